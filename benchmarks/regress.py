@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--planted", type=int, default=30, help="comparisons for each slow-down")
     parser.add_argument("--each", default="10s", help="the most time for one comparison")
     parser.add_argument("--margin", default="1%")
+    parser.add_argument("--device", help="on this one and not on all cores, such as core:0")
     parser.add_argument("--busy", action="store_true", help="keep one core busy meanwhile")
     parser.add_argument("--out", help="append every row as JSON to this file")
     asked = parser.parse_args()
@@ -116,7 +117,8 @@ def make_project(folder: Path) -> Path:
 
 def compare(project: Path, percent: int, asked: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of one run."""
-    options = ("--margin", asked.margin, "--each", asked.each, "--json")
+    options = ["--margin", asked.margin, "--each", asked.each, "--json"]
+    options += ["--devices", asked.device] if asked.device else []
     command = [sys.executable, "-m", "tileyard", "regress", "base", f"p{percent}", "kernels.py"]
     env = {**os.environ, "TILEYARD_HOME": str(project.parent / f"{project.name}-home")}
     done = subprocess.run(

@@ -243,7 +243,9 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         authors=opened.authors,
         grounds=dict.fromkeys((opened.target, *shifts), opened.devices),
         named=start.devices,
-        begun=RunStarted(title=f"regress {start.base.name} {start.head.name}"),
+        begun=RunStarted(
+            title=f"regress {start.base.name} {start.head.name}", target=opened.target
+        ),
         programs=opened.programs,
         packed=opened.packed,
         workplace=Workplace(
