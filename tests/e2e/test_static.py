@@ -168,7 +168,7 @@ def test_a_revision_is_a_side(cli: CommandLine, tmp_path: Path) -> None:
         ((".", ".", "third.py", "--fail-on", "speed:+1%"), "there is no figure 'speed'"),
         ((".", ".", "third.py", "--fail-on", "build:+1%"), "takes --static --repeat 3 or more"),
         ((".", ".", "third.py", "--each", "5s"), "--each has no effect with --static"),
-        ((".", "."), "two sides of kernels are compared: BASE HEAD FILE..."),
+        ((".", "."), "--static builds two sides of kernels: BASE HEAD FILE..."),
         ((".", ".", "suite.toml"), "--static has no effect with a suite of programs"),
         ((".", ".", "third.py", "--target", "cuda:sm_1"), "there is no architecture 'sm_1'"),
     ],
