@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -18,6 +19,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tileyard.cli.values import parse_share
 
 WORK = 200
 BODIES = {
@@ -75,7 +78,7 @@ def main() -> None:
                     with Path(asked.out).open("a") as file:
                         file.writelines(json.dumps({**known, **row}) + "\n" for row in run)
             seconds = (time.monotonic() - began) / len(rows)
-            print(describe(percent, rows, seconds), flush=True)
+            print(describe(percent, rows, seconds, parse_share(asked.margin)), flush=True)
 
 
 @contextlib.contextmanager
@@ -130,7 +133,13 @@ def compare(project: Path, percent: int, asked: argparse.Namespace) -> list[dict
     return rows
 
 
-def describe(percent: int, rows: list[dict[str, Any]], seconds: float) -> str:
+def is_beyond(ratio: dict[str, Any], margin: float) -> bool:
+    """Whether a ratio's whole interval is."""
+    known = ratio["low"] is not None
+    return known and (ratio["low"] > 1 + margin or ratio["high"] < 1 / (1 + margin))
+
+
+def describe(percent: int, rows: list[dict[str, Any]], seconds: float, margin: float) -> str:
     """What was found, how long it took, and what one number for each side would have said."""
     count = len(rows)
     changed = [row for row in rows if row["verdict"] in ("regressed", "improved")]
@@ -143,13 +152,25 @@ def describe(percent: int, rows: list[dict[str, Any]], seconds: float) -> str:
         if before["case"] == after["case"] and before["base"] and after["head"]
     ]
     ratios = [row["ratio"]["ratio"] for row in rows if row["ratio"]]
+    alarms = sum(is_beyond(row["control"], margin) for row in rows if row["control"])
+    elsewhere = [
+        math.log(one / row["ratio"]["ratio"])
+        for row in rows
+        if row["ratio"]
+        for one in row["shifted"]
+    ]
+    moved = (
+        f"code elsewhere differs by {100 * statistics.stdev(elsewhere):.1f} %, "
+        if elsewhere
+        else ""
+    )
     verdicts = {
         one: sum(row["verdict"] == one for row in rows)
         for one in sorted({r["verdict"] for r in rows})
     }
     return (
         f"planted {percent} %: {len(changed)} of {count} called changed, {seconds:.1f} s each, "
-        f"median ratio {statistics.median(ratios):.4f}, {verdicts}; one number for each side: "
+        f"median ratio {statistics.median(ratios):.4f}, {verdicts}, {alarms} false alarms of the control; {moved}one number for each side: "
         f"{sum(abs(one - 1) > 0.01 for one in bots)} of {len(bots)} beyond 1 %, "
         f"{sum(one > 1 / 0.9 for one in bots)} above 1/0.9, "
         f"from {100 * (min(bots, default=1) - 1):+.1f} to {100 * (max(bots, default=1) - 1):+.1f} %"

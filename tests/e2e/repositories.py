@@ -7,6 +7,29 @@ from pathlib import Path
 
 from tests.conftest import CommandLine
 
+COPY = """
+@tileyard.kernel(reference=lambda A: A)
+def {name}(N=1024):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            for i in T.Parallel(N):
+                B[i] = A[i]
+    return main
+"""
+"""A kernel by this name, for a file that imports TileLang's language as T, and tileyard."""
+SUMS = """
+name = "sums"
+[build]
+argv = ["cc", "-O1", "-o", "{out}/{testcase}", "{testcase}.c"]
+inputs = ["{testcase}.c"]
+[golden]
+argv = ["sh", "-c", "printf 7 > $0/right", "{out}"]
+[check]
+argv = ["sh", "-c", "cmp -s result right || exit 2"]
+"""
+"""The head of a suite whose programs write 7 into a file."""
+
 
 def git(folder: Path, *arguments: str) -> str:
     """What a git command prints."""

@@ -81,6 +81,8 @@ def test_what_made_it_slower_is_found(cli: CommandLine, project: Path) -> None:
     found = bisect(cli, "c0", "c4")
     assert found["sought"]["kind"] == "slower"
     assert found_in(found) == (["step 2"], True)
+    shifted = [one for one in cli.run_json("trials", "--limit", "9999") if "shift" in one["target"]]
+    assert len({one["run"] for one in shifted}) == 1  # the first comparison alone
     assert (git(project, "status", "--porcelain"), git(project, "worktree", "list")) == before
     assert list((cli.home / "tmp").iterdir()) == []
 

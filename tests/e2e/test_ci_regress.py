@@ -13,25 +13,13 @@ import pytest
 import yaml
 from tests.conftest import ROOT
 from tests.e2e.hosted import TOKEN, WORKFLOWS, Hosted, building_path
-from tests.e2e.repositories import git
+from tests.e2e.repositories import COPY, git
 
 pytestmark = pytest.mark.slow
 
 BOT = "github-actions[bot]"
 OURS = "lab/kernels"
-KERNEL = """
-import tilelang.language as T
-import tileyard
-
-@tileyard.kernel(reference=lambda A: A)
-def copy(N=1024):
-    @T.prim_func
-    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
-        with T.Kernel(1, threads=128) as _:
-            for i in T.Parallel(N):
-                B[i] = A[i]
-    return main
-"""
+KERNEL = "import tilelang.language as T\nimport tileyard\n" + COPY.replace("{name}", "copy")
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 from tests.conftest import ROOT, CommandLine
-from tests.e2e.repositories import git
+from tests.e2e.repositories import COPY, git
 
 from tileyard.artifacts.collection import Keep, collect
 from tileyard.artifacts.objects import ObjectStore
@@ -18,7 +18,8 @@ from tileyard.artifacts.objects import ObjectStore
 pytestmark = pytest.mark.slow
 
 SCHEMA = ROOT / "docs" / "reference" / "regress.schema.json"
-KERNELS = """
+KERNELS = (
+    """
 import numpy as np
 import tilelang.language as T
 import tileyard
@@ -39,25 +40,10 @@ def scale(N=1 << 12):
                     x[i] = x[i] * 2.0
             T.copy(x, B)
     return main
-
-@tileyard.kernel(reference=lambda A: A)
-def {name}(N=1024):
-    @T.prim_func
-    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
-        with T.Kernel(1, threads=128) as _:
-            for i in T.Parallel(N):
-                B[i] = A[i]
-    return main
-
-@tileyard.kernel(reference=lambda A: A)
-def same(N=1024):
-    @T.prim_func
-    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
-        with T.Kernel(1, threads=128) as _:
-            for i in T.Parallel(N):
-                B[i] = A[i]
-    return main
 """
+    + COPY
+    + COPY.replace("{name}", "same")
+)
 
 
 def commit(folder: Path, times: int, name: str, power: str = "TIMES") -> None:

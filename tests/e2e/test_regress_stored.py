@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
+from tests.e2e.repositories import COPY
 from tests.e2e.test_regress_suites import programs
 
 from tileyard.artifacts.collection import Keep, collect
@@ -17,7 +18,8 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="its programs are compiled"),
 ]
 
-KERNELS = """
+KERNELS = (
+    """
 import numpy as np
 import tilelang.language as T
 import tileyard
@@ -38,25 +40,10 @@ def scale(N, block=1024):
                     x[i] = x[i] * 2.0
             T.copy(x, B[bx * block])
     return main
-
-@tileyard.kernel(reference=lambda A: A)
-def %(name)s(N=1024):
-    @T.prim_func
-    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
-        with T.Kernel(1, threads=128) as _:
-            for i in T.Parallel(N):
-                B[i] = A[i]
-    return main
-
-@tileyard.kernel(reference=lambda A: A)
-def same(N=1024):
-    @T.prim_func
-    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
-        with T.Kernel(1, threads=128) as _:
-            for i in T.Parallel(N):
-                B[i] = A[i]
-    return main
 """
+    + COPY.replace("{name}", "%(name)s")
+    + COPY.replace("{name}", "same")
+)
 LIGHT = {"times": 1, "two": 1 << 13, "name": "first"}
 HEAVY = {"times": 100, "two": 1 << 14, "name": "second"}
 WORK = 2_000_000

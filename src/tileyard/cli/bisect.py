@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from tileyard.cli.kernel_options import (
+    USUAL_EACH,
+    USUAL_MARGIN,
     BuildLimit,
     CompileWorkers,
     DeviceNames,
@@ -65,7 +67,7 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
 
     if fail_on:
         refuse_unused("with --fail-on, which runs nothing", {"--devices": devices})
-    gate = Gate(margin=parse_share(margin or "2%"), limits=parse_limits(fail_on))
+    gate = Gate(margin=parse_share(margin or USUAL_MARGIN), limits=parse_limits(fail_on))
     asked = Asked(
         base=good,
         head=bad,
@@ -74,8 +76,8 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
         target=target,
         devices=tuple(devices or ()),
         gate=read_gate(None, gate),
-        case_s=parse_duration_s(each or "30s"),
-        only_built=bool(fail_on),
+        case_s=parse_duration_s(each or USUAL_EACH),
+        until="built" if fail_on else "confirmed",
         queue_limit_s=parse_duration_s(queue_limit),
         run_s=parse_duration_s(run_limit),
         build_s=parse_duration_s(build_limit),

@@ -61,14 +61,19 @@ CompileWorkers = Annotated[
 AllConfigs = Annotated[
     bool, typer.Option("--all-configs", help="All configs of each space, not the first one only.")
 ]
+USUAL_MARGIN = "2%"
+USUAL_EACH = "30s"
 SmallestChange = Annotated[
-    str, typer.Option(metavar="PERCENT", help="The smallest change that matters; by default 2%.")
+    str,
+    typer.Option(
+        metavar="PERCENT", help=f"The smallest change that matters; by default {USUAL_MARGIN}."
+    ),
 ]
 TimeEach = Annotated[
     str,
     typer.Option(
         metavar="TIME",
-        help="Time a kernel or program of two versions no longer than this; by default 30s.",
+        help=f"Time a kernel or program of two versions no longer than this; by default {USUAL_EACH}.",
     ),
 ]
 Emit = Annotated[

@@ -8,6 +8,8 @@ import typer
 
 from tileyard.cli.kernel_options import (
     SIDES,
+    USUAL_EACH,
+    USUAL_MARGIN,
     AllConfigs,
     BuildLimit,
     CompileWorkers,
@@ -165,7 +167,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     gate = read_gate(
         allow,
         Gate(
-            margin=parse_share(margin or "2%"),
+            margin=parse_share(margin or USUAL_MARGIN),
             fail_over=limit,
             limits=parse_limits(fail_on),
             today=today,
@@ -204,7 +206,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         target=target or ("cuda:sm_90a" if is_static else "" if stored else DEFAULT_TARGET),
         devices=tuple(devices or ()),
         gate=gate,
-        case_s=parse_duration_s(each or "30s"),
+        case_s=parse_duration_s(each or USUAL_EACH),
         budget_s=parse_duration_s(budget) if budget else None,
         all_configs=all_configs,
         clean=clean,

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -47,7 +48,7 @@ class Asked:
     case_s: float
     budget_s: float | None = None
     all_configs: bool = False
-    only_built: bool = False
+    until: Literal["built", "timed", "confirmed"] = "confirmed"
     clean: bool = False
     queue_limit_s: float
     run_s: float
@@ -100,10 +101,7 @@ def run(asked: Asked, console: Console) -> Regression:
     make_folder(work)
     named = (asked.base, asked.head)
     with (
-        find_sides(named, asked.files, settings.home, clean=asked.clean, takes_stored=True) as (
-            base,
-            head,
-        ),
+        find_sides(named, asked.files, settings.home, clean=asked.clean) as (base, head),
         tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch,
     ):
         sides = (base.side, head.side)
@@ -125,7 +123,7 @@ def run(asked: Asked, console: Console) -> Regression:
             budget_s=asked.budget_s,
             rounds=asked.rounds,
             all_configs=asked.all_configs,
-            only_built=asked.only_built,
+            until=asked.until,
             devices=asked.devices,
             limits=Limits(run_s=asked.run_s, build_s=asked.build_s),
             compile_workers=asked.compile_workers,

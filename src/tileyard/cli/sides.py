@@ -50,11 +50,10 @@ def find_sides(
     home: Path,
     *,
     clean: bool = False,
-    takes_stored: bool = False,
 ) -> Iterator[tuple[Found, Found]]:
     """Both sides of ``FILE[::NAME]``; a revision is read from git into ``home``, an environment is made if need be.
 
-    With ``takes_stored`` a side can be one that is built already, and has no files. Nothing is collected as garbage during the block.
+    A side that is built already has no files. Nothing is collected as garbage during the block.
     Raises UsageError, with ``clean`` also for a working tree with changes.
     """
     kernels = [
@@ -63,7 +62,7 @@ def find_sides(
     with hold(home / "objects"):
         base, head = (
             Found(side=_find_stored(name), files=())
-            if takes_stored and is_stored(name)
+            if is_stored(name)
             else _find(name, kernels, home, clean=clean)
             for name in named
         )

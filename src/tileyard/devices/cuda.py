@@ -31,7 +31,7 @@ REASONS = {
     0x100: "display",
 }
 """Bits of NVML's reasons for clocks that are lower than they could be; being idle or set lower are none."""
-ABNORMAL = 0x8 | 0x20 | 0x40 | 0x80
+ABNORMAL = frozenset(REASONS[bit] for bit in (0x8, 0x20, 0x40, 0x80))
 """Those that no kernel meets on a healthy device; many reach the power cap."""
 
 
@@ -214,11 +214,10 @@ def read_state(nvml: ModuleType, handle: Any, own: int) -> dict[str, str]:  # no
             found[name] = question()
         except (nvml.NVMLError, AttributeError):
             continue
-    reasons = {REASONS[bit] for bit in REASONS if bit & ABNORMAL}
-    slowed = reasons.intersection(found.get("throttled", "").split(", "))
+    reasons = [one for one in found.get("throttled", "").split(", ") if one in ABNORMAL]
     others = ["other processes"] if found.get("other_processes") else []
-    if disturbed := ", ".join([*sorted(slowed), *others]):
-        found["disturbed"] = disturbed
+    if reasons or others:
+        found["disturbed"] = ", ".join([*reasons, *others])
     return found
 
 

@@ -21,7 +21,7 @@ METRICS = (
 Bytes for spills, stack, shared and code; percent for occupancy; seconds for build.
 """
 TELLING_ROUNDS = 3
-"""Of fewer rounds nothing is said about a single kernel's build time."""
+"""A single kernel's build time is not judged on fewer rounds."""
 TELLING_RATIO = 1.1
 """Nor of a build time that has changed by less."""
 

@@ -296,13 +296,13 @@ class Pairs:
             pair.is_decided = self._is_decided(pair, found)
         most = MOST_SHIFTED if pair.parent else LOOKS[-1]
         pair.is_decided |= pair.spent_s >= self._case_s or pair.told >= most
-        if pair.is_decided and not pair.parent and self._seems_changed(pair):
+        if pair.is_decided and pair.batches and not pair.parent and self._seems_changed(pair):
             self._confirm(pair)
 
     def _seems_changed(self, pair: Pair) -> bool:
         """Whether the pair may end as changed, at whatever level that will be judged."""
         edge = math.log1p(self._gate.margin_of(pair.name))
-        return mean_interval(pair.values("head") or [0.0], FALSE_DISCOVERIES).is_beyond(edge)
+        return mean_interval(pair.values("head"), FALSE_DISCOVERIES).is_beyond(edge)
 
     def _confirm(self, pair: Pair) -> None:
         """Have the pair built and timed with its code at other places in memory."""

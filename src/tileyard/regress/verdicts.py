@@ -117,12 +117,14 @@ def describe_pair(pair: Pair, level: float, margin: float) -> TimedRow:
     unit, better = pair.measure
     verdict, message = judge_interval(found, math.log1p(margin), better), ""
     shifted = [one.values("head")[0] for one in pair.shifted if one.batches]
-    if verdict in ("regressed", "improved") and shifted:
+    if verdict in ("regressed", "improved") and pair.shifted:
         there = statistics.median([found.mean, *shifted]) * math.copysign(1.0, found.mean)
+        others = ", ".join(format_change(math.exp(one)) for one in shifted)
         if there <= math.log1p(margin):
             verdict = "inconclusive"
-            others = ", ".join(format_change(math.exp(one)) for one in shifted)
             message = f"not with its code at other places in memory: {others} % there"
+        elif len(shifted) < len(pair.shifted):
+            message = f"confirmed at {len(shifted)} of {len(pair.shifted)} other places in memory"
     return TimedRow(
         case=pair.name,
         verdict=verdict,

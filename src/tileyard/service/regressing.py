@@ -92,7 +92,7 @@ async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]
 
 async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
     devices: Sequence[Device] = ()
-    if not start.only_built:
+    if start.until != "built":
         devices = choose_devices(start.devices, start.target, bench.settings)
     asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
     authors, base, head = await open_sides(start, asked, bench, devices=devices)
@@ -208,9 +208,10 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
 
     device = next(iter(opened.devices), None)
     cases = {name: _to_time(own) for name, own in opened.cases.items()}
-    is_over = (lambda: True) if start.only_built else is_out_of_time
+    is_over = (lambda: True) if start.until == "built" else is_out_of_time
     # What is built already cannot be built with its code elsewhere.
-    shifts = () if opened.packed else list_shifted(opened.target)
+    can_shift = start.until == "confirmed" and opened.packed is None
+    shifts = list_shifted(opened.target) if can_shift else ()
     source = Pairs(cases, start.gate, start.case_s, shifts, is_over)
     source.watch = watch
 

@@ -156,7 +156,7 @@ class StartRegress(Verb[Regression]):
     With a ``suite``, the path of one for base and for head, its programs are compared instead, those that ``select`` selects.
     ``gate`` says which change matters, and which one fails. No pair is timed for longer than ``case_s``
     seconds, and none is begun after ``budget_s``. With ``rounds`` all kernels are built so often on each side, and nothing is run.
-    Where kernels are ``only_built``, they are built once, or known to be, and none is timed.
+    Pairs are ``built`` once, or known to be, ``timed`` as well, or ``confirmed`` where they have changed: timed with their code at other places.
     The rest is as in StartTune.
     """
 
@@ -174,7 +174,7 @@ class StartRegress(Verb[Regression]):
     budget_s: float | None = None
     rounds: int = 0
     all_configs: bool = False
-    only_built: bool = False
+    until: Literal["built", "timed", "confirmed"] = "confirmed"
     devices: tuple[str, ...] = ()
     limits: Limits = Limits()
     compile_workers: int | None = None

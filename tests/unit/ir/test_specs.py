@@ -131,7 +131,7 @@ def test_statements_are_numbered_in_pre_order() -> None:
 
 
 def test_the_work_of_all_roles_counts() -> None:
-    """Whoever does it."""
+    """Each role adds its own."""
     expected = 2 * 2 * 8**3
     program = read_program(
         "def f(A: float32[8]):\n    a: shared.float32[8, 8]\n\n"

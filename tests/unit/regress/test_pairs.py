@@ -220,6 +220,20 @@ def test_an_accident_of_the_layout_is_no_change(places: int, verdict: str) -> No
     assert ("other places in memory" in row.message) == (verdict == "inconclusive")
 
 
+@pytest.mark.parametrize(("batches", "confirmed"), [(6, 0), (13, 1)])
+def test_a_change_that_is_not_confirmed_says_so(batches: int, confirmed: int) -> None:
+    """Two builds and four processes come first, then six builds."""
+    kernels = cases("k")
+    machine = Machine(noisy({"k": 1.1}), most=batches)
+    source = Pairs(
+        {"base": kernels, "head": kernels}, GATE, 1000.0, SHIFTS, lambda: machine.is_over
+    )
+    machine.run(source)
+    row = rows_of(source)["k"]
+    assert (row.verdict, len(row.shifted)) == ("regressed", confirmed)
+    assert row.message == f"confirmed at {confirmed} of 3 other places in memory"
+
+
 def test_a_wrong_result_in_another_layout_counts() -> None:
     """The code is the same, so it is wrong."""
     kernels = cases("k")

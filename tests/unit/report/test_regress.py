@@ -194,7 +194,7 @@ def test_build_times_over_their_limit_are_what_gates() -> None:
     ],
 )
 def test_build_times_say_what_they_are_worth(ratios: tuple[float, ...], expected: str) -> None:
-    """Rounds that are few, that disagree and that agree are told apart."""
+    """Few rounds, rounds that disagree and rounds that agree give different lines."""
     build = BuildTimes(
         base_s=tuple(2.0 for _ in ratios),
         head_s=tuple(2.0 * ratio for ratio in ratios),
