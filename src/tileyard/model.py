@@ -353,9 +353,9 @@ class Case(Record):
 
 
 class Batch(Record):
-    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times.
+    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times, or until so many rounds were ``calm``.
 
-    The only case of a batch that is ``alike`` is not run where its build gave the binary of another one of its run: it ends as that one does.
+    In a ``fresh`` process none of the kernels that an ``interleaved`` batch times has run before; for others nothing at all has. The only case of a batch that is ``alike`` is not run where its build gave the binary of another one of its run: it ends as that one does.
     """
 
     id: str
@@ -363,6 +363,7 @@ class Batch(Record):
     order: Literal["any", "fixed", "interleaved"] = "any"
     process: Literal["warm", "fresh"] = "warm"
     rounds: int = 0
+    calm: int = 0
     alike: bool = False
 
 

@@ -101,7 +101,10 @@ def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) 
     assert slow["ratio"]["low"] > 2
     assert 0.5 < slow["control"]["ratio"] < 2
     trials = cli.run_json("trials", "--limit", "1000")
-    assert {trial["kernel"] for trial in trials if trial["measurement"]} == {"scale"}
+    timed = [trial for trial in trials if trial["measurement"]]
+    assert {trial["kernel"] for trial in timed} == {"scale"}
+    batches = {(one["lease"], one["target"], one["batch"]) for one in timed}
+    assert len({place[:2] for place in batches}) == len(batches)  # no process times a kernel again
     revisions = {
         (one["case"], one["side"]): [point["revision"] for point in one["points"]]
         for one in cli.run_json("history", "scale")["series"]

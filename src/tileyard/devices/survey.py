@@ -14,6 +14,7 @@ import msgspec
 
 from tileyard.devices.base import Found
 from tileyard.devices.classes import find_class
+from tileyard.devices.cpu import physical_core
 from tileyard.devices.health import Health, read_health
 from tileyard.devices.locks import install_command, is_for_all
 from tileyard.devices.occupancy import Holder, Occupancy, list_leased, read_occupancy
@@ -24,6 +25,7 @@ from tileyard.model import Device, Record
 from tileyard.settings import LOCK_DIR, Settings
 
 WINDOW_S = 0.5
+BUSY_SHARE = 0.5
 SURVEY_VERSION = 1
 IDLE_FIELDS = (3, 4)  # idle, and idle while something is read or written
 FIELDS = 8  # those after it are part of these
@@ -64,6 +66,28 @@ def share_busy(
         busy += after[core].busy - before[core].busy
         total += after[core].total - before[core].total
     return min(1.0, max(0.0, busy / total)) if total > 0 else None
+
+
+def find_free_cores(
+    cores: Sequence[int],
+    window_s: float = WINDOW_S,
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    root: Path = Path("/"),
+) -> tuple[int, ...]:
+    """Those of ``cores`` that were idle for half of a window at least; all where that is none, or not known.
+
+    Hardware threads that share a core are free together. ``root`` holds ``proc`` and ``sys``.
+    """
+    before = read_core_times(root)
+    pause(window_s)
+    after = read_core_times(root)
+    busy = {
+        physical_core(core, root)
+        for core in after
+        if (share_busy(before, after, (core,)) or 0.0) > BUSY_SHARE
+    }
+    return tuple(core for core in cores if physical_core(core, root) not in busy) or tuple(cores)
 
 
 class DeviceState(Record):

@@ -75,7 +75,7 @@ class Slot(Protocol):
         ``watch.ran`` is called at most once for each entry. Entries for which it was not called are
         still to be run: after a fault the slot blames the one case that was running, and leaves
         the rest. At least one entry is answered, or LeaseLostError is raised, or what was to run was
-        withdrawn before it began.
+        withdrawn before it began, or the lease is given up since its process has run too much for a ``fresh`` batch.
         """
 
     async def release(self) -> None:

@@ -20,7 +20,7 @@ from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.provider import LeaseLostError, Waiting, Watch, case_limit_s
 from tileyard.engine.runner_output import GENERAL, RunnerOutput
 from tileyard.errors import WorkerLostError
-from tileyard.model import Batch, Device, Outcome
+from tileyard.model import Batch, BuildKey, Device, Outcome
 from tileyard.processes.limits import time_limit
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand
@@ -99,6 +99,7 @@ class RunnerSlot:
         self._output: RunnerOutput | None = None
         self._starting = asyncio.Lock()
         self._is_running = False
+        self._ran: set[BuildKey] = set()
         self._telling: asyncio.Future[None] | None = None
 
     async def warm(self) -> None:
@@ -164,9 +165,13 @@ class RunnerSlot:
         """Run entries until all are answered, or one has ended the runner. See ``Slot``."""
         if self._worker is None:
             raise AssertionError(f"a batch was to run on {self.device.name}, which is not held")
-        is_fresh = batch.process == "fresh"
-        is_single = is_fresh and batch.order != "interleaved"
+        is_single = batch.process == "fresh" and batch.order != "interleaved"
         left = {entry.case: entry for entry in (entries[:1] if is_single else entries)}
+        builds = {entry.build for entry in left.values()}
+        if batch.process == "fresh" and self._ran and (is_single or self._ran & builds):
+            await self.release()
+            return False
+        self._ran |= builds
         self._is_running = True
         try:
             culprit = await self._run(self._worker, batch, left, watch)
@@ -174,7 +179,7 @@ class RunnerSlot:
             self._is_running = False
         if culprit is not None:
             watch.ran(culprit, self.device.name, culprit.lease)
-        elif is_fresh:
+        elif is_single:
             await self.release()
         return self._worker is not None
 
@@ -198,6 +203,7 @@ class RunnerSlot:
     def _forget(self, rest: str = GENERAL) -> None:
         """The runner is gone. The rest of what it printed goes to a log below the home directory."""
         self._worker = None
+        self._ran = set()
         if self._output is not None:
             self._output.close(rest)
             self._output = None

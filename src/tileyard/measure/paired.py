@@ -11,9 +11,11 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from msgspec.structs import asdict
+from numpy.typing import NDArray
 
 from tileyard.measure.statistics import MedianInterval, median_interval
 from tileyard.model import Record
@@ -21,6 +23,7 @@ from tileyard.targets.base import Launch
 
 FEWEST_ROUNDS = 8
 """Enough for an interval at 0.95, which takes six."""
+CALM: Final = 1.05
 
 
 class LogRatio(MedianInterval):
@@ -61,17 +64,19 @@ class Ranking(Record):
     control: LogRatio | None
 
 
-def interleave(
+def interleave(  # noqa: PLR0913 - bounds, by keyword only
     launches: Sequence[Launch],
     rounds: int,
     launches_each: Sequence[int],
     *,
     max_ns: float = math.inf,
+    calm: int = 0,
     seed: int = 0,
 ) -> list[list[float]]:
     """Time ``launches`` in turn: for each of them one value a round, nanoseconds per launch.
 
-    There are ``rounds`` of them, or as many as fit into ``max_ns``, but at least FEWEST_ROUNDS.
+    There are ``rounds`` of them, or as many as fit into ``max_ns`` or as are needed for ``calm`` ones, but at least
+    FEWEST_ROUNDS.
 
     A sample of member i is ``launches_each[i]`` launches. A value is the mean of the two samples of
     its round; each member is sampled once before the first round, to warm up. ``seed`` decides the
@@ -86,6 +91,8 @@ def interleave(
     for number in range(rounds):
         if number >= FEWEST_ROUNDS and spent_ns >= max_ns:
             break
+        if 0 < calm <= number and find_calm(values).sum() >= calm:
+            break
         order = draw.sample(range(len(members)), len(members))
         sums = [0.0] * len(members)
         for index in (*order, *reversed(order)):
@@ -95,6 +102,17 @@ def interleave(
             own.append(total / 2.0)
             spent_ns += total * count
     return values
+
+
+def find_calm(samples: Sequence[Sequence[float]]) -> NDArray[np.bool_]:
+    """The rounds in which nobody else was at work: no member took more than CALM of its own lower decile.
+
+    ``samples`` has for each member one value a round.
+    """
+    times = np.asarray(samples)
+    is_usual = times <= CALM * np.quantile(times, 0.1, axis=1, keepdims=True)
+    calm: NDArray[np.bool_] = is_usual.all(axis=0)
+    return calm
 
 
 def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float) -> LogRatio:

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from tileyard.measure.looks import LOOKS, MeanInterval, mean_interval
+from tileyard.measure.paired import find_calm
 from tileyard.measures import Better
 from tileyard.model import (
     INFRASTRUCTURE,
@@ -36,8 +37,10 @@ from tileyard.regress.gate import Gate
 FALSE_DISCOVERIES: Final = 0.05
 """The share of rows called changed that may be wrong."""
 ROUNDS: Final = 120
-"""Rounds in one process: some of them are calm also on a machine that has other work."""
-CALM: Final = 1.05
+"""The most rounds in one process: some of them are calm also on a machine that has other work."""
+ENOUGH_ROUNDS: Final = 40
+"""Calm ones. With three times as many the values of processes differ as much from each other."""
+RUN_CALM: Final = 1.05
 FEWEST_ROUNDS: Final = 8
 """A process with fewer calm rounds says nothing: it is counted as disturbed, and there comes another."""
 MOST_SHIFTED: Final = 3
@@ -132,7 +135,7 @@ class Pair:
 def _is_disturbed(measured: Measurement) -> bool:
     """Whether no second run of a program took about as long as its best one did; numbers are its own affair."""
     best, *others = sorted(measured.samples_ns)
-    return not measured.printed and bool(others) and others[0] > CALM * best
+    return not measured.printed and bool(others) and others[0] > RUN_CALM * best
 
 
 def measure_of(case: Case) -> tuple[str, Better]:
@@ -144,12 +147,8 @@ def measure_of(case: Case) -> tuple[str, Better]:
 
 
 def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
-    """ln(slot / base) for head and control over the rounds of a process in which nobody else was at work.
-
-    That is where no member took more than CALM of its own lower decile. None where there are too few of these.
-    """
-    limits = {slot: CALM * float(np.quantile(own, 0.1)) for slot, own in samples.items()}
-    calm = np.all([np.asarray(own) <= limits[slot] for slot, own in samples.items()], axis=0)
+    """ln(slot / base) for head and control over the calm rounds of a process; None where these are too few."""
+    calm = find_calm(list(samples.values()))
     if calm.sum() < FEWEST_ROUNDS:
         return None
     logs = {slot: np.log(np.asarray(own)[calm]) for slot, own in samples.items()}
@@ -268,6 +267,7 @@ class Pairs:
             if is_kernel
             else "warm",  # each run of a program is a process of its own
             rounds=ROUNDS if is_kernel else PROGRAM_ROUNDS,
+            calm=ENOUGH_ROUNDS if is_kernel else 0,
         )
 
     def _take(self, pair: Pair, batch: dict[str, Trial]) -> None:

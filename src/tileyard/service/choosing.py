@@ -8,6 +8,7 @@ from tileyard.devices.cpu import format_cores
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import resolve_devices
+from tileyard.devices.survey import find_free_cores
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
@@ -38,6 +39,24 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
                     "name devices that have nothing in common",
                 )
     return tuple(chosen.values())
+
+
+def choose_calm(
+    names: Sequence[str], target: str, settings: Settings
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """Devices for times that are compared, and what to say of them. Takes half a second on CPUs; raises as ``choose_devices``.
+
+    Unless they are named, cores on which something else is at work are left out: a kernel waits for its slowest core.
+    """
+    devices = choose_devices(names, target, settings)
+    if names or not all(find_class(device.kind).is_cores for device in devices):
+        return devices, ()
+    free = find_free_cores(settings.cores)
+    if free == settings.cores:
+        return devices, ()
+    others = format_cores(core for core in settings.cores if core not in free)
+    note = f"timed on CPU {format_cores(free)} only: other work keeps CPU {others} busy"
+    return choose_devices((f"cpu:cores={format_cores(free)}",), target, settings), (note,)
 
 
 def require_fit(target: str, device: Device) -> None:

@@ -27,7 +27,7 @@ from tileyard.regress.pairs import (
 from tileyard.regress.timed import Regression, TimedRow, describe_row
 from tileyard.regress.verdicts import describe_pair, fold_pairs
 from tileyard.service.bench import Bench
-from tileyard.service.choosing import choose_devices
+from tileyard.service.choosing import choose_calm, choose_devices
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_kernels import Asked, open_sides
 from tileyard.service.side_stored import (
@@ -92,8 +92,11 @@ async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]
 
 async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
     devices: Sequence[Device] = ()
+    notes: tuple[str, ...] = ()
     if start.until != "built":
-        devices = choose_devices(start.devices, start.target, bench.settings)
+        devices, notes = await asyncio.to_thread(
+            choose_calm, start.devices, start.target, bench.settings
+        )
     asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
     authors, base, head = await open_sides(start, asked, bench, devices=devices)
     if not (base.cases or head.cases):
@@ -108,6 +111,7 @@ async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
         devices=devices[:1],
         compared="kernel",
         refused={"base": base.refused, "head": head.refused},
+        notes=notes,
     )
 
 
@@ -118,7 +122,7 @@ async def _open_stored_kernels(
     sides: Mapping[str, Side],
     stored: Mapping[str, StoredSide],
 ) -> _Opened:
-    devices = choose_devices(start.devices, target, bench.settings)
+    devices, notes = await asyncio.to_thread(choose_calm, start.devices, target, bench.settings)
     authors = bench.make_authors(devices=devices, sides=tuple(sides.values()))
     opened = await open_kernels(stored, start, target, authors, bench.settings)
     spared = max(one.quarantined for one in stored.values())
@@ -129,7 +133,7 @@ async def _open_stored_kernels(
         devices=devices[:1],
         compared="kernel",
         refused=opened.refused,
-        notes=_tell_of_spared(spared),
+        notes=(*notes, *_tell_of_spared(spared)),
         packed=find_entries(stored, opened.cases),
     )
 

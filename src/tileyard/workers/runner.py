@@ -181,7 +181,10 @@ class Runner:
                 for launch in launches:
                     launch.prepare(policy)
                 each = [launches_per_sample(launch, policy) for launch in launches]
-                return interleave(launches, request.batch.rounds, each, max_ns=INTERLEAVED_NS)
+                batch = request.batch
+                return interleave(
+                    launches, batch.rounds, each, max_ns=INTERLEAVED_NS, calm=batch.calm
+                )
             except TimingFailed as failure:
                 self._tell(self._fail(failure.case, failure.error))
                 left = [one for one in members if one[0].key != failure.case.key]

@@ -13,6 +13,7 @@ from tileyard.devices.occupancy import Holder, Occupancy, try_hold
 from tileyard.devices.registry import parse_device
 from tileyard.devices.survey import (
     CoreTime,
+    find_free_cores,
     read_core_times,
     share_busy,
     share_held_idle,
@@ -49,6 +50,37 @@ def test_the_share_is_that_of_all_cores_together(
     before = {0: CoreTime(busy=100, total=200), 1: CoreTime(busy=0, total=0)}
     after = {0: CoreTime(busy=130, total=240), 1: CoreTime(busy=10, total=40)}
     assert share_busy(before, after, cores) == expected
+
+
+@pytest.mark.parametrize(
+    ("worked", "expected"),
+    [
+        ((0, 0, 0), (0, 1, 2)),
+        ((0, 49, 51), (0, 1)),
+        ((100, 0, 0), (2,)),
+        ((100, 100, 100), (0, 1, 2)),
+        ((), (0, 1, 2)),
+    ],
+)
+def test_cores_with_other_work_are_not_free(
+    worked: tuple[int, ...], expected: tuple[int, ...], tmp_path: Path
+) -> None:
+    """The first two are threads of one core; where all are busy, none is better."""
+    (tmp_path / "proc").mkdir()
+    for number in (0, 1):
+        topology = tmp_path / f"sys/devices/system/cpu/cpu{number}/topology"
+        topology.mkdir(parents=True)
+        (topology / "core_cpus_list").write_text("0-1\n", encoding="ascii")
+
+    def account(worked: tuple[int, ...], passed: int) -> None:
+        lines = (f"cpu{n} {t} 0 0 {passed - t} 0 0 0 0\n" for n, t in enumerate(worked))
+        (tmp_path / "proc/stat").write_text("".join(lines), encoding="ascii")
+
+    def pause(_: float) -> None:
+        account(worked, 100)
+
+    account((0,) * len(worked), 0)
+    assert find_free_cores((0, 1, 2), pause=pause, root=tmp_path) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""A runner that says nothing: whoever it had turned to is blamed, and nobody else."""
+"""A runner followed by its slot: who is blamed for its silence, and which batches share it."""
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 import pytest
@@ -31,7 +31,15 @@ from tileyard.processes.supervise import Ended, Worker
 from tileyard.settings import Settings
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
-from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, Golden, RunBatch, RunEntry
+from tileyard.workers.protocol import (
+    BatchRan,
+    CaseBegan,
+    CaseRan,
+    CommandRun,
+    Golden,
+    RunBatch,
+    RunEntry,
+)
 
 DEVICE = Device(name="sim:0", kind="sim", identity="x")
 
@@ -83,11 +91,11 @@ class Heard:
         self.outcomes[reply.case] = reply.outcome
 
 
-def entry(case: str, command: CommandRun | None = None) -> RunEntry:
+def entry(case: str, command: CommandRun | None = None, build: str = "b") -> RunEntry:
     """What a runner is given for a case."""
     return RunEntry(
         case=case,
-        build=BuildKey("b" * 40),
+        build=BuildKey(build * 40),
         golden=Golden(key=GoldenKey(""), inputs=(), outputs=()),
         specs=(),
         scalars=(),
@@ -101,8 +109,8 @@ def ran(case: str) -> CaseRan:
     return CaseRan(case=case, outcome=Outcome.PASSED, seconds=0.1, lease=7)
 
 
-def follow(home: Path, worker: SilentWorker, run_s: float = 60.0) -> tuple[bool, Heard]:
-    """Run two cases by this worker: whether the device is still held, and what was told."""
+def slot_of(home: Path, worker: SilentWorker) -> RunnerSlot:
+    """One whose runner is this worker."""
     site = SimpleNamespace(
         settings=Settings(home=home, lock_dir=home, cores=(0,)),
         home=home,
@@ -113,6 +121,12 @@ def follow(home: Path, worker: SilentWorker, run_s: float = 60.0) -> tuple[bool,
     )
     slot = RunnerSlot(cast(Any, site), DEVICE)
     slot._worker = cast(Any, worker)
+    return slot
+
+
+def follow(home: Path, worker: SilentWorker, run_s: float = 60.0) -> tuple[bool, Heard]:
+    """Run two cases by this worker: whether the device is still held, and what was told."""
+    slot = slot_of(home, worker)
     cases = tuple(
         Case(id=n, work=KernelWork(kernel="k"), limits=Limits(run_s=run_s)) for n in ("a", "b")
     )
@@ -150,6 +164,30 @@ def test_a_hang_within_a_case_is_its_own(tmp_path: Path) -> None:
     says = [CaseBegan(case="a"), ran("a"), CaseBegan(case="b")]
     _, heard = follow(tmp_path, SilentWorker(says, dies=False), run_s=0.01)
     assert heard.outcomes == {"a": Outcome.PASSED, "b": Outcome.TIMEOUT}
+
+
+@pytest.mark.parametrize(
+    ("order", "builds", "held"),
+    [
+        ("interleaved", "pqr", [True, True, True]),
+        ("interleaved", "pqp", [True, True, False]),
+        ("any", "p", [False]),
+    ],
+)
+def test_a_fresh_process_has_run_nothing_of_the_batch(
+    order: Literal["any", "interleaved"], builds: str, held: list[bool], tmp_path: Path
+) -> None:
+    """Kernels that are timed for the first time share a process; what is only run has one of its own."""
+    says = [one for name in builds for one in (CaseBegan(case="a"), ran("a"), BatchRan(batch=name))]
+    worker = SilentWorker(says, dies=False)
+    slot, case = slot_of(tmp_path, worker), Case(id="a", work=KernelWork(kernel="k"))
+    batches = {name: Batch(id=name, cases=(case,), order=order, process="fresh") for name in builds}
+    found = [
+        asyncio.run(slot.run(batches[name], [entry("a", build=name)], cast(Any, Heard())))
+        for name in builds
+    ]
+    assert found == held
+    assert worker.killed == ("" if all(held) else "lease over")
 
 
 @pytest.mark.slow

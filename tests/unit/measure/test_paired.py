@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -292,3 +292,14 @@ def test_interleaving_ends_when_its_time_is_spent(
     expected = 10
     assert len(interleave([script(repeat(1e6))], 50, [1], max_ns=20e6)[0]) == expected
     assert len(interleave([script(repeat(1e6))], 50, [1], max_ns=1.0)[0]) == FEWEST_ROUNDS
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(0, 10), (3, 13), (9, 19)])
+def test_interleaving_ends_when_enough_rounds_were_calm(
+    slow: int, expected: int, script: Callable[[Iterator[float]], Launch]
+) -> None:
+    """Each slow round takes another one. One sample warms up, each round takes two."""
+    rounds = [10.0, 10.0] + [20.0] * slow + [10.0] * 60
+    samples = (time for time in rounds for _ in range(2))
+    launch = script(chain([10.0], samples))
+    assert len(interleave([launch], 50, [1], calm=10)[0]) == expected

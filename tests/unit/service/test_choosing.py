@@ -7,7 +7,7 @@ import pytest
 
 from tileyard.errors import UsageError
 from tileyard.model import Device
-from tileyard.service.choosing import choose_devices, require_fit
+from tileyard.service.choosing import choose_calm, choose_devices, require_fit
 from tileyard.settings import Settings
 
 
@@ -35,6 +35,27 @@ def test_each_device_is_used_once(settings: Settings) -> None:
     names = ("cpu:cores=1", "cpu:cores=0", "cpu:cores=1-1")
     expected = ["cpu:cores=1", "cpu:cores=0"]
     assert [device.name for device in choose_devices(names, "cpu", settings)] == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "free", "expected"),
+    [
+        ((), (0, 1), ("cpu:0",)),
+        ((), (1,), ("cpu:cores=1", "timed on CPU 1 only: other work keeps CPU 0 busy")),
+        (("cpu",), (1,), ("cpu:0",)),
+    ],
+)
+def test_cores_with_other_work_are_left_out(
+    names: tuple[str, ...],
+    free: tuple[int, ...],
+    expected: tuple[str, ...],
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless the device is named. Here the test says which cores are free."""
+    monkeypatch.setattr("tileyard.service.choosing.find_free_cores", lambda _: free)
+    (device,), notes = choose_calm(names, "cpu", settings)
+    assert (device.name, *notes) == expected
 
 
 def test_devices_that_exclude_each_other_are_refused(settings: Settings) -> None:
