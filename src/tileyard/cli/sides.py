@@ -50,11 +50,12 @@ def find_sides(
     home: Path,
     *,
     clean: bool = False,
+    scripts: bool = False,
 ) -> Iterator[tuple[Found, Found]]:
     """Both sides of ``FILE[::NAME]``; a revision is read from git into ``home``, an environment is made if need be.
 
     A side that is built already has no files. Nothing is collected as garbage during the block.
-    Raises UsageError, with ``clean`` also for a working tree with changes.
+    Raises UsageError, with ``clean`` also for a working tree with changes. Of ``scripts`` a revision's variables are those of its programs.
     """
     kernels = [
         (Path(text.partition("::")[0]).absolute(), text.partition("::")[2]) for text in files
@@ -63,7 +64,7 @@ def find_sides(
         base, head = (
             Found(side=_find_stored(name), files=())
             if is_stored(name)
-            else _find(name, kernels, home, clean=clean)
+            else _find(name, kernels, home, clean=clean, scripts=scripts)
             for name in named
         )
         there = {Path(own).name for own, _ in (*base.files, *head.files)}
@@ -116,7 +117,9 @@ def _find_suite(
     return side, _move(path, project.root, folder)
 
 
-def _find(named: str, files: list[tuple[Path, str]], home: Path, *, clean: bool) -> Found:
+def _find(
+    named: str, files: list[tuple[Path, str]], home: Path, *, clean: bool, scripts: bool
+) -> Found:
     project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
     if named == HERE:
         return _as_found(_describe_working_tree(project, clean=clean), files)
@@ -127,8 +130,8 @@ def _find(named: str, files: list[tuple[Path, str]], home: Path, *, clean: bool)
     folder = project.check_out(commit, home)
     moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
     label = f"{named} ({commit[:SHORT]})"
-    side = Side(name=label, revision=commit, variables=project.variables(folder))
-    return _as_found(side, moved)
+    variables = project.step_variables(folder) if scripts else project.variables(folder)
+    return _as_found(Side(name=label, revision=commit, variables=variables), moved)
 
 
 def _describe_working_tree(project: Project | None, *, clean: bool) -> Side:

@@ -1,9 +1,13 @@
-"""Which programs the two sides of a comparison have: the selected cases of a suite, each side's read from its own checkout."""
+"""Which programs the two sides of a comparison have: the selected cases of a suite, each side's read from its own checkout; or scripts."""
 
 import asyncio
 import datetime
-from collections.abc import Mapping
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from modulefinder import ModuleFinder
 from pathlib import Path
 
 import msgspec
@@ -11,10 +15,11 @@ import msgspec
 from tileyard.engine.programs import CASE
 from tileyard.errors import UsageError
 from tileyard.measures import Measure
-from tileyard.model import Case, CommandWork, KernelWork, Side, Step, TimingPolicy, Work
+from tileyard.model import Case, CommandWork, KernelWork, Limits, Side, Step, TimingPolicy, Work
 from tileyard.settings import Settings
 from tileyard.suite.choosing import choose
 from tileyard.suite.files.steps import double
+from tileyard.suite.kernel_cases import ONLY
 from tileyard.suite.packed import find_named
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import Suite, SuiteCase, Wish
@@ -108,6 +113,47 @@ def open_suite(
     return SideSuite(
         site=StepSite(suite=suite.folder, env=side.variables), cases=cases, quarantined=quarantined
     )
+
+
+def open_scripts(
+    side: Side, files: Sequence[tuple[str, str]], measure: Measure | None, limits: Limits
+) -> SideSuite:
+    """A side's scripts, each a case that is run by ``tileyard exec`` in the side's environment.
+
+    Raises UsageError for two scripts of one name.
+    """
+    scripts = [Path(file) for file, _ in files]
+    name, count = Counter(script.stem for script in scripts).most_common(1)[0] if files else ("", 0)
+    if count > 1:
+        raise UsageError(f"{count} scripts are called {name}.py", "compare them one by one")
+    run = (side.python or sys.executable, "-m", "tileyard", "exec")
+    cases = tuple(
+        SuiteCase(
+            testcase=script.stem,
+            name=ONLY,
+            work=CommandWork(
+                run=Step(
+                    argv=tuple(map(double, (*run, str(script)))), inputs=_find_imported(script)
+                ),
+                measure=measure,
+            ),
+            limits=limits,
+        )
+        for script in scripts
+    )
+    folder = os.path.commonpath([script.parent for script in scripts]) if scripts else ""
+    return SideSuite(site=StepSite(suite=folder, env=side.variables), cases=cases, quarantined=0)
+
+
+def _find_imported(script: Path) -> tuple[str, ...]:
+    """A script and the modules beside it that its imports reach; nothing is run."""
+    finder = ModuleFinder(path=[str(script.parent)])
+    try:
+        finder.run_script(str(script))
+    except (SyntaxError, ValueError):  # it fails when it is run
+        return (str(script),)
+    files: set[str | None] = {getattr(one, "__file__", None) for one in finder.modules.values()}
+    return tuple(sorted(filter(None, files)))
 
 
 def find_common(suites: Mapping[str, SideSuite]) -> frozenset[str]:
