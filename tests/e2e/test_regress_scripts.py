@@ -51,7 +51,7 @@ def test_the_script_that_got_slower_is_named(cli: CommandLine, scripts: Path) ->
     """By the number that its kernel computes; one that imports nothing that has changed is not run, one of head alone is new."""
     (scripts / "bench" / "new.py").write_text("")
     files = ("bench/example.py", "bench/same.py", "bench/new.py")
-    done = cli.run("regress", "c0", ".", "--exec", *files, *PRINTED, "--json")
+    done = cli.run("regress", "c0", ".", "--exec", *files, *PRINTED, "--each", "9m", "--json")
     assert done.returncode == 1, done.stderr
     rows = {row["case"]: row for row in json.loads(done.stdout)["rows"]}
     assert {case: row["verdict"] for case, row in rows.items()} == {

@@ -35,7 +35,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         str | None,
         typer.Argument(
             metavar="BASE",
-            help=f"What to compare with: {SIDES}. Or what is built already: a bundle FILE.tyb, or run:ID. "
+            help=f"What to compare with: {SIDES}. Or what is built already: a bundle FILE.tyb, or run:ID; or a toolchain FILE.tyb for a suite's steps. "
             "Or, without FILEs, numbers of others: pytest-benchmark's JSON, or what TileLang's benchmarks print.",
         ),
     ] = None,

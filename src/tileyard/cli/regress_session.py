@@ -10,7 +10,7 @@ import msgspec
 
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
-from tileyard.cli.sides import find_sides, find_suites, is_stored
+from tileyard.cli.sides import find_sides, find_suites, is_stored, refuse_toolchains
 from tileyard.cli.values import refuse_unused
 from tileyard.errors import TileyardError, UsageError
 from tileyard.measures import Measure
@@ -197,6 +197,7 @@ def _run_suite(asked: Asked, suite: str, select: tuple[str, ...], console: Conso
 
 def judge_sides(base: str, head: str, gate: Gate, noise_from: Sequence[str]) -> Regression:
     """What the numbers of two files say, one for each side; the others are earlier ones of either."""
+    refuse_toolchains((base, head))
     sides = [recorded.read_side(Path(file)) for file in (base, head)]
     noise = recorded.UNKNOWN
     if noise_from:

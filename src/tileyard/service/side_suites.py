@@ -6,12 +6,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from modulefinder import ModuleFinder
 from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.toolchains import open_toolchain
 from tileyard.engine.programs import CASE
 from tileyard.errors import UsageError
 from tileyard.measures import Measure
@@ -85,11 +86,25 @@ async def read_sides(
         try:
             suite = await asyncio.to_thread(read_suite, Path(path), settings, side.variables)
             cases, quarantined = choose_cases(suite, select)
-            found[name] = open_suite(suite, cases, quarantined, side)
+            opened = open_suite(suite, cases, quarantined, side)
+            if side.toolchain:
+                site = await asyncio.to_thread(
+                    open_site, side.toolchain, "", suite.folder, settings
+                )
+                opened = replace(opened, site=site)
+            found[name] = opened
         except UsageError as error:
             error.message = f"{name}: {error.message}"
             raise
     return found
+
+
+def open_site(toolchain: str, commit: str, suite: str, settings: Settings) -> StepSite:
+    """A suite's place with what steps need of a toolchain's bundle, which is unpacked. See ``open_toolchain`` for errors."""
+    found = open_toolchain(Path(toolchain), commit, settings.make_home())
+    whole = found.environment(os.environ)
+    added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
+    return StepSite(suite=suite, toolchain=str(found.folder), tree=found.tree, env=added)
 
 
 def choose_cases(suite: Suite, select: tuple[str, ...]) -> tuple[tuple[SuiteCase, ...], int]:
