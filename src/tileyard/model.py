@@ -293,7 +293,7 @@ class Side(Record):
     """An author with its environment: a Python, empty for the engine's own, with ``variables`` added.
 
     ``pass_options`` take the place of a kernel's own of the same names.
-    ``revision`` names its version of the code: a commit, or words.
+    ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps.
     ``stored`` is the bundle, or the recorded run, that its cases were built for; such a side has no author, and nothing is built for it.
     """
 
@@ -303,6 +303,7 @@ class Side(Record):
     variables: dict[str, str] = {}
     pass_options: dict[str, Value] = {}
     stored: str = ""
+    toolchain: str = ""
 
 
 def name_attempt(case: str, attempt: int) -> str:

@@ -1,5 +1,8 @@
-"""What tests that build for NVIDIA's GPUs share: a kernel that is compiled soon, and its headers."""
+"""What tests that build for NVIDIA's GPUs share: a kernel that is compiled soon, and its headers; other environments."""
 
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 from tests.conftest import CommandLine
@@ -39,3 +42,15 @@ def share_headers(home: Path, caches: Path) -> None:
     """Make a home whose precompiled headers lie where others find them."""
     home.mkdir()
     (home / "caches").symlink_to(caches)
+
+
+def make_environment(folder: Path) -> Path:
+    """A virtual environment that has what is installed here, and no Tileyard of its own."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    here = sysconfig.get_path("purelib")
+    (packages / "here.pth").write_text(f"{here}\n")
+    (packages / "nvidia").symlink_to(
+        f"{here}/nvidia"
+    )  # libraries are looked for in the folder itself
+    return folder

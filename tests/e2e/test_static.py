@@ -3,14 +3,13 @@
 import json
 import subprocess
 import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
-from tests.e2e.gpu_builds import KERNEL, make_place
+from tests.e2e.gpu_builds import KERNEL, make_environment, make_place
 
 pytestmark = pytest.mark.slow
 
@@ -57,15 +56,7 @@ class Compared:
 @pytest.fixture(scope="module")
 def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment that has what is installed here, and no Tileyard of its own."""
-    folder = tmp_path_factory.mktemp("other") / "elsewhere"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    (packages,) = folder.glob("lib/python3*/site-packages")
-    here = sysconfig.get_path("purelib")
-    (packages / "here.pth").write_text(f"{here}\n")
-    (packages / "nvidia").symlink_to(
-        f"{here}/nvidia"
-    )  # libraries are looked for in the folder itself
-    return folder
+    return make_environment(tmp_path_factory.mktemp("other") / "elsewhere")
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """``tileyard regress``: what got slower from one version to another, and how sure that is; ``static`` is its part without a device."""
 
 import datetime
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +25,9 @@ from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 from tileyard.errors import UsageError
 from tileyard.targets.registry import DEFAULT_TARGET
 
+if TYPE_CHECKING:
+    from tileyard.measures import Measure
+
 
 def regress(  # noqa: PLR0913 - options, by keyword only
     context: typer.Context,
@@ -31,7 +35,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         str | None,
         typer.Argument(
             metavar="BASE",
-            help=f"What to compare with: {SIDES}. Or what is built already: a bundle FILE.tyb, or run:ID. "
+            help=f"What to compare with: {SIDES}. Or what is built already: a bundle FILE.tyb, or run:ID; or a toolchain FILE.tyb for a suite's steps. "
             "Or, without FILEs, numbers of others: pytest-benchmark's JSON, or what TileLang's benchmarks print.",
         ),
     ] = None,
@@ -41,8 +45,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FILE[::NAME]... | SUITE[::CASE]",
-            help="Where the kernels are; or a suite of programs: its suite.toml, or its folder.",
+            metavar="FILE[::NAME]... | SUITE[::CASE] | SCRIPT...",
+            help="Where the kernels are; or a suite of programs: its suite.toml, or its folder; or with --exec scripts.",
         ),
     ] = None,
     *,
@@ -83,6 +87,20 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         ),
     ] = None,
     select: Selected = None,
+    scripts: Annotated[
+        bool,
+        typer.Option("--exec", help="The files are scripts, each run as `tileyard exec` runs it."),
+    ] = False,
+    printed: Annotated[
+        str,
+        typer.Option(
+            metavar="REGEX",
+            help="With --exec: compare the number that scripts print, such as 'latency: ([\\d.]+) ms', and not their CPU time.",
+        ),
+    ] = "",
+    higher: Annotated[
+        bool, typer.Option("--higher", help="With --printed: the higher number is the better one.")
+    ] = False,
     static: Annotated[
         bool,
         typer.Option(
@@ -159,8 +177,16 @@ def regress(  # noqa: PLR0913 - options, by keyword only
             "--each": each,
             "--budget": budget,
             "--png": png,
+            "--exec": scripts,
         }
     refuse_unused("with --static" if is_static else "without --static", unused)
+    if scripts:
+        others = {"--target": target, "--all-configs": all_configs, "--fail-on": fail_on}
+        names = [file for file in files or () if "::" in file]
+        refuse_unused("with --exec", {"--select": select, "--reports": reports, **others})
+        refuse_unused("with --exec: a script is compared as a whole", dict.fromkeys(names, True))
+    else:
+        refuse_unused("without --exec", {"--printed": printed})
     shown = Shown(summary=summary, png=png, as_json=json)
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     limit = parse_share(fail_over) if fail_over else 0.0
@@ -186,7 +212,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     if is_static and (stored or not files):
         raise UsageError("--static builds two sides of kernels: BASE HEAD FILE...")
     if stored:
-        refuse_unused("where a side is built already", {"--all-configs": all_configs})
+        unused = {"--all-configs": all_configs, "--exec": scripts}
+        refuse_unused("where a side is built already", unused)
         if len(stored) == 1 and not files:
             raise UsageError(
                 f"{stored[0]} is built: name the FILEs or the suite of the other side, too"
@@ -194,7 +221,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         if len(stored) == 2:
             refuse_unused("where both sides are built already", {"FILE": files})
     elif not files:
-        refuse_unused("on numbers of others", {"--fail-on": fail_on})
+        refuse_unused("on numbers of others", {"--fail-on": fail_on, "--exec": scripts})
         return shown.show(judge_sides(base, head, gate, noise_from or ()))
     refuse_unused("but on numbers of others", {"--noise-from": noise_from})
     asked = Asked(
@@ -202,6 +229,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         head=head,
         files=tuple(files or ()),
         select=tuple(select or ()),
+        scripts=scripts,
+        measure=_read_printed(printed, is_higher_better=higher),
         rounds=repeat + 1 if is_static else 0,
         target=target or ("cuda:sm_90a" if is_static else "" if stored else DEFAULT_TARGET),
         devices=tuple(devices or ()),
@@ -216,3 +245,25 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         compile_workers=compile_workers,
     )
     return shown.show(run(asked, Console(stderr=json)))
+
+
+def _read_printed(pattern: str, *, is_higher_better: bool) -> "Measure | None":
+    """The number that scripts print, None for their time; a word behind its group is the unit. Raises UsageError."""
+    from tileyard.measures import Measure
+
+    if not pattern:
+        refuse_unused("without --printed", {"--higher": is_higher_better})
+        return None
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise UsageError(f"--printed {pattern!r} is no regular expression: {error}") from None
+    if not groups:
+        raise UsageError(f"--printed {pattern!r} has no group (...) that is the number")
+    unit = re.search(r"\)\s*([A-Za-z]\w*(?:/\w+)?)", pattern)
+    return Measure(
+        of="printed",
+        pattern=pattern,
+        unit=unit[1] if unit else "",
+        better="higher" if is_higher_better else "lower",
+    )

@@ -10,9 +10,10 @@ import msgspec
 
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
-from tileyard.cli.sides import find_sides, find_suites, is_stored
+from tileyard.cli.sides import find_sides, find_suites, is_stored, refuse_toolchains
 from tileyard.cli.values import refuse_unused
 from tileyard.errors import TileyardError, UsageError
+from tileyard.measures import Measure
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
 from tileyard.regress import recorded
@@ -41,6 +42,8 @@ class Asked:
     head: str
     files: tuple[str, ...]
     select: tuple[str, ...] = ()
+    scripts: bool = False
+    measure: Measure | None = None
     rounds: int = 0
     target: str
     devices: tuple[str, ...]
@@ -89,19 +92,22 @@ def _load_figure() -> Callable[[Regression], bytes]:
 
 def run(asked: Asked, console: Console) -> Regression:
     """Build and time the kernels or the suite of both sides, with progress on the console."""
-    suite, case = find_suite(asked.files)
+    suite, case = ("", "") if asked.scripts else find_suite(asked.files)
     if suite:
         return _run_suite(asked, suite, (*asked.select, case) if case else asked.select, console)
     if not any(map(is_stored, (asked.base, asked.head))):
         refuse_unused("without a suite or a side that is built", {"--select": asked.select})
     settings = load_settings()
-    if asked.target:
+    if asked.target and not asked.scripts:
         make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
     make_folder(work)
     named = (asked.base, asked.head)
+    finding = find_sides(
+        named, asked.files, settings.home, clean=asked.clean, scripts=asked.scripts
+    )
     with (
-        find_sides(named, asked.files, settings.home, clean=asked.clean) as (base, head),
+        finding as (base, head),
         tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch,
     ):
         sides = (base.side, head.side)
@@ -111,6 +117,8 @@ def run(asked: Asked, console: Console) -> Regression:
             settings = msgspec.structs.replace(settings, home=Path(scratch))
         else:
             sides = (_settle(sides[0], Path(scratch)), _settle(sides[1], Path(scratch)))
+        if asked.scripts:
+            sides = (_settle_scripts(sides[0]), _settle_scripts(sides[1]))
         start = StartRegress(
             base=sides[0],
             head=sides[1],
@@ -119,6 +127,8 @@ def run(asked: Asked, console: Console) -> Regression:
             target=asked.target,
             gate=asked.gate,
             case_s=asked.case_s,
+            scripts=asked.scripts,
+            measure=asked.measure,
             select=asked.select,
             budget_s=asked.budget_s,
             rounds=asked.rounds,
@@ -187,6 +197,7 @@ def _run_suite(asked: Asked, suite: str, select: tuple[str, ...], console: Conso
 
 def judge_sides(base: str, head: str, gate: Gate, noise_from: Sequence[str]) -> Regression:
     """What the numbers of two files say, one for each side; the others are earlier ones of either."""
+    refuse_toolchains((base, head))
     sides = [recorded.read_side(Path(file)) for file in (base, head)]
     noise = recorded.UNKNOWN
     if noise_from:
@@ -214,6 +225,14 @@ def _settle(side: Side, scratch: Path) -> Side:
     if not side.python:
         return side
     return msgspec.structs.replace(side, variables=side_variables(side, scratch, is_plain=True))
+
+
+def _settle_scripts(side: Side) -> Side:
+    """A side as scripts get it, which import what is beside them. Raises UsageError for pass options."""
+    if side.pass_options:
+        raise UsageError(f"{side.name} are pass options, and a script sets its own")
+    variables = {n: text for n, text in side.variables.items() if n != "PYTHONSAFEPATH"}
+    return msgspec.structs.replace(side, variables=variables)
 
 
 def _settle_builds(base: Side, head: Side, scratch: Path, settings: Settings) -> tuple[Side, Side]:

@@ -1,7 +1,7 @@
 """The two sides of a comparison as the command line names them: which environment, and which files of kernels."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,16 +31,33 @@ class Found:
 
 def is_stored(named: str) -> bool:
     """Whether a side is built already: a bundle or a recorded run."""
-    return named.startswith(RUN) or Path(named).suffix == BUNDLE
+    is_bundle = Path(named).suffix == BUNDLE
+    return named.startswith(RUN) or (is_bundle and not is_toolchain(named))
 
 
-def _find_stored(named: str) -> Side:
+def is_toolchain(named: str) -> bool:
+    """Whether a side is the bundle of a toolchain. Raises BundleError for a file that is no bundle."""
+    path = Path(named)
+    return path.suffix == BUNDLE and path.is_file() and read_manifest(path).kind == "toolchain"
+
+
+def refuse_toolchains(named: Iterable[str]) -> None:
+    """Raise UsageError for a toolchain where no suite is compared."""
+    for name in filter(is_toolchain, named):
+        raise UsageError(f"{name} is a toolchain, and steps of a suite use one", "name a suite")
+
+
+def _find_bundle(named: str) -> Side:
     """The side of a bundle or a recorded run. Raises BundleError for a file that is no bundle."""
     if named.startswith(RUN):
         return Side(name=named, revision=named, stored=named)
-    commit = read_manifest(Path(named)).commit
+    manifest, path = read_manifest(Path(named)), str(Path(named).absolute())
+    commit = manifest.commit
     label = f"{named} ({commit[:SHORT]})" if commit else named
-    return Side(name=label, revision=commit or named, stored=str(Path(named).absolute()))
+    side = Side(name=label, revision=commit or named)
+    if manifest.kind == "toolchain":
+        return msgspec.structs.replace(side, toolchain=path)
+    return msgspec.structs.replace(side, stored=path)
 
 
 @contextlib.contextmanager
@@ -50,20 +67,22 @@ def find_sides(
     home: Path,
     *,
     clean: bool = False,
+    scripts: bool = False,
 ) -> Iterator[tuple[Found, Found]]:
     """Both sides of ``FILE[::NAME]``; a revision is read from git into ``home``, an environment is made if need be.
 
     A side that is built already has no files. Nothing is collected as garbage during the block.
-    Raises UsageError, with ``clean`` also for a working tree with changes.
+    Raises UsageError, with ``clean`` also for a working tree with changes. Of ``scripts`` a revision's variables are those of its programs.
     """
+    refuse_toolchains(named)
     kernels = [
         (Path(text.partition("::")[0]).absolute(), text.partition("::")[2]) for text in files
     ]
     with hold(home / "objects"):
         base, head = (
-            Found(side=_find_stored(name), files=())
+            Found(side=_find_bundle(name), files=())
             if is_stored(name)
-            else _find(name, kernels, home, clean=clean)
+            else _find(name, kernels, home, clean=clean, scripts=scripts)
             for name in named
         )
         there = {Path(own).name for own, _ in (*base.files, *head.files)}
@@ -79,11 +98,13 @@ def find_suites(
 ) -> Iterator[list[tuple[Side, Path]]]:
     """Both sides of a suite of programs, each a revision, the working tree or built already, and where it lies.
 
-    Raises UsageError.
+    With a toolchain as a side the suite is the working tree's. Raises UsageError.
     """
     path = Path(suite).absolute()
     project = Project.of(path)
-    if project is None and not all(name == HERE or is_stored(name) for name in named):
+    if project is None and not all(
+        name == HERE or is_stored(name) or is_toolchain(name) for name in named
+    ):
         raise UsageError(f"{suite} is in no git repository, so there are no revisions to compare")
     with hold(home / "objects"):
         found = [_find_suite(name, path, project, home, clean=clean) for name in named]
@@ -100,7 +121,10 @@ def _find_suite(
 ) -> tuple[Side, Path]:
     """A side, with the variables that its steps get, and where its suite lies."""
     if is_stored(named):
-        return _find_stored(named), path
+        return _find_bundle(named), path
+    if is_toolchain(named):
+        _describe_working_tree(project, clean=clean)
+        return _find_bundle(named), path
     if project is None or named == HERE:
         return _describe_working_tree(project, clean=clean), path
     try:
@@ -116,7 +140,9 @@ def _find_suite(
     return side, _move(path, project.root, folder)
 
 
-def _find(named: str, files: list[tuple[Path, str]], home: Path, *, clean: bool) -> Found:
+def _find(
+    named: str, files: list[tuple[Path, str]], home: Path, *, clean: bool, scripts: bool
+) -> Found:
     project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
     if named == HERE:
         return _as_found(_describe_working_tree(project, clean=clean), files)
@@ -127,8 +153,8 @@ def _find(named: str, files: list[tuple[Path, str]], home: Path, *, clean: bool)
     folder = project.check_out(commit, home)
     moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
     label = f"{named} ({commit[:SHORT]})"
-    side = Side(name=label, revision=commit, variables=project.variables(folder))
-    return _as_found(side, moved)
+    variables = project.step_variables(folder) if scripts else project.variables(folder)
+    return _as_found(Side(name=label, revision=commit, variables=variables), moved)
 
 
 def _describe_working_tree(project: Project | None, *, clean: bool) -> Side:

@@ -66,14 +66,12 @@ WRONG = 2
 class ProgramSite:
     """Where programs are run. ``sites`` say by side where their suite lies and which variables its steps get.
 
-    ``toolchain`` is the digest of what steps use, if any. ``lanes`` golden and check steps run at once, and each may
-    use ``threads`` threads.
+    ``lanes`` golden and check steps run at once, and each may use ``threads`` threads.
     """
 
     sites: Mapping[str, StepSite]
     lanes: int
     threads: int
-    toolchain: str = ""
 
 
 def _answering(
@@ -181,6 +179,7 @@ class Programs:
                 run=work.run,
                 hot=work.hot,
                 suite=site.suite,
+                toolchain=site.toolchain,
                 folder=str(self._folder(case.id, case.attempt)),
                 threads=self._site.threads,
                 memory_bytes=case.limits.memory_bytes,
@@ -261,6 +260,8 @@ class Programs:
     def _request(self, case: Case, step: Step, kind: str) -> DoStep:
         data = str(self._folder(case.id, case.attempt) / DATA)
         places = {"threads": str(self._site.threads)}
+        if toolchain := self._site.sites[case.side].toolchain:
+            places["toolchain"] = toolchain
         if case.key in self._goldens:
             places["work"] = data
         return DoStep(
@@ -289,20 +290,20 @@ class Programs:
         folder = site.suite
         patterns = tuple(dict.fromkeys((*step.inputs, *find_arguments(step, Path(folder)))))
         if not patterns:
-            return self._site.toolchain
-        asked = (folder, *patterns)
+            return site.tree
+        asked = (site.tree, folder, *patterns)
         if asked not in self._digests:
-            self._digests[asked] = asyncio.create_task(self._digest_files(folder, patterns))
+            self._digests[asked] = asyncio.create_task(self._digest_files(site, patterns))
         try:
             return await asyncio.shield(self._digests[asked])
         except TileyardError:  # what failed for one case is asked again for the next
             self._digests.pop(asked, None)
             raise
 
-    async def _digest_files(self, folder: str, patterns: tuple[str, ...]) -> str:
-        request = DigestFiles(folder=folder, patterns=patterns)
+    async def _digest_files(self, site: StepSite, patterns: tuple[str, ...]) -> str:
+        request = DigestFiles(folder=site.suite, patterns=patterns)
         reply = await self._host.ask(request)
-        return digest_parts(reply.digest, self._site.toolchain)
+        return digest_parts(reply.digest, site.tree)
 
 
 def _failed(what: str, done: StepDone) -> Failed:

@@ -38,7 +38,7 @@ from tileyard.service.side_stored import (
     open_stored,
 )
 from tileyard.service.side_stored_kernels import open_kernels
-from tileyard.service.side_suites import find_common, open_suite, read_sides
+from tileyard.service.side_suites import find_common, open_scripts, open_suite, read_sides
 from tileyard.service.verbs import StartRegress
 from tileyard.targets.command.step_site import site_variables
 from tileyard.targets.registry import COMMAND, list_shifted
@@ -72,7 +72,7 @@ async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]
         if side.stored
     }
     if not stored:
-        if start.suite is None:
+        if start.suite is None and not start.scripts:
             return _plan(start, bench, await _open_kernels(start, bench))
         return _plan(start, bench, await _open_programs(start, bench, sides, stored))
     target = find_target(stored, "" if start.suite else start.target)
@@ -103,7 +103,10 @@ async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
         why = next(
             (build.message for build in (*head.refused, *base.refused)), "it holds no kernel"
         )
-        raise UsageError(f"neither side has a kernel that could be timed: {why}")
+        raise UsageError(
+            f"neither side has a kernel that could be timed: {why}",
+            "--exec compares scripts that `tileyard exec` runs",
+        )
     return _Opened(
         target=start.target,
         cases={"base": base.cases, "head": head.cases},
@@ -155,6 +158,12 @@ async def _open_programs(
     paths = dict(zip(sides, start.suite or (), strict=False))
     asked = {name: (sides[name], paths[name]) for name in paths if name not in stored}
     read = await read_sides(asked, start.select, bench.settings)
+    if start.scripts:
+        files = {"base": start.base_files, "head": start.head_files}
+        read |= {
+            name: open_scripts(side, files[name], start.measure, start.limits)
+            for name, side in sides.items()
+        }
     read |= {
         name: open_suite(one.suite, one.cases, one.quarantined, sides[name])
         for name, one in stored.items()
@@ -163,7 +172,7 @@ async def _open_programs(
     common = find_common(suites)
     sites = {name: suite.site for name, suite in suites.items()}
     placed = tuple(
-        msgspec.structs.replace(side, variables=site_variables(sites[name]))
+        msgspec.structs.replace(side, python="", variables=site_variables(sites[name]))
         for name, side in sides.items()
     )
     cases = {name: suite.make_cases(name, common, usual) for name, suite in suites.items()}

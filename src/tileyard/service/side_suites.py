@@ -1,20 +1,26 @@
-"""Which programs the two sides of a comparison have: the selected cases of a suite, each side's read from its own checkout."""
+"""Which programs the two sides of a comparison have: the selected cases of a suite, each side's read from its own checkout; or scripts."""
 
 import asyncio
 import datetime
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from modulefinder import ModuleFinder
 from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.toolchains import open_toolchain
 from tileyard.engine.programs import CASE
 from tileyard.errors import UsageError
 from tileyard.measures import Measure
-from tileyard.model import Case, CommandWork, KernelWork, Side, Step, TimingPolicy, Work
+from tileyard.model import Case, CommandWork, KernelWork, Limits, Side, Step, TimingPolicy, Work
 from tileyard.settings import Settings
 from tileyard.suite.choosing import choose
 from tileyard.suite.files.steps import double
+from tileyard.suite.kernel_cases import ONLY
 from tileyard.suite.packed import find_named
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import Suite, SuiteCase, Wish
@@ -80,11 +86,25 @@ async def read_sides(
         try:
             suite = await asyncio.to_thread(read_suite, Path(path), settings, side.variables)
             cases, quarantined = choose_cases(suite, select)
-            found[name] = open_suite(suite, cases, quarantined, side)
+            opened = open_suite(suite, cases, quarantined, side)
+            if side.toolchain:
+                site = await asyncio.to_thread(
+                    open_site, side.toolchain, "", suite.folder, settings
+                )
+                opened = replace(opened, site=site)
+            found[name] = opened
         except UsageError as error:
             error.message = f"{name}: {error.message}"
             raise
     return found
+
+
+def open_site(toolchain: str, commit: str, suite: str, settings: Settings) -> StepSite:
+    """A suite's place with what steps need of a toolchain's bundle, which is unpacked. See ``open_toolchain`` for errors."""
+    found = open_toolchain(Path(toolchain), commit, settings.make_home())
+    whole = found.environment(os.environ)
+    added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
+    return StepSite(suite=suite, toolchain=str(found.folder), tree=found.tree, env=added)
 
 
 def choose_cases(suite: Suite, select: tuple[str, ...]) -> tuple[tuple[SuiteCase, ...], int]:
@@ -108,6 +128,47 @@ def open_suite(
     return SideSuite(
         site=StepSite(suite=suite.folder, env=side.variables), cases=cases, quarantined=quarantined
     )
+
+
+def open_scripts(
+    side: Side, files: Sequence[tuple[str, str]], measure: Measure | None, limits: Limits
+) -> SideSuite:
+    """A side's scripts, each a case that is run by ``tileyard exec`` in the side's environment.
+
+    Raises UsageError for two scripts of one name.
+    """
+    scripts = [Path(file) for file, _ in files]
+    name, count = Counter(script.stem for script in scripts).most_common(1)[0] if files else ("", 0)
+    if count > 1:
+        raise UsageError(f"{count} scripts are called {name}.py", "compare them one by one")
+    run = (side.python or sys.executable, "-m", "tileyard", "exec")
+    cases = tuple(
+        SuiteCase(
+            testcase=script.stem,
+            name=ONLY,
+            work=CommandWork(
+                run=Step(
+                    argv=tuple(map(double, (*run, str(script)))), inputs=_find_imported(script)
+                ),
+                measure=measure,
+            ),
+            limits=limits,
+        )
+        for script in scripts
+    )
+    folder = os.path.commonpath([script.parent for script in scripts]) if scripts else ""
+    return SideSuite(site=StepSite(suite=folder, env=side.variables), cases=cases, quarantined=0)
+
+
+def _find_imported(script: Path) -> tuple[str, ...]:
+    """A script and the modules beside it that its imports reach; nothing is run."""
+    finder = ModuleFinder(path=[str(script.parent)])
+    try:
+        finder.run_script(str(script))
+    except (SyntaxError, ValueError):  # it fails when it is run
+        return (str(script),)
+    files: set[str | None] = {getattr(one, "__file__", None) for one in finder.modules.values()}
+    return tuple(sorted(filter(None, files)))
 
 
 def find_common(suites: Mapping[str, SideSuite]) -> frozenset[str]:

@@ -1,6 +1,5 @@
 """The verb ``test``, and ``bundle`` of a suite: reads it, chooses, plans, and judges what came of it."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,6 @@ import msgspec
 from tileyard.artifacts.bundle_manifest import Expected as BundleExpected
 from tileyard.artifacts.bundles import Packing, open_bundle, write_bundle
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.toolchains import open_toolchain
 from tileyard.engine.anonymous import make_slots
 from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.programs import ProgramSite
@@ -21,6 +19,7 @@ from tileyard.model import CommandWork, Device, Side
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import choose_devices, share_cores
 from tileyard.service.runs import Ending, Plan
+from tileyard.service.side_suites import open_site
 from tileyard.service.verbs import StartTest
 from tileyard.store.base import RunTime
 from tileyard.suite.achieved import (
@@ -80,7 +79,7 @@ class _OpenSuite:
         self._settings = bench.settings
         self._suite = suite
         self._packed = packed
-        self._toolchain = self._tell_steps()
+        self._tree = self._tell_steps()
         self._memory = read_memory(bench.settings.home, suite.path)
         self._outlook, self._devices = self._look_ahead()
         self._parts = tuple(self._divide())
@@ -139,10 +138,9 @@ class _OpenSuite:
             return None
         lanes = len(self._settings.cores)
         return ProgramSite(
-            sites={HERE.name: StepSite(suite=self._suite.folder)},
+            sites={HERE.name: StepSite(suite=self._suite.folder, tree=self._tree)},
             lanes=lanes,
             threads=self._start.golden_threads or 1,
-            toolchain=self._toolchain,
         )
 
     # ---- after it ran --------------------------------------------------------------------------
@@ -216,11 +214,9 @@ class _OpenSuite:
         if not start.toolchain:
             tell_site(StepSite(suite=folder))
             return ""
-        found = open_toolchain(Path(start.toolchain), start.commit, self._settings.make_home())
-        whole = found.environment(os.environ)
-        added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
-        tell_site(StepSite(suite=folder, toolchain=str(found.folder), env=added))
-        return found.tree
+        site = open_site(start.toolchain, start.commit, folder, self._settings)
+        tell_site(site)
+        return site.tree
 
     def _find_wish(self) -> Wish:
         wish = self._start.wish

@@ -6,6 +6,7 @@ process, and opened there.
 
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, get_args
 
+from tileyard.measures import Measure
 from tileyard.model import Limits, Record, Side, Value
 from tileyard.regress.gate import Gate
 from tileyard.regress.timed import Regression
@@ -153,7 +154,8 @@ class StartRegress(Verb[Regression]):
     """Begin to time the kernels or programs of two sides against each other, where their binaries differ.
 
     The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
-    With a ``suite``, the path of one for base and for head, its programs are compared instead, those that ``select`` selects.
+    With a ``suite``, the path of one for base and for head, its programs are compared instead, those that ``select`` selects;
+    with ``scripts`` the files are scripts for ``tileyard exec``, compared by ``measure``.
     ``gate`` says which change matters, and which one fails. No pair is timed for longer than ``case_s``
     seconds, and none is begun after ``budget_s``. With ``rounds`` all kernels are built so often on each side, and nothing is run.
     Pairs are ``built`` once, or known to be, ``timed`` as well, or ``confirmed`` where they have changed: timed with their code at other places.
@@ -170,6 +172,8 @@ class StartRegress(Verb[Regression]):
     gate: Gate
     case_s: float
     suite: tuple[str, str] | None = None
+    scripts: bool = False
+    measure: Measure | None = None
     select: tuple[str, ...] = ()
     budget_s: float | None = None
     rounds: int = 0

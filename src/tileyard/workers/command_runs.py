@@ -223,6 +223,8 @@ class CommandRuns:
             "works": tuple(str(self._home / other.command.folder / DATA) for other in members),
             **self._stores.find_made(member.entry.golden.tree, member.entry.build),
         }
+        if command.toolchain:
+            places["toolchain"] = command.toolchain
         return StepOrder(
             argv=fill_argv(step.argv, places),
             env=step_environment(command.env, step.env, places, folder / TEMPORARY),
@@ -236,8 +238,9 @@ class CommandRuns:
         """Where what a case brings lies, if its program could not be started; all else is the host's."""
         if not end.refusal:
             return []
+        command = member.command
         made = self._stores.find_made(member.entry.golden.tree, member.entry.build)
-        places = (*made.values(), member.command.suite, find_site().toolchain)
+        places = (*made.values(), command.suite, command.toolchain or find_site().toolchain)
         shared = (Path(place) for place in places if place)
         return [self._home / member.command.folder, *shared]
 

@@ -49,7 +49,8 @@ class CommandRun(Record):
     ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its temporary directory.
     ``env`` is added to the runner's own environment, and ``threads`` are what the step may use. ``name``
     is what a hot run calls the case. ``own_build`` identifies what the case itself needs of a build, which
-    others may share: whatever else was built beside it proves nothing about it. ``suite`` is the folder of its suite. ``is_judged`` says that somebody will look at the outputs, so exit
+    others may share: whatever else was built beside it proves nothing about it. ``suite`` is the folder of its suite, ``toolchain`` that of
+    its side's own toolchain. ``is_judged`` says that somebody will look at the outputs, so exit
     code 0 alone proves nothing. ``memory_bytes`` bounds the address space of each of its processes, 0 for
     no limit.
     """
@@ -58,6 +59,7 @@ class CommandRun(Record):
     run: Step
     folder: str
     suite: str = ""
+    toolchain: str = ""
     threads: int = 1
     hot: HotRun | None = None
     env: dict[str, str] = {}

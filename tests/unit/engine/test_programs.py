@@ -115,7 +115,7 @@ def write_suite(folder: Path) -> Path:
 def make_site(folder: Path, lanes: int = 1, toolchain: str = "") -> ProgramSite:
     """Where the programs of a suite in this folder run."""
     return ProgramSite(
-        sites={"": StepSite(suite=str(folder))}, lanes=lanes, threads=2, toolchain=toolchain
+        sites={"": StepSite(suite=str(folder), tree=toolchain)}, lanes=lanes, threads=2
     )
 
 

@@ -18,11 +18,12 @@ VARIABLE = "TILEYARD_STEPS"
 class StepSite(Record):
     """Where a suite and its toolchain lie, and the variables that the latter's programs need.
 
-    Both folders are empty where there is none.
+    Both folders are empty where there is none. ``tree`` is the digest of the toolchain, a part of the keys of what its steps make.
     """
 
     suite: str = ""
     toolchain: str = ""
+    tree: str = ""
     env: dict[str, str] = {}
 
     @property

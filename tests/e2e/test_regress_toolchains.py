@@ -1,0 +1,134 @@
+"""``tileyard regress`` with toolchains as sides: the programs of one suite, whose steps are run with each of them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.conftest import CommandLine
+from tests.e2e.repositories import git
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="its programs are compiled"),
+]
+
+SUITE = """
+name = "sums"
+[build]
+argv = ["{toolchain}/bin/compile", "-o", "{out}/{testcase}", "{testcase}.c"]
+inputs = ["*.c"]
+[golden]
+argv = ["{toolchain}/bin/answer", "{out}/right"]
+[run]
+argv = ["sh", "{toolchain}/share/launch", "{build}/{testcase}"]
+[check]
+argv = ["sh", "{toolchain}/share/check", "result", "right"]
+[measure]
+pattern = 'steps: (\\d+)'
+unit = "steps"
+better = "lower"
+[[testcase]]
+name = "slow"
+[[testcase]]
+name = "even"
+[[testcase]]
+name = "wrong"
+"""
+SOURCE = """
+#include <stdio.h>
+int main(void) {
+  int steps = 0;
+  for (int i = 0; i < %s; ++i) ++steps;
+  printf("steps: %%d\\n", steps);
+  fputs("%s", fopen("result", "wx"));
+}
+"""
+LIBRARY = '#!/bin/sh\nexec cc -O1 -DTIMES=%d -DANSWER=\'"%s"\' "$@"\n'
+TOOLS = {
+    "bin/answer": "#!/bin/sh\nprintf 7 > $1\n",
+    "share/launch": "command -v compile > /dev/null && exec $1\n",  # its programs are on PATH, too
+    "share/check": "cmp -s $1 $2 || exit 2\n",
+}
+
+
+@pytest.fixture
+def place(cli: CommandLine, tmp_path: Path) -> Path:
+    """A folder with a suite, in no repository, and two toolchains, the second of which makes one program slower and one wrong."""
+    cli.cwd = tmp_path / "place"
+    cli.cwd.mkdir()
+    cli.env |= {
+        "TILEYARD_HOME": str(tmp_path / "home"),
+        "TILEYARD_LOCK_DIR": str(tmp_path / "locks"),
+    }
+    (cli.cwd / "suite.toml").write_text(SUITE)
+    for name, times, result in (("slow", "TIMES", "7"), ("even", "100", "7")):
+        (cli.cwd / f"{name}.c").write_text(SOURCE % (times, result))
+    (cli.cwd / "wrong.c").write_text((SOURCE % ("100", "7")).replace('"7"', "ANSWER"))
+    for name, times, answer, commit in (("old", 100, "7", "0" * 40), ("new", 110, "8", "1" * 40)):
+        for file, text in (TOOLS | {"bin/compile": LIBRARY % (times, answer)}).items():
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(0o755)
+        whole = ("--tree", str(tmp_path / name), "--commit", commit, "-o", f"{name}.tyb")
+        done = cli.run("bundle", *whole)
+        assert done.returncode == 0, done.stderr
+    return cli.cwd
+
+
+def test_the_program_that_a_toolchain_made_slower_is_named(cli: CommandLine, place: Path) -> None:
+    """Each side's steps get its own toolchain, all four of them; the sides are named by bundle and commit."""
+    assert place.is_dir()
+    done = cli.run("regress", "old.tyb", "new.tyb", "suite.toml", "--json")
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    rows = {row["case"]: row for row in document["rows"]}
+    assert {case: row["verdict"] for case, row in rows.items()} == {
+        "slow/default": "regressed",
+        "even/default": "equivalent",
+        "wrong/default": "failed",
+    }
+    slow = rows["slow/default"]
+    assert (slow["base"], slow["head"], slow["unit"]) == (100, 110, "steps")
+    assert rows["wrong/default"]["head_message"].startswith("mismatch: check step")
+    assert document["base"] == "old.tyb (0000000000)"
+    assert document["head"] == "new.tyb (1111111111)"
+
+
+def test_the_same_toolchain_changes_nothing(cli: CommandLine, place: Path) -> None:
+    """Nothing is run, under whatever name its bundle is."""
+    shutil.copy(place / "old.tyb", place / "again.tyb")
+    document = cli.run_json("regress", "old.tyb", "again.tyb", "suite.toml")
+    assert {row["verdict"] for row in document["rows"]} == {"unchanged"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("old.tyb", "new.tyb", "kernels.py"), "old.tyb is a toolchain, and steps of a suite use"),
+        (("old.tyb", "new.tyb"), "old.tyb is a toolchain, and steps of a suite use one"),
+        ((".", "new.tyb", "--exec", "a.py"), "new.tyb is a toolchain, and steps of a suite use"),
+        ((".", "new.tyb", "--static", "a.py"), "new.tyb is a toolchain, and steps of a suite use"),
+        (("old.tyb", "new.tyb", "none.toml"), "neither side has a suite none.toml"),
+        (("old.tyb", "none.tyb", "suite.toml"), "none.tyb"),
+        (("old.tyb", "junk.tyb", "suite.toml"), "junk.tyb"),
+        (("old.tyb", "v1", "suite.toml"), "suite.toml is in no git repository"),
+        (("old.tyb", "other.tyb", "suite.toml"), "other.tyb"),
+        (("old.tyb", "new.tyb", "suite.toml", "--clean"), "--clean: working tree"),
+    ],
+)
+def test_bad_input_is_one_line(
+    cli: CommandLine, place: Path, words: tuple[str, ...], expected: str
+) -> None:
+    """With exit status 2."""
+    (place / "kernels.py").write_text("")
+    (place / "junk.tyb").write_text("junk")
+    (place / "other.tyb").write_bytes((place / "old.tyb").read_bytes()[:-100])
+    if "--clean" in words:
+        git(place, "init", "-q")
+        git(place, "commit", "-q", "--allow-empty", "-m", "empty")
+    done = cli.run("regress", *words)
+    assert done.returncode == 2, done.stderr
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
