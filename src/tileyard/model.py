@@ -292,8 +292,7 @@ Work = KernelWork | CommandWork
 class Side(Record):
     """An author with its environment: a Python, empty for the engine's own, with ``variables`` added.
 
-    ``pass_options`` take the place of a kernel's own of the same names.
-    ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps.
+    ``pass_options`` replace a kernel's own of the same names. ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps.
     ``stored`` is the bundle, or the recorded run, that its cases were built for; such a side has no author, and nothing is built for it.
     """
 
@@ -354,7 +353,7 @@ class Case(Record):
 
 
 class Batch(Record):
-    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times, or until so many rounds were ``calm``.
+    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times, or until so many were ``calm``.
 
     In a ``fresh`` process none of the kernels that an ``interleaved`` batch times has run before; for others nothing at all has. The only case of a batch that is ``alike`` is not run where its build gave the binary of another one of its run: it ends as that one does.
     """
