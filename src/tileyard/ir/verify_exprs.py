@@ -237,3 +237,7 @@ def _transfer(scope: Scope, stmt: Issue, source: str | None, to: str) -> None:
         found = scope.buffers[name].scope if name in scope.buffers else wanted
         complaint = f"{stmt.unit} copies {way} {wanted} memory, and {name} is {found}"
         require(found == wanted, complaint)
+    known = [scope.buffers[name] for name in (source, to) if name in scope.buffers]
+    if len({buffer.dtype for buffer in known}) > 1:
+        said = ", ".join(f"{buffer.name} is {buffer.dtype}" for buffer in known)
+        refuse(f"{stmt.unit} converts nothing, and {said}")

@@ -216,6 +216,10 @@ def f(A: inout.float32[4]):
             "cp_async copies to shared memory, and r is fragment",
         ),
         (
+            'with issue("cp_async"):\n        copy(A, h)',
+            "cp_async converts nothing, and A is float32, h is float16",
+        ),
+        (
             'for i in parallel(4):\n        commit_group(unit="cp_async")',
             "groups are a block's, not those of a parallel iteration",
         ),
@@ -224,9 +228,7 @@ def f(A: inout.float32[4]):
 )
 def test_broken_rules(lines: str, message: str) -> None:
     """Each names its statement."""
-    head = (
-        "def f(A: inout.float32[4]):\n    a: shared.float32[4]\n    r: fragment.float32[4]\n\n    "
-    )
+    head = "def f(A: inout.float32[4]):\n    a: shared.float32[4]\n    r: fragment.float32[4]\n    h: shared.float16[4]\n\n    "
     with pytest.raises(InvalidProgramError, match=re.escape(message)):
         verify(read_program(f"{head}{lines}\n"))
 
