@@ -1,4 +1,4 @@
-"""Writes the C of every kernel of tests/kernels into a folder: ``python tools/generated_c.py FOLDER``.
+"""Writes the Program and the C of every kernel of tests/kernels into a folder: ``python tools/generated_c.py FOLDER``.
 
 For a change that should change no code: run it before and after, and compare the folders with ``diff -r``.
 """
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tileyard.errors import UnsupportedError
+from tileyard.ir.text import print_program
 
 ROOT = Path(__file__).parents[1]
 
@@ -35,6 +36,8 @@ def main() -> None:
         function = getattr(kernel, "jit_impl", kernel)
         try:
             lowered = lower(function.get_tir(**example.arguments), function.out_idx)
+            program = print_program(lowered.program)
+            (folder / f"{name.replace(' ', '_')}.tile").write_text(program, encoding="utf-8")
             text = generate(lowered.program, target.toolchain.machine, lowered.lines).text
         except UnsupportedError as refusal:
             text = f"/* {refusal} */"

@@ -20,6 +20,7 @@ from tileyard.frontend.threads import RoleLowering, Threads, parts_ways
 from tileyard.frontend.tir_queries import (
     ALLREDUCE,
     CALL_HINTS,
+    GROUP_CALLS,
     PARALLEL,
     THREAD_BINDING,
     bodies_of,
@@ -90,6 +91,13 @@ class Lockstep:
             self._scope.enter(item)
             value = getattr(item, "value", None)
             if call_name(value) in CALL_HINTS or is_mark(value):
+                continue
+            if call_name(value) in GROUP_CALLS:
+                if self._mask is not None:
+                    self._scope.give_up(call_name(value))
+                    continue
+                finish()
+                found += self._do.lower_plain(item)
                 continue
             if self._is_pure_binding(item):
                 self._scope.defer(item.var, item.value, is_ready=True)

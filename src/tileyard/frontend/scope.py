@@ -21,7 +21,7 @@ from tileyard.frontend.no_device import CALLED_AT
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
 from tileyard.ir.verify_exprs import without_ones
-from tileyard.model import SourceLine
+from tileyard.model import Diagnostic, SourceLine
 
 
 class Names:
@@ -125,7 +125,7 @@ class Scope:
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
     tile IR has not; ``has_threads`` says that a block is run by threads. ``buffers`` fills with all that are no parameters;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
-    ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
+    ``given_up`` are asynchronous operations that no statement says. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
     ``analyzer`` is bound to what is known of integer variables. ``on_load`` is told the name of each buffer that an expression reads.
     """
 
@@ -150,6 +150,7 @@ class Scope:
         self._known: dict[str, Buffer] = {}
         self.position = Position()
         self.imported = ""
+        self.given_up: list[Diagnostic] = []
         self.on_load: Callable[[str], None] = lambda _: None
         self.buffers: list[Buffer] = []
         self.reducers: dict[str, str] = {}
@@ -160,6 +161,11 @@ class Scope:
         file, line = (self.where.file, self.where.line) if self.where else ("", 0)
         place = f" at {file}:{line}" if file else ""
         raise UnsupportedError(f"{operation} {reason}{place}", "", operation, file, line)
+
+    def give_up(self, operation: str) -> None:
+        """Note that ``operation``, which changes no result where copies are over at once, is not in the Program."""
+        message = f"{operation.rsplit('.', 1)[-1]} by single threads is not checked"
+        self.given_up.append(Diagnostic(message=message, operation=operation, where=self.where))
 
     def require(self, holds: bool, operation: str, reason: str = "is not covered") -> None:
         """Refuse ``operation`` unless something holds that is needed for it."""

@@ -12,11 +12,12 @@ from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.thread_code import ThreadCode
 from tileyard.frontend.threads import BARRIERS, Barriers, RoleLowering, Threads, waits
-from tileyard.frontend.tile_ops import lower_call
+from tileyard.frontend.tile_ops import lower_call, lower_group
 from tileyard.frontend.tir_queries import (
     AT_ONCE,
     ATTRIBUTE_HINTS,
     CALL_HINTS,
+    GROUP_CALLS,
     LOOP_HINTS,
     THREAD_BINDING,
     THREAD_INDEX,
@@ -342,6 +343,8 @@ class BodyLowering:
             self._roles.require_one("sync_threads")
         if name in CALL_HINTS or is_mark(value):
             return ()
+        if name in GROUP_CALLS:
+            return self._numbered(lower_group(self._scope, value))
         if name in ("tirx.break_loop", "tl.loop_break"):
             self._note()
             return (Break(),)

@@ -1,8 +1,8 @@
 """Lowers calls that are statements: TileLang's tile operations, and what acts on single elements.
 
-Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the other tile operations. A
-copy that may end later ends at once, which is one of the times when it may. On single elements act atomic
-updates, stores, what a kernel prints and asserts.
+Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the other tile operations. Copies
+by ``cp.async`` are issued, and their groups committed and waited for; other copies that may end later end at once, which
+is one of the times when they may. On single elements act atomic updates, stores, what a kernel prints and asserts.
 
 One module because a call is one or the other by its name alone.
 """
@@ -30,6 +30,7 @@ from tileyard.ir.nodes import (
     Assert,
     Atomic,
     AtomicKind,
+    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -37,6 +38,7 @@ from tileyard.ir.nodes import (
     For,
     Gemm,
     If,
+    Issue,
     Load,
     Op,
     Print,
@@ -46,6 +48,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Var,
+    WaitGroup,
 )
 from tileyard.ir.tiles import identity
 from tileyard.ir.verify_exprs import without_ones
@@ -158,11 +161,24 @@ def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         Store(to.buffer, element_after(to, i).indices, element_after(source, i))
         for i in range(int(count.value))
     )
+    if not copied:
+        return ()
     if len(call.args) < 4:
-        return copied
+        return (Issue("cp_async", copied),)
     nothing = Const(0.0 if is_float(to.dtype) else 0, to.dtype)
     cleared = tuple(msgspec.structs.replace(store, value=nothing) for store in copied)
-    return (If(convert(lower_expr(scope, call.args[3]), "bool"), copied, cleared),)
+    condition = convert(lower_expr(scope, call.args[3]), "bool")
+    return (Issue("cp_async", (If(condition, copied, cleared),)),)
+
+
+def lower_group(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """A commit of copies, or a wait for groups of them, that all threads of a block make together."""
+    if scope.position.is_single or scope.position.is_spread:
+        scope.give_up(call_name(call))
+        return ()
+    if call_name(call) == "tirx.ptx_commit_group":
+        return (CommitGroup("cp_async"),)
+    return (WaitGroup(lower_expr(scope, call.args[0]), "cp_async"),)
 
 
 _ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
@@ -192,6 +208,11 @@ def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     if scope.named(dst.buffer).scope == "global":
         return (Copy(src, _as_large(dst, src)),)
     return (Copy(_cover(src, dst) if scope.named(src.buffer).scope == "global" else src, dst),)
+
+
+def _copy_asynchronously(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """TileLang commits each of these copies by itself, and waits for none."""
+    return (Issue("cp_async", _copy(scope, call)), CommitGroup("cp_async"))
 
 
 def _cover(array: Region, tile: Region) -> Region:
@@ -359,10 +380,11 @@ _COPY_HINTS = frozenset(
 )
 _HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
 
-_SYNONYMS = {"async_copy": "copy", "wgmma_gemm": "gemm"}
+_SYNONYMS = {"wgmma_gemm": "gemm"}
 
 _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]]] = {
     "copy": (_copy, _COPY_HINTS),
+    "async_copy": (_copy_asynchronously, _COPY_HINTS),
     "tma_copy": (_copy_as_given, _COPY_HINTS | {"barrier"}),
     "fill": (_fill, frozenset({"tl.ws_op_id"})),
     "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),

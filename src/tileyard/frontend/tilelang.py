@@ -27,6 +27,7 @@ from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import Effects, buffer_effects, number_statements
 from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine, Value
+from tileyard.passes.settle import settle
 
 OUTPUTS_MARK = "tilelang_out_idx"
 """The attribute by which TileLang marks a function's outputs."""
@@ -194,10 +195,17 @@ _FUNCTION_HINTS = frozenset(
 
 
 class Lowered(Record):
-    """A Program with the line of the user's file for each numbered statement that has one."""
+    """A Program with the line of the user's file for each numbered statement that has one.
+
+    ``program`` is settled. ``written`` is the same kernel with its asynchronous operations, but for those that were
+    ``given_up``: then nothing can be said of any.
+    """
 
     program: Program
     lines: dict[int, SourceLine]
+    written: Program
+    written_lines: dict[int, SourceLine]
+    given_up: tuple[Diagnostic, ...] = ()
 
 
 def lower_prim_func(
@@ -230,7 +238,19 @@ def lower_prim_func(
     )
     program = guard_divisors(program)
     _check(scope, program, body.lines)
-    return Lowered(program=program, lines=body.lines)
+    settled = settle(program)
+    lines = {
+        number: body.lines[origin]
+        for number, origin in enumerate(settled.origins)
+        if origin in body.lines
+    }
+    return Lowered(
+        program=settled.program,
+        lines=lines,
+        written=program,
+        written_lines=body.lines,
+        given_up=tuple(scope.given_up),
+    )
 
 
 def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None:

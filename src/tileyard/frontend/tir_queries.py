@@ -266,12 +266,13 @@ CALL_HINTS = frozenset(
         "tl.warpgroup_wait",
         "tl.annotate_producer_reg_dealloc",
         "tl.no_set_max_nreg",
-        "tirx.ptx_commit_group",
-        "tirx.ptx_wait_group",
         "tl.set_max_nreg",
     }
 )
 """Calls that have no effect on tiles: what comes before one is done before what comes after it."""
+
+GROUP_CALLS = frozenset({"tirx.ptx_commit_group", "tirx.ptx_wait_group"})
+"""Calls that end groups of asynchronous copies, and wait for them."""
 
 AT_ONCE = frozenset({"debug", "print"})
 """Files of TileLang's whose macros use what they bind in the very next statement."""

@@ -18,6 +18,7 @@ from tileyard.ir.nodes import (
     Axis,
     Break,
     Buffer,
+    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -25,6 +26,7 @@ from tileyard.ir.nodes import (
     For,
     Gemm,
     If,
+    Issue,
     Let,
     Print,
     Program,
@@ -34,6 +36,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Var,
+    WaitGroup,
     While,
 )
 from tileyard.ir.printer import print_statement
@@ -62,25 +65,9 @@ def interpret(
     one number for each scalar parameter; neither is changed. What an output holds where nothing is
     written is its dtype's poison. ``say`` takes the lines that the kernel prints. Raises BindError, or KernelFault where the kernel itself fails.
     """
-    numbers = bind_dims(program, [array.shape for array in arrays], scalars)
-    params = scalar_params(program)
-    if len(scalars) != len(params):
-        raise BindError(f"{program.name} takes {len(params)} scalars, not {len(scalars)}")
-    given = [
-        *((var, numbers[var.name]) for var in program.dims),
-        *zip(params, scalars, strict=True),
-    ]
-    values = {var.name: convert_scalar(value, var.dtype) for var, value in given}
-    parameters = _parameters(program, arrays, numbers)
-    storage = dict(parameters)
-    for buffer in program.buffers:
-        if buffer.scope == "global":
-            storage[buffer.name] = _make(buffer, storage, numbers)
-    run = _Run(program, values, storage, say)
-    with np.errstate(all="ignore"):
-        run.blocks(tuple(reversed(program.grid)))
-    written = [tensor.buffer.name for tensor in tensors(program) if tensor.role != "in"]
-    return [parameters[name] for name in written]
+    run = Run(program, arrays, scalars, say)
+    run.grid()
+    return run.written()
 
 
 def _parameters(
@@ -109,27 +96,57 @@ def _make(buffer: Buffer, known: dict[str, Array], numbers: dict[str, int]) -> A
     return np.full(shape, poison(buffer.dtype), dtype)
 
 
-_Plain = Let | Store | Atomic | Print | Assert | Copy | Fill | Gemm | Reduce
+Plain = Let | Store | Atomic | Print | Assert | Copy | Fill | Gemm | Reduce
 
 
-class _Run:
-    """The state of one run: the values of all variables, the content of all buffers."""
+class Run:
+    """The state of one run: the values of all variables, the content of all buffers.
+
+    ``at`` is the statement that runs. What is asynchronous is done when it is issued; ``asynchronous.py`` has the
+    other meaning.
+    """
 
     def __init__(
         self,
         program: Program,
-        values: dict[str, np.generic],
-        arrays: dict[str, Array],
-        say: Callable[[str], object],
+        arrays: Sequence[Array],
+        scalars: Sequence[Value] = (),
+        say: Callable[[str], object] = sys.stdout.write,
     ) -> None:
+        numbers = bind_dims(program, [array.shape for array in arrays], scalars)
+        params = scalar_params(program)
+        if len(scalars) != len(params):
+            raise BindError(f"{program.name} takes {len(params)} scalars, not {len(scalars)}")
+        given = [
+            *((var, numbers[var.name]) for var in program.dims),
+            *zip(params, scalars, strict=True),
+        ]
+        self.at: Stmt | None = None
         self._program = program
-        self._values = values
-        buffers = (*(tensor.buffer for tensor in tensors(program)), *program.buffers)
-        cut = frozenset(buffer.name for buffer in buffers if buffer.dtype == TENSOR_FLOAT)
-        self._memory = Memory(arrays, cut)
+        self._values = {var.name: convert_scalar(value, var.dtype) for var, value in given}
+        storage = _parameters(program, arrays, numbers)
+        for buffer in program.buffers:
+            if buffer.scope == "global":
+                storage[buffer.name] = _make(buffer, storage, numbers)
+        self._memory = self._make_memory(storage)
         self._say = say
-        self._evaluator = Evaluator(values, self._memory.load)
+        self._evaluator = Evaluator(self._values, self._memory.load)
         self._value = self._evaluator.value
+
+    def _make_memory(self, storage: dict[str, Array]) -> Memory:
+        buffers = (*(tensor.buffer for tensor in tensors(self._program)), *self._program.buffers)
+        cut = frozenset(buffer.name for buffer in buffers if buffer.dtype == TENSOR_FLOAT)
+        return Memory(storage, cut)
+
+    def grid(self) -> None:
+        """Run all blocks."""
+        with np.errstate(all="ignore"):
+            self.blocks(tuple(reversed(self._program.grid)))
+
+    def written(self) -> list[Array]:
+        """The arrays that the Program writes, in calling order."""
+        names = [tensor.buffer.name for tensor in tensors(self._program) if tensor.role != "in"]
+        return [self._memory.array(name) for name in names]
 
     def blocks(self, axes: tuple[Axis, ...]) -> None:
         """Run the blocks of the grid that ``axes`` span, the last of them the fastest."""
@@ -159,6 +176,7 @@ class _Run:
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Await, None, bool]:
         """Run ``body``, stopping at each wait; returns whether it was left by a break."""
         for stmt in body:
+            self.at = stmt
             try:
                 match stmt:
                     case For():
@@ -179,6 +197,10 @@ class _Run:
                         yield stmt
                     case Roles():
                         self._run_roles(stmt)
+                    case Issue():
+                        yield from self._issue(stmt)
+                    case CommitGroup() | WaitGroup():
+                        self._group(stmt)
                     case _:
                         self._run(stmt)
             except KernelFault as fault:
@@ -187,7 +209,14 @@ class _Run:
                 raise
         return False
 
-    def _run(self, stmt: _Plain) -> None:
+    def _issue(self, stmt: Issue) -> Generator[Await, None, None]:
+        """Start an asynchronous operation, which is over when it has started."""
+        yield from self._body(stmt.body)
+
+    def _group(self, stmt: CommitGroup | WaitGroup) -> None:
+        """Commit a group, or wait for groups: all are over."""
+
+    def _run(self, stmt: Plain) -> None:
         """Run a statement that holds no others."""
         match stmt:
             case Let():

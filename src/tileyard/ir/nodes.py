@@ -271,6 +271,37 @@ class Reduce(Node, tag="reduce"):
     clear: bool = True
 
 
+Unit = Literal["cp_async"]
+"""What carries out asynchronous operations. Each unit counts groups of its own."""
+
+
+class Issue(Node, tag="issue"):
+    """Starts what is in ``body``, whose end ``unit`` reports later.
+
+    Conditions, indices and bounds in ``body`` are evaluated at once. Each of its elements is read and written at any
+    moment from here to the wait that covers it. ``body`` holds copies, stores, branches and loops over these only.
+    """
+
+    unit: Unit
+    body: tuple["Stmt", ...]
+
+
+class CommitGroup(Node, tag="commit_group"):
+    """Puts everything that ``unit`` was asked for since the commit before into one group, which may be empty."""
+
+    unit: Unit
+
+
+class WaitGroup(Node, tag="wait_group"):
+    """Waits until at most ``count`` of the latest groups of ``unit`` are unfinished.
+
+    What was issued and not committed is in no group: no wait covers it.
+    """
+
+    count: Expr
+    unit: Unit
+
+
 Stmt = (
     Let
     | Store
@@ -287,6 +318,9 @@ Stmt = (
     | Fill
     | Gemm
     | Reduce
+    | Issue
+    | CommitGroup
+    | WaitGroup
 )
 
 

@@ -18,6 +18,7 @@ from tileyard.ir.nodes import (
     Break,
     Buffer,
     Cast,
+    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -25,6 +26,7 @@ from tileyard.ir.nodes import (
     For,
     Gemm,
     If,
+    Issue,
     Let,
     Load,
     Op,
@@ -38,6 +40,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Var,
+    WaitGroup,
     While,
 )
 from tileyard.ir.ops import OPS
@@ -266,7 +269,10 @@ class _Printer:
                 return [f"{pad}print({', '.join(parts)})"]
             case Assert():
                 return [f"{pad}assert {self._condition(stmt)}"]
-            case Copy() | Fill() | Gemm() | Reduce():
+            case Issue():
+                head = f"{pad}with issue({_quoted(stmt.unit)}):"
+                return [head, *self.body(stmt.body, depth + 1)]
+            case Copy() | Fill() | Gemm() | Reduce() | CommitGroup() | WaitGroup():
                 return [pad + self._call(stmt)]
             case _:
                 assert_never(stmt)

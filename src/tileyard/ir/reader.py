@@ -33,6 +33,7 @@ from tileyard.ir.nodes import (
     Expr,
     For,
     If,
+    Issue,
     Let,
     LoopKind,
     Param,
@@ -44,6 +45,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Tensor,
+    Unit,
     Var,
     While,
 )
@@ -201,6 +203,10 @@ class _Reader:
                 return Break()
             case ast.With(items=[ast.withitem(context_expr=ast.Name(id="roles"))]):
                 return Roles(tuple(map(self._role, stmt.body)))
+            case ast.With(items=[ast.withitem(ast.Call(ast.Name(id="issue"), args=[unit]))]):
+                name = plain_text(unit)
+                require(unit, name in get_args(Unit), f"{name} carries out nothing asynchronous")
+                return Issue(name, self._body(stmt.body))  # type: ignore[arg-type]
             case ast.Expr(value=ast.Call(func=ast.Name(id="wait"), args=[cond, *said])) if (
                 len(said) < 2
             ):

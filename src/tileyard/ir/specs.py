@@ -21,6 +21,7 @@ from tileyard.ir.nodes import (
     Axis,
     Break,
     Cast,
+    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -28,6 +29,7 @@ from tileyard.ir.nodes import (
     For,
     Gemm,
     If,
+    Issue,
     Let,
     Load,
     Op,
@@ -40,6 +42,7 @@ from tileyard.ir.nodes import (
     Store,
     Tensor,
     Var,
+    WaitGroup,
     While,
 )
 from tileyard.ir.walk import walk, walk_expr
@@ -333,11 +336,13 @@ def _count_one(stmt: Stmt, numbers: dict[str, int]) -> int:
             return _count(stmt.then if _known(stmt.cond, numbers) else stmt.orelse, numbers)
         case Roles():
             return sum(_count(body, numbers) for body in stmt.bodies)
+        case Issue():
+            return _count(stmt.body, numbers)
         case While():
             raise _Unknown
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return 0
-        case Copy() | Fill() | Reduce():
+        case Copy() | Fill() | Reduce() | CommitGroup() | WaitGroup():
             return 0
         case _:
             assert_never(stmt)

@@ -17,6 +17,7 @@ from tileyard.ir.nodes import (
     Expr,
     For,
     If,
+    Issue,
     Let,
     Print,
     Region,
@@ -55,9 +56,9 @@ ONE = Const(1, "int32")
 STATEMENTS = {
     str(kind.__struct_config__.tag): kind
     for kind in get_args(Stmt)
-    if kind not in {Let, Store, Atomic, Print, Assert, For, If, While, Break, Roles, Await}
+    if kind not in {Let, Store, Atomic, Print, Assert, For, If, While, Break, Roles, Await, Issue}
 }
-"""The statements that are spelled as calls, by name: every tile operation."""
+"""The statements that are spelled as calls, by name: tile operations, commits and waits of groups."""
 
 ATOMICS: dict[str, AtomicKind] = {f"atomic_{kind}": kind for kind in get_args(AtomicKind)}
 """The calls that are atomic updates of an element."""

@@ -35,17 +35,17 @@ class Memory:
     def __init__(
         self, parameters: dict[str, Array], tensor_floats: frozenset[str] = frozenset()
     ) -> None:
-        self._parameters = parameters
-        self._tensor_floats = tensor_floats
+        self.parameters = parameters
+        self.tensor_floats = tensor_floats
         self.tiles: dict[str, Array] = {}
 
     def array(self, buffer: str) -> Array:
         """The content of a buffer."""
-        return self._parameters[buffer] if buffer in self._parameters else self.tiles[buffer]
+        return self.parameters[buffer] if buffer in self.parameters else self.tiles[buffer]
 
     def dtype(self, buffer: str) -> str:
         """The scalar type of a buffer."""
-        is_cut = buffer in self._tensor_floats
+        is_cut = buffer in self.tensor_floats
         return TENSOR_FLOAT if is_cut else name_of(self.array(buffer).dtype)
 
     def load(self, buffer: str, indices: tuple[int, ...]) -> np.generic:
@@ -54,7 +54,7 @@ class Memory:
         if not self.is_inside(buffer, indices):
             return array.dtype.type(0)
         element: np.generic = array[indices]
-        if buffer in self._tensor_floats:
+        if buffer in self.tensor_floats:
             (element,) = cut_tensor_float(np.asarray([element]))
         return element
 
@@ -70,7 +70,7 @@ class Memory:
             raise KernelFault(f"{buffer}{list(indices)} is outside its shape {shape}")
         return inside
 
-    def _overlap(self, box: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    def overlap(self, box: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Where ``box`` lies inside its array: slices of the array, and of the box."""
         outer, inner = [], []
         shape = self.array(box.buffer).shape
@@ -89,14 +89,14 @@ class Memory:
     def read(self, box: Box) -> Array:
         """The content of a box, 0 where it lies outside a global array."""
         array = self.array(box.buffer)
-        outer, inner = self._overlap(box)
+        outer, inner = self.overlap(box)
         content = np.zeros(box.extents, array.dtype)
         content[inner] = array[outer]
-        return cut_tensor_float(content) if box.buffer in self._tensor_floats else content
+        return cut_tensor_float(content) if box.buffer in self.tensor_floats else content
 
     def write(self, box: Box, content: Array) -> None:
         """Give a box its content; what lies outside a global array is dropped."""
-        outer, inner = self._overlap(box)
+        outer, inner = self.overlap(box)
         self.array(box.buffer)[outer] = content[inner]
 
 

@@ -13,6 +13,7 @@ from tileyard.ir.nodes import (
     Await,
     Break,
     Buffer,
+    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -20,6 +21,7 @@ from tileyard.ir.nodes import (
     For,
     Gemm,
     If,
+    Issue,
     Let,
     Load,
     LoopKind,
@@ -31,13 +33,21 @@ from tileyard.ir.nodes import (
     Store,
     Tensor,
     Var,
+    WaitGroup,
     While,
 )
 from tileyard.ir.printer import print_statement
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.syntax import is_name
 from tileyard.ir.verify_exprs import require
-from tileyard.ir.walk import bodies, expressions, read_regions, walk, walk_expr, written_region
+from tileyard.ir.walk import (
+    bodies,
+    expressions,
+    read_regions,
+    walk,
+    walk_expr,
+    written_region,
+)
 
 _BREAKABLE = ("serial", "unroll", "pipelined", "while")
 _MAX_GRID = 3
@@ -194,6 +204,11 @@ class _Verifier:
                 require(
                     bool(loops) and loops[-1] in _BREAKABLE, "break has no serial loop to leave"
                 )
+            case Issue():
+                check.issue(self._scope, stmt)
+                self.body(stmt.body, loops)
+            case CommitGroup() | WaitGroup():
+                self._group(stmt, loops)
             case Copy():
                 check.same_box(stmt.src, stmt.dst)
             case Fill() | Print():
@@ -248,6 +263,11 @@ class _Verifier:
         for body in stmt.bodies:
             require(not any(isinstance(s, Roles) for s in walk(body)), "roles within a role")
             self.body(body, loops)
+
+    def _group(self, stmt: CommitGroup | WaitGroup, loops: tuple[LoopKind | str, ...]) -> None:
+        require("parallel" not in loops, "groups are a block's, not those of a parallel iteration")
+        if isinstance(stmt, WaitGroup):
+            require(is_integer(stmt.count.dtype), f"a wait for {stmt.count.dtype} groups")
 
     def _branch(self, stmt: If | While, loops: tuple[LoopKind | str, ...]) -> None:
         self._condition(stmt.cond)

@@ -11,15 +11,21 @@ from tileyard.ir.nodes import (
     Buffer,
     Cast,
     Const,
+    Copy,
     Expr,
+    For,
     Gemm,
+    If,
+    Issue,
     Load,
     Op,
     Reduce,
     Region,
+    Store,
     Var,
 )
 from tileyard.ir.ops import explain_misuse
+from tileyard.ir.walk import walk
 
 _MATRIX = 2
 
@@ -205,3 +211,33 @@ def _can_fold(dtype: DType, *, is_bitwise: bool) -> bool:
     """Whether numbers of a type are brought together by operations on bits, or by arithmetic."""
     is_fit = not dtype.is_float if is_bitwise else dtype.kind != "bool"
     return is_fit and dtype.name != TENSOR_FLOAT
+
+
+def issue(scope: Scope, stmt: Issue) -> None:
+    """Check what is issued: copies from global to shared memory, and zeros in their place."""
+    require(bool(stmt.body), "nothing is issued")
+    for inner in walk(stmt.body):
+        match inner:
+            case Copy():
+                _transfer(scope, stmt, inner.src.buffer, inner.dst.buffer)
+            case Store(value=Const()):
+                _transfer(scope, stmt, None, inner.buffer)
+            case Store(value=Load() as source):
+                _transfer(scope, stmt, source.buffer, inner.buffer)
+            case If() | For():
+                pass
+            case _:
+                tag = inner.__struct_config__.tag
+                refuse(f"{stmt.unit} copies, and cannot be asked for this {tag}")
+
+
+def _transfer(scope: Scope, stmt: Issue, source: str | None, to: str) -> None:
+    """Check between which kinds of memory a unit copies. What is not declared is refused elsewhere."""
+    for name, wanted, way in ((source, "global", "from"), (to, "shared", "to")):
+        found = scope.buffers[name].scope if name in scope.buffers else wanted
+        complaint = f"{stmt.unit} copies {way} {wanted} memory, and {name} is {found}"
+        require(found == wanted, complaint)
+    known = [scope.buffers[name] for name in (source, to) if name in scope.buffers]
+    if len({buffer.dtype for buffer in known}) > 1:
+        said = ", ".join(f"{buffer.name} is {buffer.dtype}" for buffer in known)
+        refuse(f"{stmt.unit} converts nothing, and {said}")

@@ -13,6 +13,7 @@ from tileyard.ir.nodes import (
     Await,
     Break,
     Cast,
+    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -20,6 +21,7 @@ from tileyard.ir.nodes import (
     For,
     Gemm,
     If,
+    Issue,
     Let,
     Load,
     Op,
@@ -31,6 +33,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Var,
+    WaitGroup,
     While,
 )
 
@@ -38,7 +41,7 @@ from tileyard.ir.nodes import (
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The nested bodies of ``stmt`` in order; empty for a statement that has none."""
     match stmt:
-        case For() | While():
+        case For() | While() | Issue():
             return (stmt.body,)
         case If():
             return (stmt.then, stmt.orelse)
@@ -46,7 +49,7 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return stmt.bodies
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return ()
-        case Copy() | Fill() | Gemm() | Reduce():
+        case Copy() | Fill() | Gemm() | Reduce() | CommitGroup() | WaitGroup():
             return ()
         case _:
             assert_never(stmt)
@@ -143,7 +146,7 @@ def read_regions(stmt: Stmt) -> tuple[Region, ...]:
             return ()
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return ()
-        case For() | If() | While() | Roles():
+        case For() | If() | While() | Roles() | Issue() | CommitGroup() | WaitGroup():
             return ()
         case _:
             assert_never(stmt)
@@ -158,7 +161,7 @@ def written_region(stmt: Stmt) -> Region | None:
             return stmt.c
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return None
-        case For() | If() | While() | Roles():
+        case For() | If() | While() | Roles() | Issue() | CommitGroup() | WaitGroup():
             return None
         case _:
             assert_never(stmt)
@@ -181,7 +184,9 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
             yield stmt.cond
         case Fill():
             yield stmt.value
-        case Copy() | Gemm() | Reduce() | Break() | Roles():
+        case WaitGroup():
+            yield stmt.count
+        case Copy() | Gemm() | Reduce() | Break() | Roles() | Issue() | CommitGroup():
             pass
         case _:
             assert_never(stmt)

@@ -12,8 +12,9 @@ What has to outlive a wait, bindings and the counters of loops, is declared outs
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import NoReturn, assert_never
 
+from tileyard.errors import InvalidProgramError
 from tileyard.ir.dtypes import find_dtype, is_float
 from tileyard.ir.interpret import describe_deadlock, describe_print
 from tileyard.ir.nodes import (
@@ -21,12 +22,14 @@ from tileyard.ir.nodes import (
     Atomic,
     Await,
     Break,
+    CommitGroup,
     Copy,
     Expr,
     Fill,
     For,
     Gemm,
     If,
+    Issue,
     Let,
     Load,
     Print,
@@ -35,6 +38,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Var,
+    WaitGroup,
     While,
 )
 from tileyard.ir.text import print_expr
@@ -48,6 +52,12 @@ from tileyard.targets.cpu.emit.exprs import (
     value,
 )
 from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, from_bits
+
+
+def refuse_asynchronous(stmt: Issue | CommitGroup | WaitGroup) -> NoReturn:
+    """Refuse a statement that ``passes.settle`` removes."""
+    raise InvalidProgramError(f"{stmt.__struct_config__.tag} in a Program that is not settled")
+
 
 # ---- atomic updates -------------------------------------------------------------------------------
 
@@ -242,6 +252,8 @@ def _outliving(stmt: Roles) -> Iterator[Var]:
                 pass
             case Copy() | Fill() | Gemm() | Reduce():
                 pass
+            case Issue() | CommitGroup() | WaitGroup() as asynchronous:
+                refuse_asynchronous(asynchronous)
             case other:
                 assert_never(other)
 

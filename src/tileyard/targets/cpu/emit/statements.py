@@ -10,17 +10,20 @@ from tileyard.ir.nodes import (
     Atomic,
     Await,
     Break,
+    CommitGroup,
     Copy,
     Fill,
     For,
     Gemm,
     If,
+    Issue,
     Let,
     Print,
     Reduce,
     Roles,
     Stmt,
     Store,
+    WaitGroup,
     While,
 )
 from tileyard.ir.text import print_statement
@@ -55,6 +58,7 @@ from tileyard.targets.cpu.emit.plain_statements import (
     emit_print,
     emit_roles,
     emit_wait,
+    refuse_asynchronous,
 )
 from tileyard.targets.cpu.emit.reductions import emit_reduce
 from tileyard.targets.cpu.emit.rows import emit_rows
@@ -167,6 +171,8 @@ class Statements:
                 emit_wait(self._ctx, stmt, self._role)
             case Copy() | Fill() | Gemm() | Reduce():
                 self._tile(stmt)
+            case Issue() | CommitGroup() | WaitGroup():
+                refuse_asynchronous(stmt)
             case _:
                 assert_never(stmt)
 

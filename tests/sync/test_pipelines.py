@@ -1,0 +1,281 @@
+"""Asynchronous copies of TileLang kernels: what the frontend keeps of them, and which mistakes are seen."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tests.conftest import ROOT
+from tests.sync.conftest import PIPELINES
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.asynchronous import Hazard, HazardKind, LateRun
+from tileyard.ir.interpret import interpret
+from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
+from tileyard.ir.text import print_program, read_program
+from tileyard.ir.walk import walk
+
+if TYPE_CHECKING:
+    from tileyard.frontend.tilelang import Lowered
+
+pytestmark = pytest.mark.slow
+
+Lower = Callable[..., "Lowered"]
+SOURCE = PIPELINES.read_text(encoding="utf-8")
+ARGUMENTS = {"gemm": {"M": 32, "N": 16, "K": 96}, "scale": {"N": 96}}
+
+
+def arrays_of(kernel: str) -> list[np.ndarray]:
+    """Inputs of a kernel, the same every time."""
+    rng = np.random.default_rng(3)
+    if kernel == "gemm":
+        return [rng.standard_normal(shape).astype(np.float16) for shape in ((32, 96), (96, 16))]
+    return [rng.standard_normal(96).astype(np.float32)]
+
+
+def find_hazards(lowered: "Lowered", kernel: str) -> list[Hazard]:
+    """The hazards of a run in which everything arrives as late as it may."""
+    run = LateRun(lowered.written, arrays_of(kernel))
+    run.grid()
+    return list(run.hazards.values())
+
+
+def line_of(text: str, words: str, after: str) -> int:
+    """The number of the first line with ``words`` behind the one with ``after``."""
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if after in line)
+    return next(number for number, line in enumerate(lines[start:], start + 1) if words in line)
+
+
+@pytest.mark.parametrize("kernel", ["gemm", "scale"])
+def test_a_correct_pipeline_is_silent(lower: Lower, kernel: str) -> None:
+    """Settled, done at once, and as late as possible, it gives the same."""
+    lowered = lower(SOURCE, kernel, **ARGUMENTS[kernel])
+    assert lowered.given_up == ()
+    run = LateRun(lowered.written, arrays_of(kernel))
+    run.grid()
+    assert run.hazards == {}
+    (settled,) = interpret(lowered.program, arrays_of(kernel))
+    (at_once,) = interpret(lowered.written, arrays_of(kernel))
+    (late,) = run.written()
+    np.testing.assert_array_equal(settled, late)
+    np.testing.assert_array_equal(at_once, late)
+
+
+def test_a_kernel_of_the_examples_is_silent(lower: Lower) -> None:
+    """The one that waits for its copies in groups."""
+    text = (ROOT / "tests" / "kernels" / "splitting.py").read_text(encoding="utf-8")
+    lowered = lower(text, "async_gemm", M=64, N=64, K=64, block=32)
+    run = LateRun(lowered.written, [np.ones((64, 64), np.float16)] * 2)
+    run.grid()
+    assert run.hazards == {}
+    np.testing.assert_array_equal(run.written()[0], np.full((64, 64), 64))
+
+
+@pytest.mark.parametrize("kernel", ["gemm", "scale"])
+def test_what_is_kept_survives_text_and_has_lines(lower: Lower, kernel: str) -> None:
+    """Every statement, kept or settled, has the line of the operation that it comes from."""
+    lowered = lower(SOURCE, kernel, **ARGUMENTS[kernel])
+    assert read_program(print_program(lowered.written)) == lowered.written
+    kinds = {type(stmt) for stmt in walk(lowered.written.body)}
+    assert {Issue, CommitGroup, WaitGroup} <= kinds
+    assert kinds.isdisjoint({type(stmt) for stmt in walk(lowered.program.body)} & {Issue})
+    for program, lines in (
+        (lowered.program, lowered.lines),
+        (lowered.written, lowered.written_lines),
+    ):
+        assert list(lines) == list(range(len(list(walk(program.body)))))
+    source = SOURCE.splitlines()
+    numbered = enumerate(walk(lowered.written.body))
+    waits = [
+        lowered.written_lines[number] for number, stmt in numbered if isinstance(stmt, WaitGroup)
+    ]
+    assert all("ptx_wait_group" in source[where.line - 1] for where in waits)
+
+
+def test_groups_of_single_threads_are_given_up(lower: Lower) -> None:
+    """What a block cannot say as a whole is not guessed: it is named, and the result is the same."""
+    text = SOURCE.replace(
+        "                T.ptx_wait_group(1)\n                for i in T.Parallel(BLOCK):\n",
+        "                for i in T.Parallel(BLOCK):\n                    T.ptx_wait_group(1)\n",
+    )
+    lowered = lower(text, "scale", **ARGUMENTS["scale"])
+    (given_up,) = lowered.given_up
+    assert given_up.message == "ptx_wait_group by single threads is not checked"
+    assert given_up.where is not None
+    assert given_up.where.line == line_of(text, "ptx_wait_group", "def scale")
+    assert lowered.program == lower(SOURCE, "scale", **ARGUMENTS["scale"]).program
+
+
+def test_only_copies_to_shared_memory_are_asynchronous(lower: Lower) -> None:
+    """As TileLang says it."""
+    text = SOURCE.replace(
+        "T.copy(c, C[by * BLOCK, bx * BLOCK])", "T.async_copy(c, C[0:BLOCK, 0:BLOCK])"
+    )
+    with pytest.raises(
+        UnsupportedError, match="cp_async copies from global memory, and c is fragment"
+    ):
+        lower(text, "gemm", **ARGUMENTS["gemm"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """One planted mistake: in ``kernel``, ``before`` becomes ``after``.
+
+    ``access`` and ``issue`` are words in the lines that the first hazard of ``kind`` names, found behind the line with
+    ``inside``; ``most`` is the count that a wait may leave before the access.
+    """
+
+    kernel: str
+    before: str
+    after: str
+    kind: HazardKind
+    access: str
+    issue: str
+    inside: tuple[str, str] = ("in T.serial(steps)", "in T.serial(2)")
+    most: int | None = None
+
+
+_PREFETCH = ("in T.serial(steps)", "k + 2 < steps")
+MISTAKES = {
+    "gemm, count too large by one": Mistake(
+        kernel="gemm",
+        before="T.ptx_wait_group(2)",
+        after="T.ptx_wait_group(3)",
+        kind="read before arrival",
+        access="T.gemm(",
+        issue="T.async_copy(",
+        inside=("in T.serial(steps)", "a[p, :, :]"),
+        most=4,
+    ),
+    "gemm, last wait too large": Mistake(
+        kernel="gemm",
+        before="T.ptx_wait_group(0)",
+        after="T.ptx_wait_group(1)",
+        kind="read before arrival",
+        access="T.gemm(",
+        issue="T.async_copy(",
+        inside=("in T.serial(steps)", "a[(k + 2) % 3, :, :]"),
+        most=0,
+    ),
+    "gemm, no wait": Mistake(
+        kernel="gemm",
+        before="T.ptx_wait_group(2)",
+        after="pass",
+        kind="read before arrival",
+        access="T.gemm(",
+        issue="T.async_copy(",
+        most=5,
+    ),
+    "gemm, reads the next stage": Mistake(
+        kernel="gemm",
+        before="T.gemm(a[k % 3",
+        after="T.gemm(a[(k + 1) % 3",
+        kind="read before arrival",
+        access="T.gemm(",
+        issue="T.async_copy(",
+    ),
+    "gemm, copies to the stage that is read": Mistake(
+        kernel="gemm",
+        before="a[(k + 2) % 3, :, :],",
+        after="a[k % 3, :, :],",
+        kind="read before arrival",
+        access="T.gemm(",
+        issue="T.async_copy(",
+        inside=_PREFETCH,
+    ),
+    "gemm, copies to the stage before": Mistake(
+        kernel="gemm",
+        before="a[(k + 2) % 3, :, :],",
+        after="a[(k + 1) % 3, :, :],",
+        kind="overwritten in flight",
+        access="T.async_copy(",
+        issue="T.async_copy(",
+        inside=("k + 2 < steps", "in T.serial(2)"),
+    ),
+    "scale, count too large by one": Mistake(
+        kernel="scale",
+        before="T.ptx_wait_group(1)",
+        after="T.ptx_wait_group(2)",
+        kind="read before arrival",
+        access="Y[",
+        issue="T.ptx_cp_async(",
+        most=1,
+    ),
+    "scale, no wait": Mistake(
+        kernel="scale",
+        before="T.ptx_wait_group(1)",
+        after="pass",
+        kind="read before arrival",
+        access="Y[",
+        issue="T.ptx_cp_async(",
+        most=1,
+    ),
+    "scale, no commit before the loop": Mistake(
+        kernel="scale",
+        before="                T.ptx_commit_group()\n            for k",
+        after="            for k",
+        kind="read before arrival",
+        access="Y[",
+        issue="T.ptx_cp_async(",
+    ),
+    "scale, commits only what it copies": Mistake(
+        kernel="scale",
+        before="                        )\n                T.ptx_commit_group()\n\n",
+        after="                        )\n                    T.ptx_commit_group()\n\n",
+        kind="read before arrival",
+        access="Y[",
+        issue="T.ptx_cp_async(",
+        inside=_PREFETCH,
+    ),
+    "scale, reads two stages on": Mistake(
+        kernel="scale",
+        before="x[k % 3, i] *",
+        after="x[(k + 1) % 3, i] *",
+        kind="read before arrival",
+        access="Y[",
+        issue="T.ptx_cp_async(",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(MISTAKES))
+def test_a_planted_mistake_is_found(lower: Lower, name: str) -> None:
+    """With the lines of both sides, and the count that a wait may have."""
+    mistake = MISTAKES[name]
+    start = SOURCE.index(f"def {mistake.kernel}(")
+    head, tail = SOURCE[:start], SOURCE[start:]
+    assert tail.count(mistake.before) == 1
+    text = head + tail.replace(mistake.before, mistake.after)
+    lowered = lower(text, mistake.kernel, **ARGUMENTS[mistake.kernel])
+    hazards = find_hazards(lowered, mistake.kernel)
+    inside, around = mistake.inside
+    access = line_of(text[start:], mistake.access, inside) + head.count("\n")
+    issue = line_of(text[start:], mistake.issue, around) + head.count("\n")
+    found = {
+        (
+            hazard.kind,
+            lowered.written_lines[hazard.access.number].line,
+            lowered.written_lines[hazard.issue.number].line,
+        ): hazard
+        for hazard in reversed(hazards)
+    }
+    assert (mistake.kind, access, issue) in found
+    hazard = found[mistake.kind, access, issue]
+    assert mistake.most is None or hazard.most == mistake.most
+
+
+def test_lines_of_mistakes_do_not_depend_on_the_text(lower: Lower) -> None:
+    """A comment above moves both sides by one line, and nothing else."""
+    text = SOURCE.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)")
+    found = []
+    for shift, source in enumerate(
+        (text, re.sub(r"^BLOCK", "# moved\nBLOCK", text, flags=re.MULTILINE))
+    ):
+        lowered = lower(source, "scale", **ARGUMENTS["scale"])
+        lines = lowered.written_lines
+        hazards = find_hazards(lowered, "scale")
+        found.append([lines[hazard.access.number].line - shift for hazard in hazards])
+    assert found[0] == found[1]

@@ -1,0 +1,83 @@
+"""The pass that makes asynchronous Programs synchronous: text in, text out, and where statements come from."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tileyard.ir.nodes import Program
+from tileyard.ir.text import print_program, read_program
+from tileyard.ir.walk import walk
+from tileyard.passes.settle import settle
+from tileyard.testing.programs import programs
+
+BEFORE = """\
+def f(A: float32[8, 4], B: out.float32[8, 4]):
+    threads(32)
+    a: shared.float32[2, 4]
+
+    with issue("cp_async"):
+        copy(A[0, :], a[0, :])
+    commit_group(unit="cp_async")
+    for k in serial(8):
+        if k > 0:
+            wait_group(1, unit="cp_async")
+        else:
+            wait_group(0, unit="cp_async")
+            with issue("cp_async"):
+                for i in parallel(4):
+                    a[1, i] = A[1, i]
+        copy(a[k % 2, :], B[k, :])
+"""
+AFTER = """\
+def f(A: float32[8, 4], B: out.float32[8, 4]):
+    threads(32)
+    a: shared.float32[2, 4]
+
+    copy(A[0, :], a[0, :])
+    for k in serial(8):
+        if k > 0:
+            pass
+        else:
+            for i in parallel(4):
+                a[1, i] = A[1, i]
+        copy(a[k % 2, :], B[k, :])
+"""
+
+
+def test_what_is_issued_is_done_at_once() -> None:
+    """Issues become what they hold; commits and waits are gone, with no trace."""
+    assert print_program(settle(read_program(BEFORE)).program) == AFTER
+
+
+def test_every_statement_knows_where_it_comes_from() -> None:
+    """By the number of the statement before the pass, so lines survive it."""
+    before = read_program(BEFORE)
+    settled = settle(before)
+    statements = list(walk(before.body))
+    assert settled.origins == (1, 3, 4, 8, 9, 10)
+    for origin, stmt in zip(settled.origins, walk(settled.program.body), strict=True):
+        assert type(statements[origin]) is type(stmt)
+
+
+def test_a_role_that_only_waits_is_gone() -> None:
+    """A role without a statement is none."""
+    text = """\
+def f(B: out.float32[1]):
+    with roles:
+        with role:
+            wait_group(0, unit="cp_async")
+        with role:
+            B[0] = 1.0
+"""
+    settled = settle(read_program(text))
+    assert print_program(settled.program).count("with role:") == 1
+    assert settled.origins == (0, 2)
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_a_synchronous_program_stays_as_it_is(program: Program) -> None:
+    """Nothing to settle, nothing changed: each statement comes from itself."""
+    settled = settle(program)
+    assert settled.program == program
+    assert settled.origins == tuple(range(len(settled.origins)))
