@@ -270,12 +270,13 @@ class MadeKernel:
 
     ``signature`` is its Program, or one with its parameters and no body. ``tir`` is TVM's JSON with
     source lines, empty where nobody asked for it. ``numbers`` are the dimensions and scalars by name,
-    where the arguments of the kernel are known.
+    where the arguments of the kernel are known. ``lowered`` is None for a Kernel that is refused.
     """
 
     kernel: Kernel
     signature: Program
     lines: dict[int, SourceLine]
+    lowered: Lowered | None = None
     tir: str = ""
     numbers: dict[str, Value] = field(default_factory=dict)
 
@@ -314,7 +315,9 @@ def make_kernel(
     kernel = Kernel(
         name=name or lowered.program.name, program=print_program(lowered.program), tir=digest
     )
-    return MadeKernel(kernel=kernel, signature=lowered.program, lines=lowered.lines, tir=tir)
+    return MadeKernel(
+        kernel=kernel, signature=lowered.program, lines=lowered.lines, lowered=lowered, tir=tir
+    )
 
 
 def _describe(error: UnsupportedError | InvalidProgramError) -> Diagnostic:

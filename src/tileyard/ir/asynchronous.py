@@ -9,7 +9,7 @@ end in order, a wait for N groups covers all but the latest N, and what is in no
 and what reads the data TileLang puts the barrier of the block. What a block leaves unfinished at its end touches nothing.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,6 +22,7 @@ from tileyard.ir.interpret import Plain, Run
 from tileyard.ir.nodes import (
     Await,
     CommitGroup,
+    Expr,
     For,
     Issue,
     Load,
@@ -29,6 +30,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Unit,
+    Var,
     WaitGroup,
 )
 from tileyard.ir.rewrite import rewrite
@@ -184,7 +186,8 @@ class _Groups:
 class LateRun(Run):
     """A run in which each operation takes effect at the first wait that covers it. ``hazards`` fills as it goes.
 
-    Of hazards between the same two statements only the first one is kept.
+    Of hazards between the same two statements only the first one is kept. With ``corners_only`` the first and the
+    last block of each dimension of the grid run; ``count`` is how many have run.
     """
 
     def __init__(
@@ -193,7 +196,11 @@ class LateRun(Run):
         arrays: Sequence[Array],
         scalars: Sequence[Value] = (),
         say: Callable[[str], object] = lambda _: None,
+        *,
+        corners_only: bool = False,
     ) -> None:
+        self._corners_only = corners_only
+        self.count = 0
         program = rewrite(program, lambda stmt: (stmt,)).program  # each statement is one object
         self.hazards: dict[tuple[HazardKind, int, int], Hazard] = {}
         self._numbers = {id(stmt): number for number, stmt in enumerate(walk(program.body))}
@@ -207,7 +214,15 @@ class LateRun(Run):
         self._late = _LateMemory(plain, self._program, self._note)
         return self._late
 
+    def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
+        is_axis = any(axis.var is var for axis in self._program.grid)
+        last = self._evaluator.number(extent) - 1
+        for index, _ in enumerate(super()._iterate(var, start, extent)):
+            if not (is_axis and self._corners_only) or index in (0, last):
+                yield
+
     def _block(self) -> None:
+        self.count += 1
         self._units.clear()
         self._operations.clear()
         self._late.forget()
@@ -216,7 +231,7 @@ class LateRun(Run):
     def _issue(self, stmt: Issue) -> Generator[Await, None, None]:
         operation = _Operation(number=len(self._operations) + 1, issue=self._moment())
         self._operations[operation.number] = operation
-        self._unit(stmt.unit).open.append(operation)
+        self._units.setdefault(stmt.unit, _Groups()).open.append(operation)
         self._late.issuing = operation
         yield from self._body(stmt.body)
         self._late.issuing = None
@@ -229,7 +244,7 @@ class LateRun(Run):
         super()._run(stmt)
 
     def _group(self, stmt: CommitGroup | WaitGroup) -> None:
-        found = self._unit(stmt.unit)
+        found = self._units.setdefault(stmt.unit, _Groups())
         if isinstance(stmt, CommitGroup):
             found.groups.append(found.open)
             found.open = []
@@ -240,14 +255,10 @@ class LateRun(Run):
         while len(found.groups) > count:
             for operation in found.groups.pop(0):
                 self._late.arrive(operation)
-        for most, group in enumerate(reversed(found.groups)):
+        left = [(None, found.open), *enumerate(reversed(found.groups))]
+        for most, group in left:
             for operation in group:
                 operation.left_by = Wait(moment=self._moment(), count=count, most=most)
-        for operation in found.open:
-            operation.left_by = Wait(moment=self._moment(), count=count, most=None)
-
-    def _unit(self, unit: Unit) -> _Groups:
-        return self._units.setdefault(unit, _Groups())
 
     def _moment(self) -> Moment:
         """What runs now."""

@@ -1,0 +1,44 @@
+"""``tileyard check``: mistakes in asynchronous copies, found without an accelerator."""
+
+from typing import Annotated
+
+import typer
+
+from tileyard.cli.kernel_options import (
+    ArgumentValues,
+    KernelName,
+    ShapeName,
+    parse_arguments,
+    parse_config,
+    parse_kernel,
+)
+from tileyard.errors import UsageError
+
+
+def check(
+    kernel: KernelName,
+    *,
+    arg: ArgumentValues = None,
+    shape: ShapeName = "",
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter's value; by default its first one."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Check the asynchronous copies of a kernel (cp.async) against the waits that it states.
+
+    The first and the last blocks of the grid run in an interpreter in which a copy arrives as late as its
+    waits allow. Choose small sizes: it is slow. What cannot be checked yet is named: TMA, wgmma, barriers.
+
+    Exit status: 0 nothing was found, 1 mistakes, 2 bad usage.
+    """
+    file, name = parse_kernel(kernel)
+    chosen = parse_config(config)
+    several = [key for key, values in chosen.items() if len(values) > 1]
+    if several:
+        raise UsageError(f"--config {several[0]} has several values: check takes one config")
+    from tileyard.cli.check_session import check_file
+
+    given = {key: values[0] for key, values in chosen.items()}
+    return check_file(file, name, parse_arguments(arg), shape, given, as_json=json)

@@ -1,0 +1,122 @@
+"""``tileyard check``: mistakes in asynchronous copies, as people and programs read them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT, CommandLine
+
+pytestmark = pytest.mark.slow
+
+SOURCE = (ROOT / "tests" / "sync" / "pipelines.py").read_text(encoding="utf-8")
+SIZES = ("--arg", "M=48", "--arg", "N=32", "--arg", "K=96")
+
+SPACE = """
+import tileyard
+from pipelines import scale
+
+@tileyard.kernel(space={"blocks": [1, 6]}, where=lambda N, blocks: blocks > 1, shapes={"small": {"N": 96}})
+def spaced(N, blocks):
+    print("hello")
+    assert blocks == 6
+    return scale.get_tir(N)
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    """A folder with the pipelines."""
+    (tmp_path / "pipelines.py").write_text(SOURCE, encoding="utf-8")
+    return CommandLine(tmp_path)
+
+
+def test_a_correct_pipeline_passes(cli: CommandLine) -> None:
+    """And says how much of it was checked: the corners of the grid."""
+    done = cli.run("check", "pipelines.py::gemm", *SIZES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "gemm: no mistakes in 4 of 6 blocks\n"
+
+
+def test_a_mistake_has_both_lines_and_the_missing_wait(cli: CommandLine) -> None:
+    """One line that editors can follow, and one with the way out."""
+    text = SOURCE.replace("T.ptx_wait_group(2)", "T.ptx_wait_group(3)")
+    (cli.cwd / "pipelines.py").write_text(text, encoding="utf-8")
+    done = cli.run("check", "pipelines.py::gemm", *SIZES)
+    assert done.returncode == 1
+    path = cli.cwd / "pipelines.py"
+    assert done.stdout.splitlines()[:2] == [
+        f"{path}:46: b is read at k=0 before the copy of line 29 at p=0 has arrived (block 0, 0)",
+        "    the wait of line 34 at k=0 leaves 3 groups: T.ptx_wait_group(2) would cover it, or the stage is wrong",
+    ]
+    assert done.stdout.splitlines()[-1] == "gemm: 2 mistakes in 4 of 6 blocks"
+    found = json.loads(cli.run("check", "pipelines.py::gemm", *SIZES, "--json").stdout)
+    assert [finding["wait"]["line"] for finding in found["findings"]] == [34, 34]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            "T.ptx_wait_group(1)",
+            "pass",
+            "no wait comes between: T.ptx_wait_group(1) is missing, or the stage is wrong",
+        ),
+        (
+            "                T.ptx_commit_group()\n            for k",
+            "            for k",
+            "it is in no group: T.ptx_commit_group() is missing before the wait",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(cli: CommandLine, before: str, after: str, said: str) -> None:
+    """A wait, with its count, or a commit."""
+    assert SOURCE.count(before) == 1
+    (cli.cwd / "pipelines.py").write_text(SOURCE.replace(before, after), encoding="utf-8")
+    done = cli.run("check", "pipelines.py::scale", "--arg", "N=96")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1].strip() == said
+
+
+def test_the_config_and_the_shape_are_the_first_ones(cli: CommandLine) -> None:
+    """Of the space, as far as it accepts them; what the user's code prints is no result."""
+    (cli.cwd / "spaced.py").write_text(SPACE, encoding="utf-8")
+    done = cli.run("check", "spaced.py::spaced")
+    assert (done.returncode, done.stdout) == (0, "spaced blocks=6: no mistakes in 1 of 1 blocks\n")
+
+
+def test_what_is_not_checked_is_named(cli: CommandLine) -> None:
+    """Nothing is called right that was not looked at."""
+    text = SOURCE.replace(
+        "                T.ptx_wait_group(1)\n                for i in T.Parallel(BLOCK):\n",
+        "                for i in T.Parallel(BLOCK):\n                    T.ptx_wait_group(1)\n",
+    )
+    (cli.cwd / "pipelines.py").write_text(text, encoding="utf-8")
+    done = cli.run("check", "pipelines.py::scale", "--arg", "N=96")
+    assert done.returncode == 0
+    line = 1 + next(n for n, words in enumerate(text.splitlines()) if "ptx_wait_group(1)" in words)
+    assert done.stdout.splitlines() == [
+        f"not checked: {cli.cwd / 'pipelines.py'}:{line}: ptx_wait_group by single threads is not checked",
+        "scale: nothing was checked",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nowhere.py"], "there is no file nowhere.py"),
+        (["pipelines.py", *SIZES], "has 2 kernels (say which: gemm, scale)"),
+        (["pipelines.py::gem", *SIZES], "there is no kernel 'gem' (there are: gemm, scale)"),
+        (["pipelines.py::gemm", "--shape", "big"], "gemm has no shape 'big' (it declares none)"),
+        (["pipelines.py::gemm", "--arg", "M=32"], "gemm needs a value for N, K"),
+        (
+            ["pipelines.py::scale", "--config", "N=1,2"],
+            "--config N has several values: check takes one config",
+        ),
+    ],
+)
+def test_bad_usage_is_one_line(cli: CommandLine, arguments: list[str], line: str) -> None:
+    """With exit status 2."""
+    done = cli.run("check", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.strip().endswith(line)
+    assert len(done.stderr.splitlines()) == 1
