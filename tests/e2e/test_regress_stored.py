@@ -222,7 +222,10 @@ def test_bad_input_is_one_line(packed: CommandLine) -> None:
     for words, expected in {
         ("gone.tyb", "kernels.tyb"): "cannot read the bundle gone.tyb: No such file",
         ("text.tyb", "kernels.tyb"): "text.tyb is no sound bundle",
-        ("tools.tyb", "kernels.tyb"): "bundle's kind: selection is needed, found toolchain",
+        (
+            "tools.tyb",
+            "kernels.tyb",
+        ): "tools.tyb is a toolchain, and steps of a suite use one (name a suite)",
         ("kernels.tyb", "programs.tyb"): "base is built for cpu and head is built for programs",
         ("kernels.tyb", "."): "kernels.tyb is built: name the FILEs or the suite of the other",
         ("kernels.tyb", "kernels.tyb", "kernels.py"): "FILE has no effect where both sides",

@@ -161,7 +161,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         read_gate,
         run,
     )
-    from tileyard.cli.sides import is_stored
+    from tileyard.cli.sides import is_stored, refuse_toolchains
     from tileyard.regress.gate import Gate
     from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
@@ -181,9 +181,17 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         }
     refuse_unused("with --static" if is_static else "without --static", unused)
     if scripts:
-        others = {"--target": target, "--all-configs": all_configs, "--fail-on": fail_on}
         names = [file for file in files or () if "::" in file]
-        refuse_unused("with --exec", {"--select": select, "--reports": reports, **others})
+        refuse_unused(
+            "with --exec",
+            {
+                "--select": select,
+                "--reports": reports,
+                "--target": target,
+                "--all-configs": all_configs,
+                "--fail-on": fail_on,
+            },
+        )
         refuse_unused("with --exec: a script is compared as a whole", dict.fromkeys(names, True))
     else:
         refuse_unused("without --exec", {"--printed": printed})
@@ -208,12 +216,15 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
         )
+    if not files:
+        refuse_toolchains((base, head))
     stored = [side for side in (base, head) if is_stored(side)]
     if is_static and (stored or not files):
         raise UsageError("--static builds two sides of kernels: BASE HEAD FILE...")
     if stored:
-        unused = {"--all-configs": all_configs, "--exec": scripts}
-        refuse_unused("where a side is built already", unused)
+        refuse_unused(
+            "where a side is built already", {"--all-configs": all_configs, "--exec": scripts}
+        )
         if len(stored) == 1 and not files:
             raise UsageError(
                 f"{stored[0]} is built: name the FILEs or the suite of the other side, too"

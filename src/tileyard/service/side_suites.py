@@ -141,6 +141,7 @@ def open_scripts(
     name, count = Counter(script.stem for script in scripts).most_common(1)[0] if files else ("", 0)
     if count > 1:
         raise UsageError(f"{count} scripts are called {name}.py", "compare them one by one")
+    # Without -P, with which the modules beside a script would not be found; a step starts in a folder made for it.
     run = (side.python or sys.executable, "-m", "tileyard", "exec")
     cases = tuple(
         SuiteCase(
