@@ -81,7 +81,7 @@ def test_the_config_and_the_shape_are_the_first_ones(cli: CommandLine) -> None:
     """Of the space, as far as it accepts them; what the user's code prints is no result."""
     (cli.cwd / "spaced.py").write_text(SPACE, encoding="utf-8")
     done = cli.run("check", "spaced.py::spaced")
-    assert (done.returncode, done.stdout) == (0, "spaced blocks=6: no mistakes in 1 of 1 blocks\n")
+    assert (done.returncode, done.stdout) == (0, "spaced blocks=6: no mistakes in 1 of 1 block\n")
 
 
 def test_what_is_not_checked_is_named(cli: CommandLine) -> None:
@@ -104,10 +104,13 @@ def test_what_is_not_checked_is_named(cli: CommandLine) -> None:
     ("arguments", "line"),
     [
         (["nowhere.py"], "there is no file nowhere.py"),
-        (["pipelines.py", *SIZES], "has 2 kernels (say which: gemm, scale)"),
-        (["pipelines.py::gem", *SIZES], "there is no kernel 'gem' (there are: gemm, scale)"),
-        (["pipelines.py::gemm", "--shape", "big"], "gemm has no shape 'big' (it declares none)"),
-        (["pipelines.py::gemm", "--arg", "M=32"], "gemm needs a value for N, K"),
+        (["pipelines.py", *SIZES], "the file holds 2 kernels: gemm, scale (name one: FILE::NAME)"),
+        (["pipelines.py::gem", *SIZES], "'gem' (there are: gemm, scale; did you mean gemm?)"),
+        (["pipelines.py::gemm", "--shape", "big"], "gemm has no shape 'big' (it has: none)"),
+        (
+            ["pipelines.py::gemm", "--arg", "M=32"],
+            "gemm needs a value for N, K (give it with --arg N=VALUE or --config N=A,B,C)",
+        ),
         (
             ["pipelines.py::scale", "--config", "N=1,2"],
             "--config N has several values: check takes one config",
@@ -120,3 +123,11 @@ def test_bad_usage_is_one_line(cli: CommandLine, arguments: list[str], line: str
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.strip().endswith(line)
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_that_ends_its_process_ends_no_command(cli: CommandLine) -> None:
+    """The user's code lives in a process of its own."""
+    (cli.cwd / "wild.py").write_text("import os\nos._exit(3)\n", encoding="utf-8")
+    done = cli.run("check", "wild.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the kernel file's process " in done.stderr

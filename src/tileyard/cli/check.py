@@ -12,10 +12,11 @@ from tileyard.cli.kernel_options import (
     parse_config,
     parse_kernel,
 )
+from tileyard.cli.values import parse_duration_s
 from tileyard.errors import UsageError
 
 
-def check(
+def check(  # noqa: PLR0913 - options, by keyword only
     kernel: KernelName,
     *,
     arg: ArgumentValues = None,
@@ -24,6 +25,7 @@ def check(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A parameter's value; by default its first one."),
     ] = None,
+    limit: Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")] = "10m",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Check the asynchronous copies of a kernel (cp.async) against the waits that it states.
@@ -39,6 +41,9 @@ def check(
     if several:
         raise UsageError(f"--config {several[0]} has several values: check takes one config")
     from tileyard.cli.check_session import check_file
+    from tileyard.tuning.request import TuneRequest
 
-    given = {key: values[0] for key, values in chosen.items()}
-    return check_file(file, name, parse_arguments(arg), shape, given, as_json=json)
+    request = TuneRequest(
+        kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
+    )
+    return check_file(file, request, parse_duration_s(limit), as_json=json)

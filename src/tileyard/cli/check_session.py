@@ -1,46 +1,25 @@
 """A check of asynchronous copies, as the command line shows it: findings with both lines, then what was checked."""
 
-import contextlib
-import io
+import asyncio
 from pathlib import Path
 
-from tileyard.cli.opening import print_json
-from tileyard.errors import KernelFault, UnsupportedError, UsageError, UserCodeError
-from tileyard.frontend.discover import find_kernel, find_kernels, import_file
-from tileyard.model import Value
+from tileyard.cli.opening import load_settings, print_json
+from tileyard.engine.authors import WorkerAuthor
+from tileyard.errors import UsageError
+from tileyard.model import Side
 from tileyard.report.words import format_config, make_visible
-from tileyard.workers.sync_check import Finding, SyncCheck, check_kernel, choose_config
+from tileyard.settings import Settings
+from tileyard.tuning.request import TuneRequest
+from tileyard.tuning.space import open_space
+from tileyard.wording import count_of
+from tileyard.workers.protocol import CheckSync, Failed, Finding, SyncChecked
 
 FOUND = 1
 
 
-def check_file(  # noqa: PLR0913 - options, by keyword only
-    file: Path,
-    name: str,
-    arguments: dict[str, Value],
-    shape: str,
-    overrides: dict[str, Value],
-    *,
-    as_json: bool,
-) -> int:
-    """Check one kernel of a file, which is imported here. Raises UsageError, also for what cannot be elaborated."""
-    with contextlib.redirect_stdout(io.StringIO()):  # what the user's code prints is no result
-        kernels = find_kernels(import_file(file))
-        if not name and len(kernels) != 1:
-            raise UsageError(
-                f"{file} has {len(kernels)} kernels", f"say which: {', '.join(kernels)}"
-            )
-        found = find_kernel(kernels, name or next(iter(kernels)))
-        shapes = found.describe().shapes
-        if shape and shape not in shapes:
-            listed = f"there are: {', '.join(shapes)}" if shapes else "it declares none"
-            raise UsageError(f"{found.name} has no shape {shape!r}", listed)
-        usual = shape or ("" if arguments else next(iter(shapes), ""))
-        given = {**shapes.get(usual, {}), **arguments}
-        try:
-            checked = check_kernel(found, given, choose_config(found, given, overrides))
-        except (UnsupportedError, UserCodeError, KernelFault) as error:
-            raise UsageError(f"{found.name} cannot be checked: {error}") from None
+def check_file(file: Path, request: TuneRequest, limit_s: float, *, as_json: bool) -> int:
+    """Check the first config of a kernel. Raises UsageError, also for what cannot be elaborated."""
+    checked = asyncio.run(_ask(file, request, limit_s, load_settings()))
     if as_json:
         print_json(checked)
     else:
@@ -48,7 +27,22 @@ def check_file(  # noqa: PLR0913 - options, by keyword only
     return FOUND if checked.findings else 0
 
 
-def _print(file: Path, checked: SyncCheck) -> None:
+async def _ask(file: Path, request: TuneRequest, limit_s: float, settings: Settings) -> SyncChecked:
+    author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
+    try:
+        space = await open_space(author, request)
+        question = CheckSync(
+            kernel=space.kernel, arguments=space.arguments, config=space.configs[0]
+        )
+        reply = await author.ask(question, limit_s)
+    finally:
+        await author.close()
+    if isinstance(reply, Failed):
+        raise UsageError(f"{space.kernel} cannot be checked: {reply.message}")
+    return reply
+
+
+def _print(file: Path, checked: SyncChecked) -> None:
     for finding in checked.findings:
         print(make_visible(_describe(file, finding)))
     for reason in checked.unchecked:
@@ -57,13 +51,9 @@ def _print(file: Path, checked: SyncCheck) -> None:
     if not checked.blocks:
         print(make_visible(f"{checked.kernel}{config}: nothing was checked"))
         return
-    count = len(checked.findings)
-    print(
-        make_visible(
-            f"{checked.kernel}{config}: {count or 'no'} mistake{'' if count == 1 else 's'} "
-            f"in {checked.blocks} of {checked.grid} blocks"
-        )
-    )
+    found = count_of(len(checked.findings), "mistake") if checked.findings else "no mistakes"
+    blocks = f"{checked.blocks} of {count_of(checked.grid, 'block')}"
+    print(make_visible(f"{checked.kernel}{config}: {found} in {blocks}"))
 
 
 def _describe(file: Path, finding: Finding) -> str:

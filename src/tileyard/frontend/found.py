@@ -283,7 +283,7 @@ def probe(found: Found, arguments: Arguments, expansion: Expansion) -> "MadeKern
     if not {*arguments, *expansion.names}.issuperset(found.parameters.required):
         return None
     try:
-        for config in itertools.islice(points(expansion), PROBES):
+        for config in itertools.islice(_points(expansion), PROBES):
             if found.accepts(arguments, config):
                 return lower_config(found, arguments, config)
     except (UserCodeError, UnsupportedError, InvalidProgramError):
@@ -292,9 +292,8 @@ def probe(found: Found, arguments: Arguments, expansion: Expansion) -> "MadeKern
     return None
 
 
-def points(expansion: Expansion) -> Iterator[dict[str, Value]]:
-    """The configs of a space, in order."""
+def _points(expansion: Expansion) -> Iterator[dict[str, Value]]:
     if expansion.configs:
         return iter(expansion.configs)
-    product = itertools.product(*expansion.axes.values())
-    return (dict(zip(expansion.axes, values, strict=True)) for values in product)
+    points = itertools.product(*expansion.axes.values())
+    return (dict(zip(expansion.axes, values, strict=True)) for values in points)

@@ -14,7 +14,7 @@ from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.decoding import decode_json
-from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError
+from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError, UsageError
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.ir.specs import scalar_params, tensor_specs
@@ -36,6 +36,7 @@ from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,
     CheckConfigs,
+    CheckSync,
     DescribeKernels,
     ElaborateConfig,
     ElaboratedConfig,
@@ -153,6 +154,8 @@ class TunerAuthor:
                 return ElaboratedConfig(elaborated=made)
             case MakeGolden():
                 return self._make_inputs(request)
+            case CheckSync():
+                raise UsageError("kernels of a script's tuner are not checked")
             case _:
                 assert_never(request)
 

@@ -41,6 +41,7 @@ from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,
     CheckConfigs,
+    CheckSync,
     DescribeKernels,
     ElaborateConfig,
     ElaboratedConfig,
@@ -50,6 +51,7 @@ from tileyard.workers.protocol import (
     MakeGolden,
     Space,
 )
+from tileyard.workers.sync_check import check_kernel
 
 Answer = Callable[[AuthorRequest], AuthorReply]
 
@@ -113,6 +115,8 @@ class Author:
                 return self._elaborate(find_kernel(self.kernels, name), request)
             case MakeGolden(kernel=name):
                 return self._make_golden(find_kernel(self.kernels, name), request)
+            case CheckSync(kernel=name, arguments=arguments, config=config):
+                return check_kernel(find_kernel(self.kernels, name), arguments, config)
             case _:
                 assert_never(request)
 

@@ -126,6 +126,29 @@ class Golden(Record, tag="golden"):
     is_identified: bool = False
 
 
+class Finding(Record):
+    """One mistake: what happens at ``access``, although what began at ``issue`` may be unfinished; and what is missing."""
+
+    message: str
+    fix: str
+    buffer: str
+    block: tuple[int, ...]
+    access: SourceLine | None
+    issue: SourceLine | None
+    wait: SourceLine | None
+
+
+class SyncChecked(Record, tag="sync_checked"):
+    """What was checked of one config: ``blocks`` of the ``grid``; what of it was not, in words."""
+
+    kernel: str
+    config: dict[str, Value]
+    blocks: int
+    grid: int
+    findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...]
+
+
 class Failed(Record, tag="failed"):
     """The user's code, or the user's request, failed.
 
@@ -189,6 +212,14 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     reference: str = ""
 
 
+class CheckSync(Question[SyncChecked], tag="check_sync"):
+    """Check the asynchronous operations of one config against the waits that it states."""
+
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+
+
 class Judged(Record, tag="judged"):
     """What the outputs of a case are worth."""
 
@@ -197,8 +228,10 @@ class Judged(Record, tag="judged"):
     mismatch: Mismatch | None = None
 
 
-AuthorRequest = DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden
-AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | Failed
+AuthorRequest = (
+    DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden | CheckSync
+)
+AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | SyncChecked | Failed
 
 
 class Answered(Record, tag="answered"):

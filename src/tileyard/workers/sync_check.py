@@ -2,46 +2,25 @@
 
 import math
 
-from tileyard.errors import KernelFault, UnsupportedError, UsageError
-from tileyard.frontend.found import Found, lower_config, points
+from tileyard.errors import KernelFault, UsageError
+from tileyard.frontend.found import Found, lower_config
 from tileyard.frontend.parameters import Arguments
 from tileyard.ir.asynchronous import Hazard, LateRun, Moment
 from tileyard.ir.nodes import Await, Issue, Roles
 from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
 from tileyard.ir.walk import walk
 from tileyard.measure.inputs import make_inputs
-from tileyard.model import Record, SourceLine
+from tileyard.model import SourceLine
+from tileyard.workers.protocol import Finding, SyncChecked
 
 
-class Finding(Record):
-    """One mistake: what happens at ``access``, although what began at ``issue`` may be unfinished; and what is missing."""
-
-    message: str
-    fix: str
-    buffer: str
-    block: tuple[int, ...]
-    access: SourceLine | None
-    issue: SourceLine | None
-    wait: SourceLine | None
-
-
-class SyncCheck(Record):
-    """What was checked of one config: ``blocks`` of the ``grid``; what of it was not, in words."""
-
-    kernel: str
-    config: Arguments
-    blocks: int
-    grid: int
-    findings: tuple[Finding, ...]
-    unchecked: tuple[str, ...]
-
-
-def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncCheck:
-    """Check one config. Raises what elaborating it raises, and KernelFault where it fails by itself."""
+def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncChecked:
+    """Check one config. Raises what elaborating it raises, and UsageError where it fails by itself."""
     made = lower_config(found, arguments, config)
     lowered = made.lowered
     if lowered is None:
-        raise UnsupportedError(f"{found.name} has no Program", "", "kernel", "", 0)
+        refusal = made.kernel.refusal
+        raise UsageError(refusal.message if refusal else "it has no Program")
     program, lines = lowered.written, lowered.written_lines
     kinds = {type(stmt) for stmt in walk(program.body)}
     unchecked = [_place(each.where, each.message) for each in lowered.given_up]
@@ -59,13 +38,13 @@ def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncC
         run = LateRun(program, inputs, scalars, corners_only=True)
         try:
             run.grid()
-        except KernelFault:
+        except KernelFault as fault:
             if not run.hazards:  # else it is the poison that was used
-                raise
+                raise UsageError(str(fault)) from None
         hazards, count = list(run.hazards.values()), run.count
-    return SyncCheck(
+    return SyncChecked(
         kernel=found.name,
-        config=config,
+        config=dict(config),
         blocks=count,
         grid=grid,
         findings=tuple(describe_hazard(hazard, lines) for hazard in hazards),
@@ -124,12 +103,3 @@ def _when(moment: Moment) -> str:
 
 def _place(where: SourceLine | None, message: str) -> str:
     return message if where is None else f"{where.file}:{where.line}: {message}"
-
-
-def choose_config(found: Found, arguments: Arguments, overrides: Arguments) -> Arguments:
-    """The first config of the space, with these values, that ``where`` accepts. Raises UsageError."""
-    for point in points(found.expand(arguments)):
-        config = {**point, **overrides}
-        if found.accepts(arguments, config):
-            return config
-    raise UsageError(f"`where` of {found.name} accepts no config with these values")
