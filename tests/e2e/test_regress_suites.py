@@ -274,3 +274,56 @@ def test_a_device_that_disappears_is_no_regression(
     (device,) = (one for one in cli.run_json("devices")["devices"] if one["name"] == "npu:0")
     assert (device["holder"], device["queue"]) == (None, 0)
     assert list((cli.home / "tmp").iterdir()) == []
+
+
+MEETING = """
+name = "meeting"
+run = ["sh", "{suite}/run.sh", "{testcase}"]
+measure = { pattern = "n: (.*)", unit = "n", better = "lower" }
+[[testcase]]
+name = "left"
+[[testcase]]
+name = "right"
+"""
+MEET = """
+touch PLACE/$1
+for i in $(seq 600); do
+  [ -e PLACE/left ] && [ -e PLACE/right ] && { echo n: NUMBER; exit; }
+  sleep 0.1
+done
+"""
+BOARDS = "".join(
+    f"""
+[[device]]
+name = "npu:{number}"
+id = "0000:c{number}:00.0"
+identity = "{identity}"
+probe = ["true"]
+"""
+    for number, identity in enumerate(("board v1", "board v1", "board v2"))
+)
+
+
+def test_pairs_are_timed_on_several_devices_at_the_same_time(
+    cli: CommandLine, project: Path, tmp_path: Path
+) -> None:
+    """Each program waits until the other one runs. A device of another kind is refused, by name."""
+    for name, number in (("one", "3"), ("two", "4")):
+        script = MEET.replace("PLACE", str(tmp_path)).replace("NUMBER", number)
+        commit(project, name, {"suite.toml": MEETING, "run.sh": script})
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "devices.toml").write_text(BOARDS)
+    cli.env["TILEYARD_HOST_CONFIG"] = str(tmp_path / "etc")
+    command = ("regress", "one", "two", "suite", "--json", "--devices", "npu:0", "--devices")
+    done = cli.run(*command, "npu:1")
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    assert [row["verdict"] for row in document["rows"]] == ["regressed", "regressed"]
+    assert document["device"] == "npu:0, npu:1"
+    assert [(one["device"], one["is_alarm"]) for one in document["controls"]] == [
+        ("npu:0", False),
+        ("npu:1", False),
+    ]
+    refused = cli.run(*command, "npu:2")
+    assert refused.returncode == 2
+    assert "npu:0 is board v1, and npu:2 is board v2" in refused.stderr

@@ -17,7 +17,7 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
-from tileyard.measure.looks import LOOKS, MeanInterval, mean_interval
+from tileyard.measure.looks import LOOKS, mean_interval
 from tileyard.measure.paired import find_calm
 from tileyard.measures import Better
 from tileyard.model import (
@@ -63,6 +63,8 @@ class Pair:
     head: Case
     built: dict[str, Trial] = field(default_factory=dict)
     batches: list[dict[str, float]] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+    """The name of the one on which each of these batches was timed."""
     typical: dict[str, list[float]] = field(default_factory=dict)
     spent_s: float = 0.0
     asked: int = 0
@@ -289,11 +291,9 @@ class Pairs:
         pair.spent_s += seconds
         if not pair.take(measured):
             pair.disturbed += 1
-        elif pair.parent:
-            pair.is_decided = True
-        elif len(pair.batches) in LOOKS:
-            found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
-            pair.is_decided = self._is_decided(pair, found)
+        else:
+            pair.devices.append(batch["base"].device)
+            pair.is_decided = pair.parent is not None or self._is_decided(pair)
         most = MOST_SHIFTED if pair.parent else LOOKS[-1]
         pair.is_decided |= pair.spent_s >= self._case_s or pair.told >= most
         if pair.is_decided and pair.batches and not pair.parent and self._seems_changed(pair):
@@ -313,8 +313,11 @@ class Pairs:
             pair.shifted.append(Pair(pair.name, base, head, parent=pair))
             self._to_build += [(pair.shifted[-1], side) for side in ("head", "base")]
 
-    def _is_decided(self, pair: Pair, found: MeanInterval) -> bool:
-        """Whether an interval lies on one side of the margin; where head is worse, also on one side of what gates."""
+    def _is_decided(self, pair: Pair) -> bool:
+        """Whether the interval, if it is time to look at it, lies on one side of the margin; where head is worse, also of what gates."""
+        if len(pair.batches) not in LOOKS:
+            return False
+        found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
         edges = [self._gate.margin_of(pair.name)]
         if (found.mean > 0) == (pair.measure[1] == "lower"):
             edges.append(self._gate.limit_of(pair.name))

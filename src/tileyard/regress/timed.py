@@ -91,15 +91,28 @@ def describe_row(row: TimedRow) -> str:
         sides = (("base", row.base_message), ("head", row.head_message))
         why = "; ".join(f"{side}: {message}" for side, message in sides if message)
         return f"{row.case}: {row.verdict}" + (f", {why}" if why else "")
+    return f"{row.case}: {row.verdict}, {format_ratio(ratio)}"
+
+
+def format_ratio(ratio: Ratio) -> str:
+    """``+4.12 % (+3.20 .. +5.04)``."""
     interval = ""
     if ratio.low is not None and ratio.high is not None:
         interval = f" ({format_change(ratio.low)} .. {format_change(ratio.high)})"
-    return f"{row.case}: {row.verdict}, {format_change(ratio.ratio)} %{interval}"
+    return f"{format_change(ratio.ratio)} %{interval}"
 
 
 def format_change(ratio: float) -> str:
     """``+4.12`` for a ratio of 1.0412: percent."""
     return f"{100 * (ratio - 1):+.2f}"
+
+
+class Control(Record):
+    """Base against itself on one device, over all rows. ``is_alarm`` says that the whole interval is beyond the margin."""
+
+    device: str
+    ratio: Ratio
+    is_alarm: bool
 
 
 class Mean(Record):
@@ -113,7 +126,7 @@ class Regression(Record):
     """What two sides have come to in time. ``rows`` have the worst first.
 
     ``margin`` is the smallest change that matters, as a share, and ``fail_over`` what a kernel may be slower by, 0 where
-    that is its margin. ``false_alarms`` are rows whose base differs from itself.
+    that is its margin. ``false_alarms`` are rows whose base differs from itself, and ``controls`` say the same of devices.
     ``mean`` is None where no pair was timed. ``seconds`` are those of the run, and ``timed_s`` those in which kernels or
     programs ran. ``compared`` is what a row is. ``run`` is empty where others have measured. ``notes`` say how
     far their reports agree, and what there is to say of the gate.
@@ -133,6 +146,7 @@ class Regression(Record):
     build: BuildTimes | None = None
     broken: tuple[str, ...] = ()
     false_alarms: tuple[str, ...] = ()
+    controls: tuple[Control, ...] = ()
     mean: Mean | None = None
     reason: StopReason = "done"
     seconds: float = 0.0

@@ -11,7 +11,7 @@ from tileyard.measures import Better
 from tileyard.model import INFRASTRUCTURE, Outcome
 from tileyard.regress.gate import Gate
 from tileyard.regress.pairs import FALSE_DISCOVERIES, Pair, Pairs
-from tileyard.regress.timed import Mean, Ratio, TimedRow, Verdict, format_change
+from tileyard.regress.timed import Control, Mean, Ratio, TimedRow, Verdict, format_change
 
 
 def fold_pairs(
@@ -38,6 +38,24 @@ def fold_pairs(
         if mean_interval(pair.values("control"), control_level).is_beyond(edge)
     )
     return sort_rows(rows), tuple(alarms), find_mean(rows)
+
+
+def find_controls(source: Pairs, margin: float) -> tuple[Control, ...]:
+    """Base against itself on each device, by name."""
+    values: dict[str, list[float]] = {}
+    for pair in source.pairs:
+        for device, value in zip(pair.devices, pair.values("control"), strict=True):
+            values.setdefault(device, []).append(value)
+    level = FALSE_DISCOVERIES / max(len(values), 1)
+    found = {device: mean_interval(own, level) for device, own in sorted(values.items())}
+    return tuple(
+        Control(
+            device=device,
+            ratio=as_ratio(one, len(values[device])),
+            is_alarm=one.is_beyond(math.log1p(margin)),
+        )
+        for device, one in found.items()
+    )
 
 
 def sort_rows(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:

@@ -10,7 +10,13 @@ from rich.text import Text
 
 from tileyard.regress.figures import BUILD, MIX, TELLING_ROUNDS, BuildTimes, Change
 from tileyard.regress.gate import describe_gating
-from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
+from tileyard.regress.timed import (
+    Regression,
+    TimedRow,
+    Verdict,
+    format_change,
+    format_ratio,
+)
 from tileyard.report.words import clean_line, format_quantity, format_seconds
 from tileyard.wording import count_of, describe_unrecorded
 
@@ -136,9 +142,18 @@ def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
     names = f": {', '.join(alarms)}" if alarms else ""
     if result.run:
         yield f"base against itself: {count_of(len(alarms), 'false alarm')} in {count_of(len(timed), 'row')}{names}"
+    yield from describe_controls(result)
     smallest = [row.smallest for row in timed if row.smallest is not None]
     if smallest:
         yield f"smallest change that could have been seen: {100 * min(smallest):.1f} to {100 * max(smallest):.1f} %"
+
+
+def describe_controls(result: Regression) -> Iterator[str]:
+    """``base against itself on cuda:1: +0.02 % (-0.10 .. +0.14)`` where there are several devices, or one raises an alarm."""
+    for control in result.controls:
+        if control.is_alarm or len(result.controls) > 1:
+            alarm = ", a false alarm" if control.is_alarm else ""
+            yield f"base against itself on {control.device}: {format_ratio(control.ratio)}{alarm}"
 
 
 # ---- figures of binaries -------------------------------------------------------------------------

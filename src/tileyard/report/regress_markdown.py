@@ -9,6 +9,7 @@ from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
 from tileyard.report.regress import (
     describe_builds,
     describe_change,
+    describe_controls,
     describe_gate,
     describe_more,
     find_headline,
@@ -99,7 +100,7 @@ def _place(share: float, reach: float) -> int:
 
 def _foot(result: Regression) -> Iterator[str]:
     yield f"\nbase {code(result.base)}, head {code(result.head)}, target {code(result.target)}"
-    told = (*describe_builds(result), *result.notes)
+    told = (*describe_builds(result), *describe_controls(result), *result.notes)
     notes = "".join(f"\n\n{text(note)}" for note in told) + "\n"
     if not result.run:
         yield notes

@@ -44,13 +44,20 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
 def choose_calm(
     names: Sequence[str], target: str, settings: Settings
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Devices for times that are compared, and what to say of them. Takes half a second on CPUs; raises as ``choose_devices``.
+    """Devices for times that are compared, and what to say of them: all that are named, else one. Takes half a second on CPUs.
 
-    Unless they are named, cores on which something else is at work are left out: a kernel waits for its slowest core.
+    Without a name, cores on which something else is at work are left out: a kernel waits for its slowest core. Raises as ``choose_devices``,
+    and for devices that are not of one kind: a pair may be timed on each of them.
     """
     devices = choose_devices(names, target, settings)
+    for other in devices[1:] if names else ():
+        if other.identity != devices[0].identity:
+            raise UsageError(
+                f"{devices[0].name} is {devices[0].identity}, and {other.name} is {other.identity}",
+                "times are compared on devices of one kind: name the others in a run of their own",
+            )
     if names or not all(find_class(device.kind).is_cores for device in devices):
-        return devices, ()
+        return devices if names else devices[:1], ()
     free = find_free_cores(settings.cores)
     if free == settings.cores:
         return devices, ()

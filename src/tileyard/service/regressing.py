@@ -25,9 +25,9 @@ from tileyard.regress.pairs import (
     as_built,
 )
 from tileyard.regress.timed import Regression, TimedRow, describe_row
-from tileyard.regress.verdicts import describe_pair, fold_pairs
+from tileyard.regress.verdicts import describe_pair, find_controls, fold_pairs
 from tileyard.service.bench import Bench
-from tileyard.service.choosing import choose_calm, choose_devices
+from tileyard.service.choosing import choose_calm
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_kernels import Asked, open_sides
 from tileyard.service.side_stored import (
@@ -111,7 +111,7 @@ async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
         target=start.target,
         cases={"base": base.cases, "head": head.cases},
         authors=authors,
-        devices=devices[:1],
+        devices=devices,
         compared="kernel",
         refused={"base": base.refused, "head": head.refused},
         notes=notes,
@@ -133,7 +133,7 @@ async def _open_stored_kernels(
         target=target,
         cases=opened.cases,
         authors=authors,
-        devices=devices[:1],
+        devices=devices,
         compared="kernel",
         refused=opened.refused,
         notes=(*notes, *_tell_of_spared(spared)),
@@ -152,8 +152,8 @@ async def _open_programs(
     On a slot a program's own work counts, which other work on the machine leaves as it is; a device works while the program
     waits for it.
     """
-    named = choose_devices(start.devices, COMMAND, bench.settings) if start.devices else ()
-    devices = (named or make_slots(1))[:1]
+    named = choose_calm(start.devices, COMMAND, bench.settings)[0] if start.devices else ()
+    devices = named or make_slots(1)
     usual = Measure(of="wall_time" if named else "cpu_time")
     paths = dict(zip(sides, start.suite or (), strict=False))
     asked = {name: (sides[name], paths[name]) for name in paths if name not in stored}
@@ -219,7 +219,6 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
             row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), margin)
             bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {undecided} undecided"))
 
-    device = next(iter(opened.devices), None)
     cases = {name: _to_time(own) for name, own in opened.cases.items()}
     is_over = (lambda: True) if start.until == "built" else is_out_of_time
     # What is built already cannot be built with its code elsewhere.
@@ -234,8 +233,8 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         return Regression(
             run=ending.run,
             target=opened.target,
-            device=device.name if device else "",
-            silicon=device.identity if device else "",
+            device=", ".join(device.name for device in opened.devices),
+            silicon=opened.devices[0].identity if opened.devices else "",
             base=start.base.name,
             head=start.head.name,
             margin=start.gate.margin,
@@ -243,6 +242,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
             rows=rows,
             compared=opened.compared,
             false_alarms=alarms,
+            controls=find_controls(source, start.gate.margin),
             mean=mean,
             reason=ending.reason,
             seconds=ending.seconds,

@@ -27,7 +27,7 @@ from tileyard.model import (
 from tileyard.regress.gate import CaseMargin, Gate
 from tileyard.regress.pairs import PROGRAM_ROUNDS, ROUNDS, SLOTS, Pairs, compare_rounds
 from tileyard.regress.timed import TimedRow
-from tileyard.regress.verdicts import fold_pairs
+from tileyard.regress.verdicts import find_controls, fold_pairs
 from tileyard.targets.registry import list_shifted
 
 MARGIN = 0.02
@@ -72,6 +72,11 @@ class Machine:
         """The time is."""
         return self._left <= 0
 
+    @property
+    def device(self) -> str:
+        """Batches are timed on two devices in turn."""
+        return f"cpu:{len(self.timed) % 2}"
+
     def run(self, source: Pairs) -> None:
         """Until the source has nothing more to ask."""
         while not source.done():
@@ -100,6 +105,7 @@ class Machine:
             case=case.id,
             batch=batch.id,
             target="cpu",
+            device=self.device,
             outcome=outcome,
             message="as told",
             run_s=1.0,
@@ -170,6 +176,24 @@ def test_each_change_has_its_verdict() -> None:
     assert ratio.processes < LOOKS[-1]
     assert rows["slow"].base == pytest.approx(1000, rel=0.02)
     assert rows["slow"].head == pytest.approx(1100, rel=0.02)
+
+
+def test_a_device_on_which_base_differs_from_itself_raises_an_alarm() -> None:
+    """The others do not: each has a control of its own over all rows."""
+    kernels = cases("one", "two")
+    source = make_source(kernels, kernels)
+    usual = noisy({"one": 1.0, "two": 1.0})
+
+    def sample(kernel: str, slot: str) -> Sequence[float]:
+        is_off = slot == "control" and machine.device == "cpu:1"
+        return [one * (1.05 if is_off else 1.0) for one in usual(kernel, slot)]
+
+    machine = Machine(sample)
+    machine.run(source)
+    controls = find_controls(source, MARGIN)
+    assert [(one.device, one.is_alarm) for one in controls] == [("cpu:0", False), ("cpu:1", True)]
+    assert sum(one.ratio.processes for one in controls) == len(machine.timed)
+    assert controls[1].ratio.ratio == pytest.approx(1.05, rel=0.01)
 
 
 def test_a_pair_is_timed_in_fresh_processes_with_its_control() -> None:

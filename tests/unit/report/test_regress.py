@@ -11,8 +11,8 @@ from tests.unit.regress.sides import timed
 from tileyard.regress.figures import BuildTimes, Change
 from tileyard.regress.gate import Gate
 from tileyard.regress.limits import parse_limits
-from tileyard.regress.timed import Mean, Ratio, Regression, TimedRow
-from tileyard.report.regress import print_regression
+from tileyard.regress.timed import Control, Mean, Ratio, Regression, TimedRow
+from tileyard.report.regress import describe_controls, print_regression
 from tileyard.report.regress_markdown import draw_interval, render_comment
 
 ROWS = (
@@ -49,6 +49,27 @@ def test_what_needs_a_look_has_a_line_of_its_own() -> None:
     assert not any("even" in line or "same" in line for line in lines)
     assert "5 kernels: 1 failed, 1 missing, 1 regressed, 1 equivalent, 1 unchanged" in lines
     assert "base against itself: 1 false alarm in 2 rows: slow" in lines
+
+
+def test_base_against_itself_has_a_line_for_each_of_several_devices() -> None:
+    """And for a single one where it raises an alarm, on a terminal and in a comment."""
+    quiet, alarm = (
+        Control(
+            device=f"npu:{number}",
+            ratio=Ratio(ratio=1 + share, low=0.99 + share, high=1.01 + share, processes=9),
+            is_alarm=bool(share),
+        )
+        for number, share in enumerate((0.0, 0.05))
+    )
+    wanted = [
+        "base against itself on npu:0: +0.00 % (-1.00 .. +1.00)",
+        "base against itself on npu:1: +5.00 % (+4.00 .. +6.00), a false alarm",
+    ]
+    for controls, lines in (((quiet, alarm), wanted), ((alarm,), wanted[1:]), ((quiet,), [])):
+        result = msgspec.structs.replace(RESULT, controls=controls)
+        assert list(describe_controls(result)) == lines
+        comment = render_comment(result)
+        assert all(line.partition(":")[0] in comment for line in lines)
 
 
 def test_what_the_compiler_made_of_a_kernel_is_below_its_time() -> None:
