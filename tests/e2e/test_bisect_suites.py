@@ -121,3 +121,20 @@ def test_the_commit_that_made_a_number_worse_is_found(cli: CommandLine, tmp_path
         assert done.returncode == 2
         assert why in done.stderr
         assert len(done.stderr.splitlines()) <= 2
+
+
+def test_the_commit_with_which_a_script_fails_is_found(cli: CommandLine, tmp_path: Path) -> None:
+    """It prints no number, because of a module that it imports."""
+    script = {"bench/count.py": "from sizes import STEPS\nprint(f'counted: {STEPS} steps')\n"}
+    sizes = ("100", "100  # a comment", "None")
+    steps = [script | {"bench/sizes.py": f"STEPS = {size}\n"} for size in sizes]
+    make_history(cli, tmp_path, steps)
+    words = ("bisect", "c0", "c2", "--exec", "bench/count.py", "--printed", r"counted: (\d+) steps")
+    done = cli.run(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["sought"]["case"], found["sought"]["kind"]) == ("count/default", "fails")
+    assert [one["subject"] for one in found["suspects"]] == ["step 2"]
+    refused = cli.run(*words, "--fail-on", "spills:+0")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert "--fail-on has no effect with --exec" in refused.stderr

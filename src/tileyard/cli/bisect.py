@@ -15,8 +15,10 @@ from tileyard.cli.kernel_options import (
     SmallestChange,
     TimeEach,
 )
+from tileyard.cli.script_options import Higher, Printed, Scripts, read_measure
 from tileyard.cli.suite_options import Selected
 from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
+from tileyard.targets.registry import DEFAULT_TARGET
 
 
 def bisect(  # noqa: PLR0913 - options, by keyword only
@@ -27,8 +29,8 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE[::NAME[/SHAPE]]... | SUITE[::CASE]",
-            help="Where the kernel is, or a suite of programs. One case may have changed.",
+            metavar="FILE[::NAME[/SHAPE]]... | SUITE[::CASE] | SCRIPT...",
+            help="Where the kernel is; or a suite of programs; or with --exec scripts. One case may have changed.",
         ),
     ],
     *,
@@ -41,7 +43,12 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
         ),
     ] = "",
     select: Selected = None,
-    target: Annotated[str, typer.Option(help="What to compile for, such as cuda:sm_90a.")] = "cpu",
+    scripts: Scripts = False,
+    printed: Printed = "",
+    higher: Higher = False,
+    target: Annotated[
+        str, typer.Option(help="What to compile for, such as cuda:sm_90a; cpu unless said.")
+    ] = "",
     devices: DeviceNames = None,
     margin: SmallestChange = "",
     each: TimeEach = "",
@@ -67,13 +74,17 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
 
     if fail_on:
         refuse_unused("with --fail-on, which runs nothing", {"--devices": devices})
+    for_kernels = {"--select": select, "--target": target, "--fail-on": fail_on}
+    measure = read_measure(files, printed, for_kernels, scripts=scripts, higher=higher)
     gate = Gate(margin=parse_share(margin or USUAL_MARGIN), limits=parse_limits(fail_on))
     asked = Asked(
         base=good,
         head=bad,
         files=tuple(files),
         select=tuple(select or ()),
-        target=target,
+        scripts=scripts,
+        measure=measure,
+        target=target or DEFAULT_TARGET,
         devices=tuple(devices or ()),
         gate=read_gate(None, gate),
         case_s=parse_duration_s(each or USUAL_EACH),

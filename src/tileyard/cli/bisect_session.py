@@ -61,16 +61,19 @@ def run(asked: Asked, *, as_json: bool) -> int:
             until="built" if asked.until == "built" else "timed",
         )
     good = project.find(asked.base)
-    suite, _ = find_suite(asked.files)
+    suite, _ = ("", "") if asked.scripts else find_suite(asked.files)
     if suite:
         timed = replace(timed, files=(f"{suite}::{sought.case}",), select=())
+    elif asked.scripts:
+        name = sought.case.partition("/")[0]
+        timed = replace(timed, files=tuple(one for one in asked.files if Path(one).stem == name))
 
     def test(base: str, head: str) -> Answer:
         try:
             return judge_commit(sought, _compare(timed, base, head), is_parent=base != good)
         except UsageError as error:
-            # Of a suite one side cannot be read, of kernels both: the good revision's can.
-            if not suite and base == good:
+            # Of a suite or a script one side cannot be read, of kernels both: the good revision's can.
+            if not (suite or asked.scripts) and base == good:
                 raise
             return Answer(has_it=None, why=error.message)
 

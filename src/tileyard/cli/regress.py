@@ -1,9 +1,8 @@
 """``tileyard regress``: what got slower from one version to another, and how sure that is; ``static`` is its part without a device."""
 
 import datetime
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,13 +19,11 @@ from tileyard.cli.kernel_options import (
     SmallestChange,
     TimeEach,
 )
+from tileyard.cli.script_options import Higher, Printed, Scripts, read_measure
 from tileyard.cli.suite_options import Selected
 from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 from tileyard.errors import UsageError
 from tileyard.targets.registry import DEFAULT_TARGET
-
-if TYPE_CHECKING:
-    from tileyard.measures import Measure
 
 
 def regress(  # noqa: PLR0913 - options, by keyword only
@@ -87,20 +84,9 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         ),
     ] = None,
     select: Selected = None,
-    scripts: Annotated[
-        bool,
-        typer.Option("--exec", help="The files are scripts, each run as `tileyard exec` runs it."),
-    ] = False,
-    printed: Annotated[
-        str,
-        typer.Option(
-            metavar="REGEX",
-            help="With --exec: compare the number that scripts print, such as 'latency: ([\\d.]+) ms', and not their CPU time.",
-        ),
-    ] = "",
-    higher: Annotated[
-        bool, typer.Option("--higher", help="With --printed: the higher number is the better one.")
-    ] = False,
+    scripts: Scripts = False,
+    printed: Printed = "",
+    higher: Higher = False,
     static: Annotated[
         bool,
         typer.Option(
@@ -180,21 +166,14 @@ def regress(  # noqa: PLR0913 - options, by keyword only
             "--exec": scripts,
         }
     refuse_unused("with --static" if is_static else "without --static", unused)
-    if scripts:
-        names = [file for file in files or () if "::" in file]
-        refuse_unused(
-            "with --exec",
-            {
-                "--select": select,
-                "--reports": reports,
-                "--target": target,
-                "--all-configs": all_configs,
-                "--fail-on": fail_on,
-            },
-        )
-        refuse_unused("with --exec: a script is compared as a whole", dict.fromkeys(names, True))
-    else:
-        refuse_unused("without --exec", {"--printed": printed})
+    for_kernels = {
+        "--select": select,
+        "--reports": reports,
+        "--target": target,
+        "--all-configs": all_configs,
+        "--fail-on": fail_on,
+    }
+    measure = read_measure(files or (), printed, for_kernels, scripts=scripts, higher=higher)
     shown = Shown(summary=summary, png=png, as_json=json)
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     limit = parse_share(fail_over) if fail_over else 0.0
@@ -241,7 +220,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         files=tuple(files or ()),
         select=tuple(select or ()),
         scripts=scripts,
-        measure=_read_printed(printed, is_higher_better=higher),
+        measure=measure,
         rounds=repeat + 1 if is_static else 0,
         target=target or ("cuda:sm_90a" if is_static else "" if stored else DEFAULT_TARGET),
         devices=tuple(devices or ()),
@@ -256,25 +235,3 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         compile_workers=compile_workers,
     )
     return shown.show(run(asked, Console(stderr=json)))
-
-
-def _read_printed(pattern: str, *, is_higher_better: bool) -> "Measure | None":
-    """The number that scripts print, None for their time; a word behind its group is the unit. Raises UsageError."""
-    from tileyard.measures import Measure
-
-    if not pattern:
-        refuse_unused("without --printed", {"--higher": is_higher_better})
-        return None
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        raise UsageError(f"--printed {pattern!r} is no regular expression: {error}") from None
-    if not groups:
-        raise UsageError(f"--printed {pattern!r} has no group (...) that is the number")
-    unit = re.search(r"\)\s*([A-Za-z]\w*(?:/\w+)?)", pattern)
-    return Measure(
-        of="printed",
-        pattern=pattern,
-        unit=unit[1] if unit else "",
-        better="higher" if is_higher_better else "lower",
-    )

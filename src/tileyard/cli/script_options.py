@@ -1,0 +1,66 @@
+"""What ``regress`` and ``bisect`` take for scripts."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tileyard.cli.values import refuse_unused
+from tileyard.errors import UsageError
+
+if TYPE_CHECKING:
+    from tileyard.measures import Measure
+
+Scripts = Annotated[
+    bool,
+    typer.Option("--exec", help="The files are scripts, each run as `tileyard exec` runs it."),
+]
+Printed = Annotated[
+    str,
+    typer.Option(
+        metavar="REGEX",
+        help="With --exec: compare the number that scripts print, such as 'latency: ([\\d.]+) ms', and not their CPU time.",
+    ),
+]
+Higher = Annotated[
+    bool, typer.Option("--higher", help="With --printed: the higher number is the better one.")
+]
+
+
+def read_measure(
+    files: Sequence[str],
+    printed: str,
+    for_kernels: Mapping[str, object],
+    *,
+    scripts: bool,
+    higher: bool,
+) -> "Measure | None":
+    """The number that scripts print, None for their time; a word behind its group is the unit.
+
+    Raises UsageError, also for options that have no effect: those ``for_kernels`` have none on scripts.
+    """
+    from tileyard.measures import Measure
+
+    if not scripts:
+        refuse_unused("without --exec", {"--printed": printed})
+    else:
+        refuse_unused("with --exec", for_kernels)
+        names = [file for file in files if "::" in file]
+        refuse_unused("with --exec: a script is compared as a whole", dict.fromkeys(names, True))
+    if not printed:
+        refuse_unused("without --printed", {"--higher": higher})
+        return None
+    try:
+        groups = re.compile(printed).groups
+    except re.error as error:
+        raise UsageError(f"--printed {printed!r} is no regular expression: {error}") from None
+    if not groups:
+        raise UsageError(f"--printed {printed!r} has no group (...) that is the number")
+    unit = re.search(r"\)\s*([A-Za-z]\w*(?:/\w+)?)", printed)
+    return Measure(
+        of="printed",
+        pattern=printed,
+        unit=unit[1] if unit else "",
+        better="higher" if higher else "lower",
+    )
