@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tests.sync.conftest import PIPELINES
 
 from tileyard.errors import UnsupportedError
-from tileyard.ir.asynchronous import Hazard, HazardKind, LateRun
+from tileyard.ir.hazards import Hazard, HazardKind, LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
 from tileyard.ir.text import print_program, read_program
@@ -258,7 +258,7 @@ def test_a_planted_mistake_is_found(lower: Lower, name: str) -> None:
         (
             hazard.kind,
             lowered.written_lines[hazard.access.number].line,
-            lowered.written_lines[hazard.issue.number].line,
+            lowered.written_lines[hazard.other.number].line,
         ): hazard
         for hazard in reversed(hazards)
     }

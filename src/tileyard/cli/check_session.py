@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from tileyard.check.findings import Finding
 from tileyard.cli.opening import load_settings, print_json
 from tileyard.engine.authors import WorkerAuthor
 from tileyard.errors import UsageError
@@ -12,7 +13,7 @@ from tileyard.settings import Settings
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import open_space
 from tileyard.wording import count_of
-from tileyard.workers.protocol import CheckSync, Failed, Finding, SyncChecked
+from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
 
 FOUND = 1
 

@@ -23,6 +23,7 @@ from tileyard.frontend.tir_queries import (
     GROUP_CALLS,
     PARALLEL,
     THREAD_BINDING,
+    THREAD_SYNCS,
     bodies_of,
     call_name,
     heads_of,
@@ -90,7 +91,7 @@ class Lockstep:
         for item in tvm.tirx.stmt_list(stmt):
             self._scope.enter(item)
             value = getattr(item, "value", None)
-            if call_name(value) in CALL_HINTS or is_mark(value):
+            if call_name(value) in CALL_HINTS | THREAD_SYNCS or is_mark(value):
                 continue
             if call_name(value) in GROUP_CALLS:
                 if self._mask is not None:

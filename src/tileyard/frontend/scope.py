@@ -162,9 +162,9 @@ class Scope:
         place = f" at {file}:{line}" if file else ""
         raise UnsupportedError(f"{operation} {reason}{place}", "", operation, file, line)
 
-    def give_up(self, operation: str) -> None:
+    def give_up(self, operation: str, why: str = "by single threads") -> None:
         """Note that ``operation``, which changes no result where copies are over at once, is not in the Program."""
-        message = f"{operation.rsplit('.', 1)[-1]} by single threads is not checked"
+        message = f"{operation.rsplit('.', 1)[-1]} {why} is not checked"
         self.given_up.append(Diagnostic(message=message, operation=operation, where=self.where))
 
     def require(self, holds: bool, operation: str, reason: str = "is not covered") -> None:

@@ -10,14 +10,14 @@ from tileyard.frontend.externs import is_mark, lower_extern
 from tileyard.frontend.lockstep import Lockstep, Lowering
 from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
+from tileyard.frontend.synchronization import BARRIERS, allocate_barriers, lower_synchronization
 from tileyard.frontend.thread_code import ThreadCode
-from tileyard.frontend.threads import BARRIERS, Barriers, RoleLowering, Threads, waits
-from tileyard.frontend.tile_ops import lower_call, lower_group
+from tileyard.frontend.threads import RoleLowering, Threads
+from tileyard.frontend.tile_ops import lower_call
 from tileyard.frontend.tir_queries import (
     AT_ONCE,
     ATTRIBUTE_HINTS,
     CALL_HINTS,
-    GROUP_CALLS,
     LOOP_HINTS,
     THREAD_BINDING,
     THREAD_INDEX,
@@ -75,7 +75,6 @@ class BodyLowering:
         self._reducers: dict[object, str] = {}
         self._has_phases = False
         self._threads = Threads(scope)
-        self._barriers = Barriers(scope)
         self._arrivals: dict[object, tuple[int, ...]] = {}
         self._roles = RoleLowering(scope, self._threads, self.lower, self._note)
         self._code = ThreadCode(self._threads)
@@ -153,7 +152,7 @@ class BodyLowering:
         ready = tuple(part for buffer in block.alloc_buffers for part in self._allocate(buffer))
         first = self._numbered(ready)
         body = without_return(block.body) if block.name_hint == _LAUNCH else block.body
-        lower = self._roles.body if waits(body) else self.lower
+        lower = self._roles.body if self._roles.are_in(body) else self.lower
         return (*first, *lower(body))
 
     def _annotate(self, name: str, value: Any) -> None:  # noqa: ANN401
@@ -187,7 +186,7 @@ class BodyLowering:
         scope = self._scope
         with scope.at_buffer(tir):
             if str(tir.scope()) == BARRIERS:
-                return (self._barriers.allocate(tir, self._arrivals.get(key_of(tir.data), ())),)
+                return (allocate_barriers(scope, tir, self._arrivals.get(key_of(tir.data), ())),)
             storage = scope.storage_scope(tir)
             scope.require(not len(tir.strides), f"buffer {tir.name} with strides")
             shape = tuple(lower_expr(scope, extent) for extent in tir.shape)
@@ -339,16 +338,13 @@ class BodyLowering:
             type(value).__name__ == "Call", f"expression {type(value).__name__} as a statement"
         )
         name = str(getattr(value.op, "name", value.op))
-        if name == "tirx.tvm_storage_sync":
-            self._roles.require_one("sync_threads")
         if name in CALL_HINTS or is_mark(value):
             return ()
-        if name in GROUP_CALLS:
-            return self._numbered(lower_group(self._scope, value))
         if name in ("tirx.break_loop", "tl.loop_break"):
             self._note()
             return (Break(),)
-        lowered = self._barriers.lower(value, len(self._threads.running))
+        threads = len(self._threads.running), len(self._threads.everyone)
+        lowered = lower_synchronization(self._scope, value, *threads)
         if lowered is not None:
             return self._numbered(lowered)
         self._roles.require_one(name)

@@ -4,11 +4,7 @@ Conditions on the thread's index are decided thread by thread. Roles are parts o
 different things, and wait for each other at barriers. Where nobody waits, it makes no difference in which order
 they go on: each branch is done once, where it stands.
 
-A barrier in shared memory is a count: what arrives adds to it, and who waits looks at its phase. A phase ends
-with every ``expected`` arrivals. Waiting for parity ``p`` ends once the phase that goes on is of the other one,
-as the hardware's test says.
-
-One module because barriers are what parts of the threads wait for.
+One module because what a branch decides, and who waits, say together what a role is.
 """
 
 import itertools
@@ -19,7 +15,6 @@ from typing import Any, NamedTuple
 
 from tilelang import tvm
 
-from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.tir_queries import (
     TILE_OPS,
@@ -31,25 +26,23 @@ from tileyard.frontend.tir_queries import (
 )
 from tileyard.ir.nodes import (
     Atomic,
-    Await,
-    Buffer,
-    Const,
-    Expr,
-    Fill,
-    Load,
-    Op,
-    Region,
     Roles,
     Stmt,
-    Store,
 )
-from tileyard.ir.walk import buffer_effects, convert
+from tileyard.ir.walk import buffer_effects
 from tileyard.model import SourceLine
 
 ThreadSet = frozenset[int]
 
 _WAITS = frozenset({"tl.mbarrier_wait_parity"})
-_ARRIVES = frozenset({"tirx.ptx_arrive_barrier", "tl.ptx_cp_async_barrier_noinc"})
+_ARRIVES = frozenset(
+    {
+        "tirx.ptx_arrive_barrier",
+        "tirx.ptx_arrive_barrier_expect_tx",
+        "tl.ptx_cp_async_barrier_noinc",
+        "tl.named_barrier_arrive",
+    }
+)
 _BY_ONE = frozenset({"tl.tileop.tma_copy"})
 """Tile operations that a single thread may start."""
 
@@ -155,6 +148,13 @@ def waits(stmt: Any) -> bool:  # noqa: ANN401
     return not _WAITS.isdisjoint(calls_of(stmt))
 
 
+def _meetings(stmt: Any) -> list[int]:  # noqa: ANN401
+    """How many threads meet at each numbered barrier at which something below ``stmt`` waits."""
+    syncs = (node for node in nodes_of(stmt) if call_name(node) == "tirx.tvm_storage_sync")
+    counts = [node.args[2] for node in syncs if len(node.args) > 2]
+    return [int(count.value) for count in counts if type(count).__name__ == "IntImm"]
+
+
 def parts_ways(branch: Any) -> bool:  # noqa: ANN401
     """Whether a branch on the thread is for a role, and not for one thread that does something for all."""
     calls = calls_of(branch)
@@ -164,87 +164,12 @@ def parts_ways(branch: Any) -> bool:  # noqa: ANN401
 
 def touches_barriers(stmt: Any) -> bool:  # noqa: ANN401
     """Whether something below ``stmt`` arrives at a barrier, or waits at one."""
-    return not (_WAITS | _ARRIVES).isdisjoint(calls_of(stmt))
+    return not (_WAITS | _ARRIVES).isdisjoint(calls_of(stmt)) or bool(_meetings(stmt))
 
 
 def branches(stmt: Any) -> list[Any]:  # noqa: ANN401
     """All branches below ``stmt``, and ``stmt`` itself if it is one."""
     return [node for node in nodes_of(stmt) if type(node).__name__ == "IfThenElse"]
-
-
-COUNT = "int32"
-
-BARRIERS = "shared.barrier"
-
-
-class Barriers:
-    """The barriers of a kernel, and how many arrivals end a phase of each."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self._expected: dict[str, tuple[int, ...]] = {}
-
-    def allocate(self, tir: Any, expected: Sequence[int]) -> Stmt:  # noqa: ANN401 (TVM's nodes are untyped)
-        """Declare a buffer of barriers; the statement that makes them ready."""
-        scope = self._scope
-        scope.require(
-            bool(expected),
-            f"barrier {tir.name}",
-            "of which nothing says who arrives is not covered",
-        )
-        size = Const(len(expected), "int32")
-        buffer = Buffer(scope.names.take(str(tir.name)), COUNT, (size,), "shared")
-        scope.bind_buffer(tir, buffer)
-        scope.buffers.append(buffer)
-        self._expected[buffer.name] = tuple(expected)
-        return Fill(Region(buffer.name, (Const(0, "int32"),), (size,)), Const(0, COUNT))
-
-    def lower(self, call: Any, threads: int) -> tuple[Stmt, ...] | None:  # noqa: ANN401
-        """What a call means to a barrier if ``threads`` make it; None for another call."""
-        match call_name(call):
-            case "tl.mbarrier_wait_parity":
-                return self._wait(call)
-            case "tl.mbarrier_expect_tx":  # a transfer is over when it returns, whatever its bytes
-                return ()
-            case name if name in _ARRIVES or name == "tirx.ptx_arrive_barrier_expect_tx":
-                return self._arrive(call, threads)
-            case _:
-                return None
-
-    def _arrive(self, call: Any, threads: int) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """Count the arrivals."""
-        place = self._element(call.args[0])
-        count = Op("add", (place, Const(threads, COUNT)), COUNT)
-        return (Store(place.buffer, place.indices, count),)
-
-    def _wait(self, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """Wait until a phase of that parity has ended."""
-        place = self._element(call.args[0])
-        parity = convert(lower_expr(self._scope, call.args[1]), COUNT)
-        phases = Op("truncdiv", (place, self._expected_at(place)), COUNT)
-        current = Op("bitand", (phases, Const(1, COUNT)), COUNT)
-        return (Await(Op("ne", (current, parity), "bool"), f"for {place.buffer}"),)
-
-    def _element(self, load: Any) -> Load:  # noqa: ANN401
-        buffer = (
-            self._scope.known_buffer(load.buffer) if type(load).__name__ == "BufferLoad" else None
-        )
-        if buffer is None or buffer.name not in self._expected:
-            self._scope.refuse(
-                "barrier", "that is no element of a buffer of barriers is not covered"
-            )
-        index = convert(lower_expr(self._scope, load.indices[0]), "int32")
-        return Load(buffer.name, (index,), COUNT)
-
-    def _expected_at(self, place: Load) -> Expr:
-        """How many arrivals end a phase of this barrier."""
-        counts = self._expected[place.buffer]
-        found: Expr = Const(counts[-1], COUNT)
-        for number in reversed(range(len(counts) - 1)):
-            if counts[number] != counts[-1] or found != Const(counts[-1], COUNT):
-                is_it = Op("eq", (place.indices[0], Const(number, "int32")), "bool")
-                found = Op("select", (is_it, Const(counts[number], COUNT), found), COUNT)
-        return found
 
 
 class _Use(NamedTuple):
@@ -287,6 +212,24 @@ class RoleLowering:
         threads.running, threads.asked = running, asked
         return tuple(found)
 
+    def are_in(self, body: Any) -> bool:  # noqa: ANN401
+        """Whether parts of the threads wait for each other below ``body``."""
+        threads = self._threads
+        if waits(body):
+            return True
+        for branch in branches(body):
+            if threads.decides(branch.condition):
+                chosen = threads.where(branch.condition)
+                sides = ((branch.then_case, chosen), (branch.else_case, threads.everyone - chosen))
+                if any(
+                    count > len(own)
+                    for side, own in sides
+                    if side is not None
+                    for count in _meetings(side)
+                ):
+                    return True
+        return False
+
     def body(self, body: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """A body whose threads wait for each other: a role for all that no condition tells apart."""
         conditions = [
@@ -326,7 +269,8 @@ class RoleLowering:
         for self._threads.running in roles:
             bodies.append(tuple(part for stmt in stmts for part in self._lower(stmt)))
         self._threads.running, self._is_role = everyone, False
-        return (Roles(tuple(filter(None, bodies))),)
+        found = [(body, _ranges(role)) for body, role in zip(bodies, roles, strict=True) if body]
+        return (Roles(tuple(body for body, _ in found), tuple(own for _, own in found)),)
 
     def require_one(self, what: str) -> None:
         """Refuse what is done by the threads of several roles together."""
@@ -375,3 +319,11 @@ class RoleLowering:
                     self._scope.refuse(
                         f"register {name}", "that other threads write is not covered"
                     )
+
+
+def _ranges(threads: ThreadSet) -> tuple[tuple[int, int], ...]:
+    """A set of threads as ranges ``(first, end)``."""
+    numbers = sorted(threads)
+    firsts = [one for one in numbers if one - 1 not in threads]
+    ends = [one + 1 for one in numbers if one + 1 not in threads]
+    return tuple(zip(firsts, ends, strict=True))

@@ -1,12 +1,12 @@
 """Lowers calls that are statements: TileLang's tile operations, and what acts on single elements.
 
 Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the other tile operations. Copies
-by ``cp.async`` are issued, and their groups committed and waited for; other copies that may end later end at once, which
-is one of the times when they may. On single elements act atomic updates, stores, what a kernel prints and asserts.
+by ``cp.async`` and TMA and products by ``wgmma`` are issued. On single elements act atomic updates, stores, what a kernel prints and asserts.
 
 One module because a call is one or the other by its name alone.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, get_args
@@ -23,10 +23,12 @@ from tileyard.frontend.expressions import (
     lower_region,
 )
 from tileyard.frontend.scope import Scope, split_stack
+from tileyard.frontend.synchronization import lower_barrier
 from tileyard.frontend.tir_queries import POINTERS, TILE_OPS, call_name, extern_name
-from tileyard.ir.dtypes import is_float
+from tileyard.ir.dtypes import find_dtype, is_float
 from tileyard.ir.meanings import convert_one
 from tileyard.ir.nodes import (
+    Arrive,
     Assert,
     Atomic,
     AtomicKind,
@@ -48,7 +50,6 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Var,
-    WaitGroup,
 )
 from tileyard.ir.tiles import identity
 from tileyard.ir.verify_exprs import without_ones
@@ -61,8 +62,7 @@ def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN
     if not name.startswith(TILE_OPS):
         rule = _ELEMENT_RULES.get(name)
         return None if rule is None else rule(scope, call)
-    short = name.removeprefix(TILE_OPS)
-    name = _SYNONYMS.get(short, short)
+    name = name.removeprefix(TILE_OPS)
     scope.require(name in _RULES, name)
     lower, hints = _RULES[name]
     unknown = [str(key) for key in call.annotations if str(key) not in hints]
@@ -171,16 +171,6 @@ def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     return (Issue("cp_async", (If(condition, copied, cleared),)),)
 
 
-def lower_group(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """A commit of copies, or a wait for groups of them, that all threads of a block make together."""
-    if scope.position.is_single or scope.position.is_spread:
-        scope.give_up(call_name(call))
-        return ()
-    if call_name(call) == "tirx.ptx_commit_group":
-        return (CommitGroup("cp_async"),)
-    return (WaitGroup(lower_expr(scope, call.args[0]), "cp_async"),)
-
-
 _ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
     "DP4A": _dot,  # what TileLang's dp4a calls
     "debug_print_buffer_value": _print,  # what its print calls
@@ -236,8 +226,27 @@ def _as_large(array: Region, other: Region) -> Region:
 
 
 def _copy_as_given(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """As ``copy``: it is over before anybody arrives at its barrier."""
     return (Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1])),)
+
+
+def _copy_by_tma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """A load, for whose bytes a barrier waits from now on; or a store, which TileLang commits by itself."""
+    (copied,) = _copy_as_given(scope, call)
+    barrier = call.annotations.get("barrier")
+    if not isinstance(copied, Copy):
+        return (copied,)
+    to = scope.named(copied.dst.buffer)
+    if to.scope == "global":
+        return (Issue("tma_store", (copied,)), CommitGroup("tma_store"))
+    extents = [extent.value for extent in copied.dst.extents if isinstance(extent, Const)]
+    if barrier is None or len(extents) < len(copied.dst.extents):
+        return (copied,)
+    place = lower_barrier(scope, barrier)
+    size = math.prod(map(int, extents)) * find_dtype(to.dtype).bits // 8
+    expects = Arrive(place, 0, bytes=size)
+    loaded = (expects, Issue("tma", (copied,), place))
+    emits = call.annotations.get("emit_arrive")
+    return (*loaded, Arrive(place)) if emits is not None and int(emits) else loaded
 
 
 def _fill(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -268,6 +277,11 @@ def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     if type(args[9]).__name__ != "IntImm":
         return (If(convert(lower_expr(scope, args[9]), "bool"), (cleared,), (product,)),)
     return (cleared if _flag(scope, "gemm's clear_accum", args[9]) else product,)
+
+
+def _gemm_by_wgmma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """TileLang commits each of these products by itself, and waits for none."""
+    return (Issue("wgmma", _gemm(scope, call)), CommitGroup("wgmma"))
 
 
 def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -368,6 +382,9 @@ def _finalize_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN
     return ()
 
 
+_PHASE = "tl.pipeline_mbar_phase_expr"
+"""What TileLang's pipelining notes for barriers that it makes later."""
+
 _COPY_HINTS = frozenset(
     {
         "coalesced_width",
@@ -380,14 +397,13 @@ _COPY_HINTS = frozenset(
 )
 _HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
 
-_SYNONYMS = {"wgmma_gemm": "gemm"}
-
 _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]]] = {
     "copy": (_copy, _COPY_HINTS),
     "async_copy": (_copy_asynchronously, _COPY_HINTS),
-    "tma_copy": (_copy_as_given, _COPY_HINTS | {"barrier"}),
+    "tma_copy": (_copy_by_tma, _COPY_HINTS | {"barrier", "emit_arrive", "is_tma_copy", _PHASE}),
     "fill": (_fill, frozenset({"tl.ws_op_id"})),
-    "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait", _PHASE})),
+    "wgmma_gemm": (_gemm_by_wgmma, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
     "reduce": (_reduce, frozenset({"tl.ws_op_id", "batch", "enable_fadd2", _NAN})),
     "atomicadd": (partial(_atomic, "add"), _HINTS),
     "atomicmax": (partial(_atomic, "max"), _HINTS),

@@ -250,20 +250,13 @@ ATTRIBUTE_HINTS = frozenset(
 CALL_HINTS = frozenset(
     {
         "tirx.assume",
-        "tirx.tvm_storage_sync",
         "tl.annotate_consumer_reg_alloc",
-        "tl.fence_proxy_async",
         "tl.pdl_sync",
         "tl.pdl_trigger",
         "tl.ptx_fence_barrier_init",
         "tl.sync_warp",
-        "tl.tma_store_arrive",
-        "tl.tma_store_wait",
-        "tl.wait_wgmma",
         "tl.warpgroup_arrive",
-        "tl.warpgroup_commit_batch",
         "tl.warpgroup_fence_operand",
-        "tl.warpgroup_wait",
         "tl.annotate_producer_reg_dealloc",
         "tl.no_set_max_nreg",
         "tl.set_max_nreg",
@@ -271,8 +264,21 @@ CALL_HINTS = frozenset(
 )
 """Calls that have no effect on tiles: what comes before one is done before what comes after it."""
 
-GROUP_CALLS = frozenset({"tirx.ptx_commit_group", "tirx.ptx_wait_group"})
-"""Calls that end groups of asynchronous copies, and wait for them."""
+GROUP_CALLS = frozenset(
+    {
+        "tirx.ptx_commit_group",
+        "tirx.ptx_wait_group",
+        "tl.tma_store_arrive",
+        "tl.tma_store_wait",
+        "tl.wait_wgmma",
+        "tl.warpgroup_commit_batch",
+        "tl.warpgroup_wait",
+    }
+)
+"""Calls that end groups of asynchronous operations, and wait for them."""
+
+THREAD_SYNCS = frozenset({"tirx.tvm_storage_sync", "tl.fence_proxy_async"})
+"""Calls that order what threads do. Single threads go on side by side, so that between them they change nothing."""
 
 AT_ONCE = frozenset({"debug", "print"})
 """Files of TileLang's whose macros use what they bind in the very next statement."""

@@ -1,193 +1,112 @@
-"""The asynchronous meaning: what is issued takes effect as late as it may, when a wait covers it.
+"""The asynchronous meaning: what is issued takes effect at any moment up to the wait that covers it.
 
-``interpret.py`` is the other extreme, where it is over when it is issued. What lies between is undefined memory: until
-a copy has arrived, its elements hold poison, and whatever touches them, or the elements that it reads, is a Hazard.
-A run without hazards has the same result at whatever moment its copies take effect.
+``interpret.py`` is one extreme, where it is over when it is issued; ``hazards.py`` the other, where it takes effect as late as
+it may. ``RandomRun`` takes any moments: its results are some of those that a GPU may give.
 
-The model is PTX's (ISA 8.5, "Asynchronous operations" and "cp.async.wait_group"), for all threads of a block as one: groups
-end in order, a wait for N groups covers all but the latest N, and what is in no group is covered by none. Between a wait
-and what reads the data TileLang puts the barrier of the block. What a block leaves unfinished at its end touches nothing.
+The model is PTX's (docs/design/async.md), for all threads of a role as one. One module because waits, barriers and the
+operations that they cover share what each role knows.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+import random
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
 
 import msgspec
 import numpy as np
 
 from tileyard.errors import KernelFault
-from tileyard.ir.dtypes import poison
-from tileyard.ir.interpret import Plain, Run
+from tileyard.ir.clocks import READ_ONLY, WHOLE, Moment, Places, View
+from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
 from tileyard.ir.nodes import (
-    Await,
+    Arrive,
     CommitGroup,
-    Expr,
+    Copy,
+    Fence,
     For,
+    Gemm,
+    InitBarrier,
     Issue,
     Load,
     Program,
+    Roles,
     Stmt,
     Store,
+    Sync,
+    Synchronization,
     Unit,
-    Var,
+    WaitBarrier,
     WaitGroup,
 )
 from tileyard.ir.rewrite import rewrite
-from tileyard.ir.tiles import Array, Box, Memory
+from tileyard.ir.tiles import Array, Memory
+from tileyard.ir.tiles import copy as copy_box
+from tileyard.ir.tiles import gemm as multiply
 from tileyard.ir.walk import bodies, walk
 from tileyard.model import Value
 
-HazardKind = Literal["read before arrival", "overwritten in flight", "source changed in flight"]
-
-
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement, by number, with the values of the loops around it."""
-
-    number: int
-    loops: tuple[tuple[str, int], ...] = ()
-
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """A wait that left an operation unfinished. ``most`` is the largest count that would have covered it.
+    """A wait that left an operation unfinished.
 
-    ``most`` is None where no count would, because the operation was in no group.
+    For groups ``count`` is its own and ``most`` the largest that would have covered the operation, None where it was in
+    no group. For a barrier ``count`` is the parity that it waited for.
     """
 
     moment: Moment
     count: int
-    most: int | None
-
-
-class Hazard(msgspec.Struct, frozen=True, kw_only=True):
-    """Two accesses to ``buffer`` whose order nothing fixes: at ``access``, and by what was issued at ``issue``.
-
-    ``committed`` says whether it is in a group, ``most`` is then the largest count of a wait before ``access`` that
-    covers it; ``left_by`` is the latest wait that did not. ``block`` is the place in the grid, ``blockIdx.x`` first.
-    """
-
-    kind: HazardKind
-    buffer: str
-    access: Moment
-    issue: Moment
-    committed: bool
-    most: int
-    left_by: Wait | None
-    block: tuple[int, ...]
+    most: int | None = None
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
-class _Operation:
-    """What was issued by one statement at one time. ``results`` are the elements that it will write."""
+class Operation:
+    """What was issued by one statement at one time. ``effects`` are what it does, ``view`` what it follows."""
 
     number: int
     issue: Moment
-    results: list[tuple[Array, Array, Array]] = field(default_factory=list)
+    unit: Unit
+    actor: int
+    view: View
+    barrier: "Barrier | None" = None
+    bytes: int = 0
+    effects: list[Callable[[], None]] = field(default_factory=list)
     left_by: Wait | None = None
-
-
-class _LateMemory(Memory):
-    """Memory in which every byte knows the operation under way that reads it, and the one that writes it.
-
-    ``issuing`` is the operation whose accesses are noted, None while others access memory, which ``conflict`` receives.
-    """
-
-    def __init__(
-        self, memory: Memory, program: Program, conflict: Callable[[HazardKind, str, int], None]
-    ) -> None:
-        super().__init__(memory.parameters, memory.tensor_floats)
-        self._owners = {buffer.name: buffer.view_of or buffer.name for buffer in program.buffers}
-        self._conflict = conflict
-        self.issuing: _Operation | None = None
-        self._readers: dict[str, Array] = {}
-        self._writers: dict[str, Array] = {}
-
-    def forget(self) -> None:
-        """Begin another block: nothing is under way."""
-        self._readers.clear()
-        self._writers.clear()
-
-    def load(self, buffer: str, indices: tuple[int, ...]) -> np.generic:
-        """One element."""
-        if self.is_inside(buffer, indices):
-            self._look("read before arrival", self._writers, buffer, indices)
-        return super().load(buffer, indices)
-
-    def store(self, buffer: str, indices: tuple[int, ...], value: np.generic) -> None:
-        """Write one element, now or later."""
-        self._write(buffer, indices, np.asarray(value))
-
-    def read(self, box: Box) -> Array:
-        """The content of a box."""
-        where = self.overlap(box)[0]
-        self._look("read before arrival", self._writers, box.buffer, where)
-        self.keep(box.buffer, where)
-        return super().read(box)
-
-    def write(self, box: Box, content: Array) -> None:
-        """Give a box its content, now or later."""
-        outer, inner = self.overlap(box)
-        self._write(box.buffer, outer, content[inner])
-
-    def arrive(self, operation: _Operation) -> None:
-        """Write what an operation has been to write, and forget it."""
-        for place, content, writers in operation.results:
-            place[...] = content
-            writers[writers == operation.number] = 0
-        for readers in self._readers.values():
-            readers[readers == operation.number] = 0
-
-    def keep(self, buffer: str, where: tuple[int | slice, ...]) -> None:
-        """Note that what is issued reads these elements until its end."""
-        if self.issuing is not None:
-            self._marks(self._readers, buffer)[where] = self.issuing.number
-
-    def _write(self, buffer: str, where: tuple[int | slice, ...], content: Array) -> None:
-        self._look("overwritten in flight", self._writers, buffer, where)
-        self._look("source changed in flight", self._readers, buffer, where)
-        if self.issuing is None:
-            self.array(buffer)[where] = content
-            return
-        place = self.array(buffer)[(*where, ...)]  # the rest makes a view, of a single element too
-        marks = self._marks(self._writers, buffer)[where]
-        marks[...] = self.issuing.number
-        place[...] = poison(self.dtype(buffer))
-        self.issuing.results.append((place, content, marks))
-
-    def _look(
-        self,
-        kind: HazardKind,
-        marks: dict[str, Array],
-        buffer: str,
-        where: tuple[int | slice, ...],
-    ) -> None:
-        if self._owners.get(buffer, buffer) in marks:
-            found = np.unique(self._marks(marks, buffer)[where])
-            for number in found[found != (self.issuing.number if self.issuing else 0)]:
-                if number:
-                    self._conflict(kind, buffer, int(number))
-
-    def _marks(self, marks: dict[str, Array], buffer: str) -> Array:
-        """A number for each byte of a buffer: that of the operation under way, or 0."""
-        array, owner = self.array(buffer), self._owners.get(buffer, buffer)
-        if owner not in marks:
-            marks[owner] = np.zeros(self.array(owner).nbytes, np.int32)
-        return marks[owner].reshape(*array.shape, array.itemsize)
+    is_done: bool = False
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
-class _Groups:
-    """What one unit has been asked for: ``open`` is in no group yet, ``groups`` are unfinished, the oldest first."""
+class Barrier:
+    """One barrier. ``gathered`` is what those know who arrived in the phase that goes on, ``published`` in those that ended."""
 
-    open: list[_Operation] = field(default_factory=list)
-    groups: list[list[_Operation]] = field(default_factory=list)
+    name: str
+    expected: int
+    phase: int = 0
+    arrived: int = 0
+    pending: int = 0
+    gathered: View = field(default_factory=View)
+    published: View = field(default_factory=View)
+
+    def settle(self) -> None:
+        """End the phase if all have arrived and all bytes have come."""
+        if self.arrived >= self.expected and self.pending == 0:
+            self.arrived -= self.expected
+            self.phase += 1
+            self.published.join(self.gathered)
 
 
-class LateRun(Run):
-    """A run in which each operation takes effect at the first wait that covers it. ``hazards`` fills as it goes.
+@dataclass(kw_only=True, eq=False, slots=True)
+class Groups:
+    """What one role asked of one unit: ``open`` is in no group yet, ``groups`` are unfinished, the oldest first."""
 
-    Of hazards between the same two statements only the first one is kept. With ``corners_only`` the first and the
-    last block of each dimension of the grid run; ``count`` is how many have run.
+    open: list[Operation] = field(default_factory=list)
+    groups: list[list[Operation]] = field(default_factory=list)
+
+
+class AsynchronousRun(Run):
+    """What late and random runs share: operations, groups, barriers, and roles that know what others did.
+
+    ``_actor`` is the role that runs now, ``_views`` what each knows. ``_pending`` is what ends by itself, the oldest first: loads that
+    end at a barrier, and arrivals behind copies.
     """
 
     def __init__(
@@ -196,93 +115,347 @@ class LateRun(Run):
         arrays: Sequence[Array],
         scalars: Sequence[Value] = (),
         say: Callable[[str], object] = lambda _: None,
-        *,
-        corners_only: bool = False,
     ) -> None:
-        self._corners_only = corners_only
-        self.count = 0
         program = rewrite(program, lambda stmt: (stmt,)).program  # each statement is one object
-        self.hazards: dict[tuple[HazardKind, int, int], Hazard] = {}
         self._numbers = {id(stmt): number for number, stmt in enumerate(walk(program.body))}
         self._loops = dict(_loops_around(program.body, ()))
-        self._units: dict[Unit, _Groups] = {}
-        self._operations: dict[int, _Operation] = {}
+        self._views: dict[int, View] = {0: View()}
+        self._first = self._actor = 0
+        self._count = 0
+        self._groups: dict[tuple[int, Unit], Groups] = {}
+        self._operations: list[Operation] = []
+        self._barriers: dict[tuple[str, int], Barrier] = {}
+        self._named: dict[int, Barrier] = {}
+        self._pending: list[Callable[[], None]] = []
+        self._issuing: Operation | None = None
+        self._last_waits: dict[tuple[int, str], Wait] = {}
         super().__init__(program, arrays, scalars, say)
 
     def _make_memory(self, storage: dict[str, Array]) -> Memory:
-        plain = super()._make_memory(storage)
-        self._late = _LateMemory(plain, self._program, self._note)
-        return self._late
+        self._raw = super()._make_memory(storage)
+        return self._raw
 
-    def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
-        is_axis = any(axis.var is var for axis in self._program.grid)
-        last = self._evaluator.number(extent) - 1
-        for index, _ in enumerate(super()._iterate(var, start, extent)):
-            if not (is_axis and self._corners_only) or index in (0, last):
-                yield
+    # ---- blocks and roles -------------------------------------------------------------------
 
     def _block(self) -> None:
-        self.count += 1
-        self._units.clear()
+        for held in (self._groups, self._barriers, self._named, self._last_waits):
+            held.clear()
         self._operations.clear()
-        self._late.forget()
+        self._pending.clear()
+        self._first = self._actor = max(self._views) + 1
+        self._views[self._actor] = View({self._actor: 1})
         super()._block()
+        self._finish_block()
 
-    def _issue(self, stmt: Issue) -> Generator[Await, None, None]:
-        operation = _Operation(number=len(self._operations) + 1, issue=self._moment())
-        self._operations[operation.number] = operation
-        self._units.setdefault(stmt.unit, _Groups()).open.append(operation)
-        self._late.issuing = operation
+    def _finish_block(self) -> None:
+        """Stores reach their arrays; what else is unfinished touches nothing that anybody sees."""
+        for operation in self._operations:
+            if operation.unit == "tma_store":
+                self._do(operation)
+
+    def _run_roles(self, stmt: Roles) -> None:
+        outside, before = self._actor, self._views[self._actor]
+        actors = [max(self._views) + 1 + i for i in range(len(stmt.bodies))]
+        for actor in actors:
+            self._views[actor] = before.copy()
+            self._views[actor].times[actor] = 1
+        waiting: dict[int, Blocked | None] = dict.fromkeys(range(len(stmt.bodies)))
+        bodies = [self._body(body) for body in stmt.bodies]
+        while waiting:
+            has_moved = False
+            for number in self._order(list(waiting)):
+                found = waiting[number]
+                if found is not None and not found.is_over():
+                    continue
+                has_moved, self._actor = True, actors[number]
+                try:
+                    waiting[number] = next(bodies[number])
+                except StopIteration:
+                    del waiting[number]
+            if not has_moved and not self._go_on():
+                self._stuck({actors[i]: one for i, one in waiting.items() if one is not None})
+        self._actor = outside
+        for actor in actors:
+            before.join(self._views[actor])
+        before.times[outside] += 1
+
+    def _order(self, roles: list[int]) -> list[int]:
+        """The order in which roles have their turns."""
+        return roles
+
+    def _stuck(self, waiting: dict[int, Blocked]) -> None:
+        raise KernelFault("deadlock: " + "; ".join(one.where for one in waiting.values()))
+
+    def _go_on(self) -> bool:
+        """Let the oldest of what ends by itself end; False where there is nothing."""
+        if not self._pending:
+            return False
+        self._pending.pop(0)()
+        return True
+
+    def _alone(self, wait: Blocked) -> Waiting:
+        """Wait; outside of roles nobody else can end it, but what ends by itself."""
+        while not wait.is_over():
+            if self._actor == self._first and not self._in_turns():
+                if not self._go_on():
+                    self._stuck({self._actor: wait})
+                continue
+            yield wait
+
+    def _in_turns(self) -> bool:
+        return self._actor != self._first
+
+    def _release(self, into: View) -> None:
+        """Let those who learn ``into`` know what the role that runs has done so far."""
+        view = self._views[self._actor]
+        into.join(view)
+        view.times[self._actor] += 1
+
+    # ---- operations -------------------------------------------------------------------------
+
+    def _issue(self, stmt: Issue) -> Waiting:
+        self._count += 1
+        view = self._views[self._actor].copy()
+        operation = Operation(
+            number=self._count, issue=self._moment(), unit=stmt.unit, actor=self._actor, view=view
+        )
+        groups = self._groups_of(stmt.unit)
+        if stmt.unit == "wgmma":  # products of a role are done in order
+            earlier = [*groups.open, *(one for group in groups.groups for one in group)]
+            view.over |= {one.number: WHOLE for one in earlier}
+        self._operations.append(operation)
+        if stmt.barrier is not None:
+            operation.barrier = self._find_barrier(stmt.barrier)
+            self._pending.append(partial(self._finish, operation))
+        else:
+            groups.open.append(operation)
+        self._views[self._actor].times[self._actor] += 1
+        self._issuing = operation
         yield from self._body(stmt.body)
-        self._late.issuing = None
+        self._issuing = None
+
+    def _groups_of(self, unit: Unit) -> Groups:
+        return self._groups.setdefault((self._actor, unit), Groups())
 
     def _run(self, stmt: Plain) -> None:
-        if self._late.issuing and isinstance(stmt, Store) and isinstance(stmt.value, Load):
-            source = self._evaluator.indices(stmt.value.indices)
-            if self._late.is_inside(stmt.value.buffer, source):
-                self._late.keep(stmt.value.buffer, source)
-        super()._run(stmt)
-
-    def _group(self, stmt: CommitGroup | WaitGroup) -> None:
-        found = self._units.setdefault(stmt.unit, _Groups())
-        if isinstance(stmt, CommitGroup):
-            found.groups.append(found.open)
-            found.open = []
+        operation = self._issuing
+        if operation is None:
+            super()._run(stmt)
             return
+        match stmt:
+            case Copy():
+                src, dst = self._box(stmt.src), self._box(stmt.dst)
+                self._reads(operation, src.buffer, self._raw.overlap(src)[0])
+                self._writes(operation, dst.buffer, self._raw.overlap(dst)[0])
+                operation.effects.append(partial(copy_box, self._raw, src, dst))
+                size = self._raw.array(dst.buffer).itemsize
+                operation.bytes += int(np.prod(dst.extents)) * size
+            case Store():
+                self._issue_store(operation, stmt)
+            case Gemm():
+                boxes = self._box(stmt.a), self._box(stmt.b), self._box(stmt.c)
+                for box in boxes[: 2 if stmt.clear else 3]:
+                    self._reads(operation, box.buffer, self._raw.overlap(box)[0])
+                self._writes(operation, boxes[2].buffer, self._raw.overlap(boxes[2])[0])
+                operation.effects.append(partial(multiply, self._raw, stmt, boxes))
+            case _:
+                super()._run(stmt)
+
+    def _issue_store(self, operation: Operation, stmt: Store) -> None:
+        to = self._evaluator.indices(stmt.indices)
+        if not self._raw.is_inside(stmt.buffer, to):
+            return
+        value = stmt.value
+        if isinstance(value, Load):
+            source = self._evaluator.indices(value.indices)
+            if self._raw.is_inside(value.buffer, source):
+                self._reads(operation, value.buffer, source)
+            content: Callable[[], np.generic] = partial(self._raw.load, value.buffer, source)
+        else:
+            content = partial(self._value, value)
+        self._writes(operation, stmt.buffer, to)
+        operation.effects.append(lambda: self._raw.store(stmt.buffer, to, content()))
+
+    def _reads(self, operation: Operation, buffer: str, where: Places) -> None:
+        """Note what an operation will read."""
+
+    def _writes(self, operation: Operation, buffer: str, where: Places) -> None:
+        """Note what an operation will write."""
+
+    def _do(self, operation: Operation) -> None:
+        """Let an operation take effect, once."""
+        if not operation.is_done:
+            operation.is_done = True
+            for effect in operation.effects:
+                effect()
+
+    def _finish(self, operation: Operation) -> None:
+        """End an operation, and take its bytes off what its barrier expects."""
+        self._do(operation)
+        barrier = operation.barrier
+        if barrier is not None:
+            barrier.pending -= operation.bytes
+            barrier.gathered.join(operation.view)
+            barrier.gathered.over[operation.number] = WHOLE
+            barrier.settle()
+
+    # ---- groups and barriers ----------------------------------------------------------------
+
+    def _synchronize(self, stmt: Synchronization) -> Waiting:
+        match stmt:
+            case CommitGroup():
+                found = self._groups_of(stmt.unit)
+                found.groups.append(found.open)
+                found.open = []
+            case WaitGroup():
+                self._wait_for_groups(stmt)
+            case InitBarrier():
+                for number, expected in enumerate(self._arrivals[stmt.barriers.buffer]):
+                    key = (stmt.barriers.buffer, number)
+                    self._barriers[key] = Barrier(name=_name(*key), expected=expected)
+            case Arrive():
+                self._arrive(stmt)
+            case WaitBarrier():
+                yield from self._wait_at(stmt)
+            case Sync():
+                yield from self._sync(stmt)
+            case Fence():
+                self._views[self._actor].fence()
+            case _:
+                raise TypeError(f"{type(stmt).__name__} has no asynchronous meaning")
+
+    def _wait_for_groups(self, stmt: WaitGroup) -> None:
+        found = self._groups_of(stmt.unit)
         count = self._evaluator.number(stmt.count)
         if count < 0:
             raise KernelFault(f"a wait for all but the latest {count} groups")
-        while len(found.groups) > count:
-            for operation in found.groups.pop(0):
-                self._late.arrive(operation)
-        left = [(None, found.open), *enumerate(reversed(found.groups))]
-        for most, group in left:
+        view = self._views[self._actor]
+        ended = found.groups[: max(len(found.groups) - count, 0)]
+        for operation in (one for group in ended for one in group):
+            self._do(operation)
+            so_far = READ_ONLY if stmt.reads_only else WHOLE
+            view.over[operation.number] = max(view.over.get(operation.number, 0), so_far)
+        if not stmt.reads_only:
+            del found.groups[: len(ended)]
+        left = found.groups[len(found.groups) - min(count, len(found.groups)) :]
+        for most, group in [(None, found.open), *enumerate(reversed(left))]:
             for operation in group:
                 operation.left_by = Wait(moment=self._moment(), count=count, most=most)
 
+    def _find_barrier(self, place: Load) -> Barrier:
+        (number,) = self._evaluator.indices(place.indices)
+        if (place.buffer, number) not in self._barriers:
+            raise KernelFault(f"{_name(place.buffer, number)} is no barrier that is ready")
+        return self._barriers[place.buffer, number]
+
+    def _arrive(self, stmt: Arrive) -> None:
+        barrier = self._find_barrier(stmt.barrier)
+        barrier.pending += stmt.bytes
+        if not stmt.count:
+            return
+        if not stmt.after:
+            self._count_arrivals(barrier, stmt.count, self._moment())
+            self._release(barrier.gathered)
+            barrier.settle()
+            return
+        actor, moment, view = self._actor, self._moment(), self._views[self._actor].copy()
+        ahead = [o for o in self._operations if o.actor == actor and o.unit == stmt.after]
+        self._views[actor].times[actor] += 1
+
+        def arrive() -> None:
+            for operation in ahead:
+                self._do(operation)
+                view.over[operation.number] = WHOLE
+            barrier.gathered.join(view)
+            self._count_arrivals(barrier, stmt.count, moment)
+            barrier.settle()
+
+        self._pending.append(arrive)
+
+    def _count_arrivals(self, barrier: Barrier, count: int, moment: Moment) -> None:
+        barrier.arrived += count
+
+    def _wait_at(self, stmt: WaitBarrier) -> Waiting:
+        barrier, parity = self._find_barrier(stmt.barrier), self._evaluator.number(stmt.parity)
+        wait = Blocked(
+            stmt=stmt,
+            where=f"for {barrier.name}",
+            is_over=lambda: barrier.phase % 2 != parity,
+        )
+        moment = self._moment()
+        yield from self._alone(wait)
+        self._views[self._actor].join(barrier.published)
+        self._last_waits[self._actor, barrier.name] = Wait(moment=moment, count=parity)
+
+    def _sync(self, stmt: Sync) -> Waiting:
+        if not self._in_turns():  # all threads of the block, as one
+            return
+        name = f"barrier {stmt.barrier}"
+        found = self._named.setdefault(stmt.barrier, Barrier(name=name, expected=stmt.count))
+        end = found.phase + 1
+        self._count_arrivals(found, stmt.threads, self._moment())
+        self._release(found.gathered)
+        found.settle()
+        if stmt.waits:
+            here = Blocked(stmt=stmt, where=f"at {name}", is_over=lambda: found.phase >= end)
+            yield from self._alone(here)
+            self._views[self._actor].join(found.published)
+
     def _moment(self) -> Moment:
         """What runs now."""
-        number = self._numbers.get(id(self.at), -1)
+        return self._moment_of(self.at)
+
+    def _moment_of(self, stmt: Stmt | None) -> Moment:
+        number = self._numbers.get(id(stmt), -1)
         loops = self._loops.get(number, ())
         return Moment(number=number, loops=tuple((name, int(self._values[name])) for name in loops))
 
-    def _note(self, kind: HazardKind, buffer: str, number: int) -> None:
-        operation, access = self._operations[number], self._moment()
-        key = (kind, access.number, operation.issue.number)
-        if key in self.hazards:
-            return
-        groups = [group for unit in self._units.values() for group in reversed(unit.groups)]
-        places = [most for most, group in enumerate(groups) if operation in group]
-        self.hazards[key] = Hazard(
-            kind=kind,
-            buffer=buffer,
-            access=access,
-            issue=operation.issue,
-            committed=bool(places),
-            most=places[0] if places else 0,
-            left_by=operation.left_by,
-            block=tuple(int(self._values[axis.var.name]) for axis in self._program.grid),
-        )
+
+class RandomRun(AsynchronousRun):
+    """A run in which roles take turns, and operations end, at random: one of the results that a GPU may give."""
+
+    def __init__(
+        self,
+        program: Program,
+        arrays: Sequence[Array],
+        scalars: Sequence[Value] = (),
+        *,
+        seed: int,
+    ) -> None:
+        self._random = random.Random(seed)
+        super().__init__(program, arrays, scalars)
+
+    def _order(self, roles: list[int]) -> list[int]:
+        return self._random.sample(roles, len(roles))
+
+    def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
+        for stmt in body:
+            while self._issuing is None and self._random.random() < 0.4:
+                if self._in_turns() and self._random.random() < 0.5:
+                    yield Blocked(stmt=stmt, where="", is_over=lambda: True)
+                elif not self._end_one():
+                    break
+            if (yield from super()._body((stmt,))):
+                return True
+        return False
+
+    def _end_one(self) -> bool:
+        """Let an operation take effect, or something end that ends by itself."""
+        if self._pending and self._random.random() < 0.5:
+            self._pending.pop(self._random.randrange(len(self._pending)))()
+            return True
+        under_way = [one for one in self._operations if not one.is_done]
+        if not under_way:
+            return False
+        chosen = self._random.choice(under_way)
+        if chosen.unit == "wgmma":  # products of a role are done in order
+            chosen = next(o for o in under_way if o.unit == "wgmma" and o.actor == chosen.actor)
+        self._do(chosen)
+        return True
+
+
+def _name(buffer: str, number: int) -> str:
+    return f"{buffer}[{number}]"
 
 
 def _loops_around(

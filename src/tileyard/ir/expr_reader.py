@@ -230,7 +230,7 @@ def _is_literal(node: ast.expr) -> bool:
     return number is not None and not isinstance(number, bool)
 
 
-SCOPES = ("memory", "shared", "fragment", "local")
+SCOPES = ("memory", "shared", "fragment", "local", "barrier")
 """What a buffer that is no parameter is declared with."""
 
 

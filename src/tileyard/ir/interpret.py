@@ -1,10 +1,13 @@
 """Runs a Program in plain NumPy: slow, and obviously right. Targets are tested against it.
 
 Scalar operations and conversions are defined in ``meanings.py``, tile operations in ``tiles.py``. Blocks run one after the other, loops in order.
+
+One module because every statement has its meaning here.
 """
 
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
@@ -12,13 +15,13 @@ import numpy as np
 from tileyard.errors import BindError, KernelFault
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, poison
 from tileyard.ir.nodes import (
+    Arrive,
     Assert,
     Atomic,
     Await,
     Axis,
     Break,
     Buffer,
-    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -26,8 +29,10 @@ from tileyard.ir.nodes import (
     For,
     Gemm,
     If,
+    InitBarrier,
     Issue,
     Let,
+    Load,
     Print,
     Program,
     Reduce,
@@ -35,8 +40,10 @@ from tileyard.ir.nodes import (
     Roles,
     Stmt,
     Store,
+    Sync,
+    Synchronization,
     Var,
-    WaitGroup,
+    WaitBarrier,
     While,
 )
 from tileyard.ir.printer import print_statement
@@ -96,6 +103,17 @@ def _make(buffer: Buffer, known: dict[str, Array], numbers: dict[str, int]) -> A
     return np.full(shape, poison(buffer.dtype), dtype)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Blocked:
+    """Where a body has to wait until ``is_over``; ``where`` says for what, in the user's words."""
+
+    stmt: Stmt
+    where: str
+    is_over: Callable[[], bool]
+
+
+Waiting = Generator[Blocked, None, None]
+
 Plain = Let | Store | Atomic | Print | Assert | Copy | Fill | Gemm | Reduce
 
 
@@ -122,6 +140,9 @@ class Run:
             *zip(params, scalars, strict=True),
         ]
         self.at: Stmt | None = None
+        self._arrivals = {buffer.name: buffer.arrivals for buffer in program.buffers}
+        self._syncs: dict[int, int] = {}
+        self._in_roles = False
         self._program = program
         self._values = {var.name: convert_scalar(value, var.dtype) for var, value in given}
         storage = _parameters(program, arrays, numbers)
@@ -165,15 +186,16 @@ class Run:
 
     def _block(self) -> None:
         tiles = self._memory.tiles
+        self._syncs.clear()
         for buffer in self._program.buffers:
             if buffer.scope != "global":
                 tiles[buffer.name] = _make(buffer, tiles, {})
         body = self._body(self._program.body)
         for wait in body:
-            if not self._value(wait.cond):
-                body.throw(KernelFault(describe_deadlock(wait.message)))
+            if not wait.is_over():
+                body.throw(KernelFault(describe_deadlock(wait.where)))
 
-    def _body(self, body: tuple[Stmt, ...]) -> Generator[Await, None, bool]:
+    def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
         """Run ``body``, stopping at each wait; returns whether it was left by a break."""
         for stmt in body:
             self.at = stmt
@@ -194,13 +216,13 @@ class Run:
                     case Break():
                         return True
                     case Await():
-                        yield stmt
+                        yield self._await(stmt)
                     case Roles():
                         self._run_roles(stmt)
                     case Issue():
                         yield from self._issue(stmt)
-                    case CommitGroup() | WaitGroup():
-                        self._group(stmt)
+                    case Synchronization():
+                        yield from self._synchronize(stmt)
                     case _:
                         self._run(stmt)
             except KernelFault as fault:
@@ -209,12 +231,48 @@ class Run:
                 raise
         return False
 
-    def _issue(self, stmt: Issue) -> Generator[Await, None, None]:
+    def _await(self, stmt: Await) -> Blocked:
+        return Blocked(stmt=stmt, where=stmt.message, is_over=lambda: bool(self._value(stmt.cond)))
+
+    def _issue(self, stmt: Issue) -> Waiting:
         """Start an asynchronous operation, which is over when it has started."""
         yield from self._body(stmt.body)
 
-    def _group(self, stmt: CommitGroup | WaitGroup) -> None:
-        """Commit a group, or wait for groups: all are over."""
+    def _synchronize(self, stmt: Synchronization) -> Waiting:
+        """Wait for other roles, or let them go on; asynchronous operations are over already."""
+        match stmt:
+            case InitBarrier():
+                self._memory.array(stmt.barriers.buffer)[...] = 0
+            case Arrive():
+                counts, (number,) = self._barrier(stmt.barrier)
+                counts[number] += stmt.count
+            case WaitBarrier():
+                counts, (number,) = self._barrier(stmt.barrier)
+                each = self._arrivals[stmt.barrier.buffer][number]
+                parity = self._evaluator.number(stmt.parity)
+                yield Blocked(
+                    stmt=stmt,
+                    where=f"for {stmt.barrier.buffer}",
+                    is_over=lambda: int(counts[number]) // each % 2 != parity,
+                )
+            case Sync():
+                before = self._syncs.get(stmt.barrier, 0)
+                self._syncs[stmt.barrier] = before + stmt.threads
+                end = before // stmt.count * stmt.count + stmt.count
+                if stmt.waits and self._in_roles:
+                    yield Blocked(
+                        stmt=stmt,
+                        where=f"for {stmt.count} threads",
+                        is_over=lambda: self._syncs[stmt.barrier] >= end,
+                    )
+            case _:
+                pass
+
+    def _barrier(self, place: Load) -> tuple[Array, tuple[int, ...]]:
+        """The counts of a row of barriers, and which one is meant. Raises KernelFault for none of the row."""
+        indices = self._evaluator.indices(place.indices)
+        self._memory.is_inside(place.buffer, indices)
+        return self._memory.array(place.buffer), indices
 
     def _run(self, stmt: Plain) -> None:
         """Run a statement that holds no others."""
@@ -248,12 +306,13 @@ class Run:
 
     def _run_roles(self, stmt: Roles) -> None:
         """Let each role go on until it has to wait, in turn, until all have ended."""
-        waiting: dict[int, Await | None] = dict.fromkeys(range(len(stmt.bodies)))
+        waiting: dict[int, Blocked | None] = dict.fromkeys(range(len(stmt.bodies)))
+        self._in_roles = True
         roles = [self._body(body) for body in stmt.bodies]
         while waiting:
             has_moved = False
             for number, found in list(waiting.items()):
-                if found is not None and not self._value(found.cond):
+                if found is not None and not found.is_over():
                     continue
                 has_moved = True
                 try:
@@ -261,8 +320,9 @@ class Run:
                 except StopIteration:
                     del waiting[number]
             if not has_moved:
-                stuck = [found.message for found in waiting.values() if found is not None]
+                stuck = [found.where for found in waiting.values() if found is not None]
                 raise KernelFault("; ".join(map(describe_deadlock, stuck)))
+        self._in_roles = False
 
     def _box(self, region: Region) -> Box:
         """``region`` with its bounds evaluated."""

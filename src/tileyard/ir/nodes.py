@@ -8,7 +8,7 @@ buffers and global parameters. ``text.py`` prints and reads it, ``verify.py`` sa
 
 dtypes are TVM's names: ``bool int8..int64 uint8..uint64 float16 bfloat16 float32 float64
 float8_e4m3fn float8_e5m2 tfloat32``. Scopes: ``global`` (parameters, and workspaces that all blocks of a launch
-share), ``shared``, ``fragment``, ``local``. A workspace and a block's tile-local buffers hold
+share), ``shared``, ``fragment``, ``local``, and ``barrier``. A workspace and a block's tile-local buffers hold
 undefined values until written.
 """
 
@@ -72,7 +72,7 @@ Expr = Const | Var | Load | Op | Cast
 
 # ---- storage --------------------------------------------------------------------------------
 
-Scope = Literal["global", "shared", "fragment", "local"]
+Scope = Literal["global", "shared", "fragment", "local", "barrier"]
 Role = Literal["in", "out", "inout"]
 
 
@@ -81,7 +81,8 @@ class Buffer(Node, tag="buffer"):
 
     ``strides`` is empty for row-major, and 0 where only the array itself says it. Strides change no
     result: elements are found by their indices. With ``view_of`` it is the storage of that buffer, which is
-    no view itself: the same bytes in row-major order, read as another shape or dtype.
+    no view itself: the same bytes in row-major order, read as another shape or dtype. In scope ``barrier`` it is a row of
+    barriers, and ``arrivals`` has how many arrivals end a phase of each; their dtype is int32.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Buffer(Node, tag="buffer"):
     scope: Scope
     strides: tuple[Expr, ...] = ()
     view_of: str = ""
+    arrivals: tuple[int, ...] = ()
 
 
 class Tensor(Node, tag="tensor"):
@@ -209,10 +211,12 @@ class Break(Node, tag="break"):
 class Roles(Node, tag="roles"):
     """Bodies that advance side by side, each in its own order. None of them is empty.
 
-    Control passes from one to the next only where one has to wait or has ended.
+    ``threads`` are the threads of each as ranges ``(first, end)``, empty where nothing says it. In the synchronous
+    meaning control passes from one to the next only where one has to wait or has ended.
     """
 
     bodies: tuple[tuple["Stmt", ...], ...]
+    threads: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 class Await(Node, tag="await"):
@@ -271,35 +275,87 @@ class Reduce(Node, tag="reduce"):
     clear: bool = True
 
 
-Unit = Literal["cp_async"]
-"""What carries out asynchronous operations. Each unit counts groups of its own."""
+# ---- asynchronous operations and synchronization: docs/design/async.md ----------------------
+
+Unit = Literal["cp_async", "tma", "tma_store", "wgmma"]
+"""What carries out asynchronous operations. Each but ``tma`` counts groups of its own, for each role."""
 
 
 class Issue(Node, tag="issue"):
     """Starts what is in ``body``, whose end ``unit`` reports later.
 
     Conditions, indices and bounds in ``body`` are evaluated at once. Each of its elements is read and written at any
-    moment from here to the wait that covers it. ``body`` holds copies, stores, branches and loops over these only.
+    moment from here to the wait that covers it. ``body`` holds copies and stores, or a gemm for ``wgmma``, and branches
+    and loops over these only. ``tma`` takes the bytes that it has copied off what ``barrier`` expects.
     """
 
     unit: Unit
     body: tuple["Stmt", ...]
+    barrier: Load | None = None
 
 
-class CommitGroup(Node, tag="commit_group"):
+class Synchronization(Node):
+    """Base of statements that order what others do, and touch no element of a buffer themselves."""
+
+
+class CommitGroup(Synchronization, tag="commit_group"):
     """Puts everything that ``unit`` was asked for since the commit before into one group, which may be empty."""
 
     unit: Unit
 
 
-class WaitGroup(Node, tag="wait_group"):
+class WaitGroup(Synchronization, tag="wait_group"):
     """Waits until at most ``count`` of the latest groups of ``unit`` are unfinished.
 
-    What was issued and not committed is in no group: no wait covers it.
+    What was issued and not committed is in no group: no wait covers it. With ``reads_only`` it waits until they have read
+    their sources, and not until their writes are seen.
     """
 
     count: Expr
     unit: Unit
+    reads_only: bool = False
+
+
+class InitBarrier(Synchronization, tag="init_barrier"):
+    """Makes barriers ready: their first phase, of parity 0, begins."""
+
+    barriers: Region
+
+
+class Arrive(Synchronization, tag="arrive"):
+    """Arrives ``count`` times at a barrier, which expects ``bytes`` more of copies from now on.
+
+    A phase ends, and the next one of the other parity begins, once as many have arrived as the barrier asks for and all
+    bytes that it expects have come. With ``after`` the arrival takes place when what was issued to that unit is over.
+    """
+
+    barrier: Load
+    count: int = 1
+    bytes: int = 0
+    after: Literal["", "cp_async"] = ""
+
+
+class WaitBarrier(Synchronization, tag="wait_barrier"):
+    """Waits until the phase of ``parity`` has ended: as long as that is the parity of the phase that goes on."""
+
+    barrier: Load
+    parity: Expr
+
+
+class Sync(Synchronization, tag="sync"):
+    """``threads`` threads arrive at the barrier of this number, and wait until ``count`` have arrived.
+
+    Number 0 is the block's own. Without ``waits`` they only arrive.
+    """
+
+    threads: int
+    count: int
+    barrier: int = 0
+    waits: bool = True
+
+
+class Fence(Synchronization, tag="fence_proxy_async"):
+    """Lets asynchronous operations that are issued later see what was written before by ordinary ones."""
 
 
 Stmt = (
@@ -321,6 +377,11 @@ Stmt = (
     | Issue
     | CommitGroup
     | WaitGroup
+    | InitBarrier
+    | Arrive
+    | WaitBarrier
+    | Sync
+    | Fence
 )
 
 

@@ -18,7 +18,6 @@ from tileyard.ir.nodes import (
     Break,
     Buffer,
     Cast,
-    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -39,8 +38,8 @@ from tileyard.ir.nodes import (
     Scalar,
     Stmt,
     Store,
+    Synchronization,
     Var,
-    WaitGroup,
     While,
 )
 from tileyard.ir.ops import OPS
@@ -220,6 +219,8 @@ class _Printer:
     # ---- names and storage ------------------------------------------------------------------
 
     def buffer(self, buffer: Buffer, prefix: str) -> str:
+        if buffer.scope == "barrier":
+            return f"{self.name(buffer.name)}: barrier[{', '.join(map(str, buffer.arrivals))}]"
         shape = self.indices(buffer.shape)
         comma = "," if len(buffer.strides) == 1 else ""
         strides = f" @ ({self.indices(buffer.strides)}{comma})" if buffer.strides else ""
@@ -270,9 +271,10 @@ class _Printer:
             case Assert():
                 return [f"{pad}assert {self._condition(stmt)}"]
             case Issue():
-                head = f"{pad}with issue({_quoted(stmt.unit)}):"
+                place = [self.expr(stmt.barrier)] if stmt.barrier is not None else []
+                head = f"{pad}with issue({', '.join([_quoted(stmt.unit), *place])}):"
                 return [head, *self.body(stmt.body, depth + 1)]
-            case Copy() | Fill() | Gemm() | Reduce() | CommitGroup() | WaitGroup():
+            case Copy() | Fill() | Gemm() | Reduce() | Synchronization():
                 return [pad + self._call(stmt)]
             case _:
                 assert_never(stmt)
@@ -282,8 +284,13 @@ class _Printer:
         return ", ".join([self.expr(stmt.cond), *said])
 
     def _roles(self, stmt: Roles, depth: int) -> list[str]:
-        head = f"{_INDENT * depth}with role:"
-        return [line for body in stmt.bodies for line in (head, *self.body(body, depth + 1))]
+        ranges = stmt.threads or ((),) * len(stmt.bodies)
+        lines = []
+        for body, own in zip(stmt.bodies, ranges, strict=True):
+            bounds = ", ".join(str(bound) for pair in own for bound in pair)
+            head = f"role({bounds})" if own else "role"
+            lines += [f"{_INDENT * depth}with {head}:", *self.body(body, depth + 1)]
+        return lines
 
     def _let(self, stmt: Let) -> str:
         value = self.expr(stmt.value)

@@ -1,4 +1,7 @@
-"""Reads Programs from the language that ``text.py`` describes."""
+"""Reads Programs from the language that ``text.py`` describes.
+
+One module because every statement has its spelling here.
+"""
 
 import ast
 from collections.abc import Sequence
@@ -35,6 +38,7 @@ from tileyard.ir.nodes import (
     If,
     Issue,
     Let,
+    Load,
     LoopKind,
     Param,
     Print,
@@ -144,6 +148,8 @@ class _Reader:
             note = note.left
         if not isinstance(note, ast.Subscript) or not isinstance(target, ast.Name):
             fail(note, "storage is `name: scope.dtype[shape]`")
+        if prefix_of(note) == "barrier":
+            return self._barriers(target.id, note.slice), "barrier"
         kind, prefix = note.value, ""
         if isinstance(kind, ast.Attribute) and isinstance(kind.value, ast.Name):
             prefix = kind.value.id
@@ -159,6 +165,13 @@ class _Reader:
         )
         self._exprs.buffers[target.id] = buffer
         return buffer, prefix or "in"
+
+    def _barriers(self, name: str, arrivals: ast.expr) -> Buffer:
+        counts = arrivals.elts if isinstance(arrivals, ast.Tuple) else [arrivals]
+        size = (Const(len(counts), "int32"),)
+        buffer = Buffer(name, "int32", size, "barrier", arrivals=tuple(map(plain_int, counts)))
+        self._exprs.buffers[name] = buffer
+        return buffer
 
     # ---- statements -------------------------------------------------------------------------
 
@@ -202,11 +215,9 @@ class _Reader:
             case ast.Break():
                 return Break()
             case ast.With(items=[ast.withitem(context_expr=ast.Name(id="roles"))]):
-                return Roles(tuple(map(self._role, stmt.body)))
-            case ast.With(items=[ast.withitem(ast.Call(ast.Name(id="issue"), args=[unit]))]):
-                name = plain_text(unit)
-                require(unit, name in get_args(Unit), f"{name} carries out nothing asynchronous")
-                return Issue(name, self._body(stmt.body))  # type: ignore[arg-type]
+                return self._roles(stmt)
+            case ast.With(items=[ast.withitem(ast.Call(ast.Name(id="issue"), args=args))]):
+                return self._issue(stmt, args)
             case ast.Expr(value=ast.Call(func=ast.Name(id="wait"), args=[cond, *said])) if (
                 len(said) < 2
             ):
@@ -218,12 +229,40 @@ class _Reader:
             case _:
                 fail(stmt, f"{ast.unparse(stmt).splitlines()[0]} is not a statement")
 
-    def _role(self, stmt: ast.stmt) -> tuple[Stmt, ...]:  # noqa: RET503 (fail never returns)
+    def _roles(self, stmt: ast.With) -> Roles:
+        found = [self._role(role) for role in stmt.body]
+        threads = tuple(own for _, own in found)
+        return Roles(tuple(body for body, _ in found), threads if any(threads) else ())
+
+    def _role(  # noqa: RET503 (fail never returns)
+        self, stmt: ast.stmt
+    ) -> tuple[tuple[Stmt, ...], tuple[tuple[int, int], ...]]:
+        """A role's body, and the ranges of its threads."""
         match stmt:
             case ast.With(items=[ast.withitem(context_expr=ast.Name(id="role"))], body=body):
-                return self._body(body)
+                return self._body(body), ()
+            case ast.With(items=[ast.withitem(ast.Call(ast.Name(id="role"), args))], body=body):
+                bounds = [plain_int(arg) for arg in args]
+                require(stmt, len(bounds) % 2 == 0, "a role has ranges of threads")
+                return self._body(body), tuple(zip(bounds[::2], bounds[1::2], strict=True))
             case _:
-                fail(stmt, "what stands in `with roles:` is `with role:`")
+                fail(stmt, "`with roles:` contains `with role:`")
+
+    def _issue(self, stmt: ast.With, args: list[ast.expr]) -> Issue:
+        if not 1 <= len(args) <= 2:
+            fail(stmt, "issue takes a unit and a barrier")
+        name = plain_text(args[0])
+        require(args[0], name in get_args(Unit), f"{name} carries out nothing asynchronous")
+        barrier = self._place(args[1]) if args[1:] else None
+        return Issue(name, self._body(stmt.body), barrier)  # type: ignore[arg-type]
+
+    def _place(self, node: ast.expr) -> Load:  # noqa: RET503 (fail never returns)
+        """An element of a buffer."""
+        match self._exprs.read(node):
+            case Load() as place:
+                return place
+            case _:
+                fail(node, f"{ast.unparse(node)} is no element of a buffer")
 
     def _let(self, name: str, value: Expr, dtype: str | None) -> Let:
         return Let(self._bind(name, dtype or value.dtype), value)
@@ -278,6 +317,9 @@ class _Reader:
         values: dict[str, object] = {}
         hint = None
         for field, arg in zip(by_position, call.args, strict=True):
+            if field.type is Load:
+                values[field.name] = self._place(arg)
+                continue
             if field.type is not Region:
                 values[field.name] = self._exprs.read(arg, hint)
                 continue

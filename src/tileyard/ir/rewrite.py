@@ -14,7 +14,6 @@ from tileyard.ir.nodes import (
     Atomic,
     Await,
     Break,
-    CommitGroup,
     Copy,
     Fill,
     For,
@@ -28,7 +27,7 @@ from tileyard.ir.nodes import (
     Roles,
     Stmt,
     Store,
-    WaitGroup,
+    Synchronization,
     While,
 )
 from tileyard.ir.walk import bodies
@@ -98,7 +97,7 @@ def with_bodies(stmt: Stmt, inner: tuple[tuple[Stmt, ...], ...]) -> Stmt:
             return msgspec.structs.replace(stmt, bodies=inner)
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return msgspec.structs.replace(stmt)
-        case Copy() | Fill() | Gemm() | Reduce() | CommitGroup() | WaitGroup():
+        case Copy() | Fill() | Gemm() | Reduce() | Synchronization():
             return msgspec.structs.replace(stmt)
         case _:
             assert_never(stmt)

@@ -21,7 +21,6 @@ from tileyard.ir.nodes import (
     Axis,
     Break,
     Cast,
-    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -40,9 +39,9 @@ from tileyard.ir.nodes import (
     Scalar,
     Stmt,
     Store,
+    Synchronization,
     Tensor,
     Var,
-    WaitGroup,
     While,
 )
 from tileyard.ir.walk import walk, walk_expr
@@ -342,7 +341,7 @@ def _count_one(stmt: Stmt, numbers: dict[str, int]) -> int:
             raise _Unknown
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return 0
-        case Copy() | Fill() | Reduce() | CommitGroup() | WaitGroup():
+        case Copy() | Fill() | Reduce() | Synchronization():
             return 0
         case _:
             assert_never(stmt)

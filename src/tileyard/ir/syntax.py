@@ -19,6 +19,7 @@ from tileyard.ir.nodes import (
     If,
     Issue,
     Let,
+    Load,
     Print,
     Region,
     Roles,
@@ -58,7 +59,7 @@ STATEMENTS = {
     for kind in get_args(Stmt)
     if kind not in {Let, Store, Atomic, Print, Assert, For, If, While, Break, Roles, Await, Issue}
 }
-"""The statements that are spelled as calls, by name: tile operations, commits and waits of groups."""
+"""The statements that are spelled as calls, by name: tile operations and synchronization."""
 
 ATOMICS: dict[str, AtomicKind] = {f"atomic_{kind}": kind for kind in get_args(AtomicKind)}
 """The calls that are atomic updates of an element."""
@@ -66,7 +67,7 @@ ATOMICS: dict[str, AtomicKind] = {f"atomic_{kind}": kind for kind in get_args(At
 FIELDS = {name: msgspec.structs.fields(kind) for name, kind in STATEMENTS.items()}
 """The fields of each of ``STATEMENTS``, in order; all but those of ``OPERANDS`` are given by keyword."""
 
-OPERANDS = (Region, Expr)
+OPERANDS = (Region, Expr, Load)
 """The types of fields that are given by position."""
 
 

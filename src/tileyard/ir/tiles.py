@@ -145,16 +145,18 @@ def fill(memory: Memory, dst: Box, value: np.generic) -> None:
 
 def gemm(memory: Memory, stmt: Gemm, boxes: tuple[Box, Box, Box]) -> None:
     """``c += a @ b``: one rounding to ``c``'s dtype for each step along k, in order."""
-    a, b, c = (memory.read(box).reshape(box.extents[-2:]) for box in boxes)
-    dtype = name_of(c.dtype)
+    a, b = (memory.read(box).reshape(box.extents[-2:]) for box in boxes[:2])
+    into = boxes[2]
+    dtype = name_of(memory.array(into.buffer).dtype)
     wide = "float64" if is_float(dtype) else dtype  # in which no product is rounded
-    total = np.zeros_like(c) if stmt.clear else c
+    empty = np.zeros(into.extents, memory.array(into.buffer).dtype)
+    total = (empty if stmt.clear else memory.read(into)).reshape(into.extents[-2:])
     left = convert(a.T if stmt.transpose_a else a, wide)
     right = convert(b.T if stmt.transpose_b else b, wide)
     for k in range(left.shape[1]):
         product = np.multiply.outer(left[:, k], right[k, :])
         total = convert(convert(total, wide) + product, dtype)
-    memory.write(boxes[2], total.reshape(boxes[2].extents))
+    memory.write(into, total.reshape(into.extents))
 
 
 def reduce(memory: Memory, stmt: Reduce, boxes: tuple[Box, Box]) -> None:

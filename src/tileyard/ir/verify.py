@@ -13,7 +13,6 @@ from tileyard.ir.nodes import (
     Await,
     Break,
     Buffer,
-    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -31,9 +30,9 @@ from tileyard.ir.nodes import (
     Roles,
     Stmt,
     Store,
+    Synchronization,
     Tensor,
     Var,
-    WaitGroup,
     While,
 )
 from tileyard.ir.printer import print_statement
@@ -103,6 +102,11 @@ class _Verifier:
             f"a block of {program.threads} threads is empty",
         )
         for buffer in program.buffers:
+            has_arrivals = buffer.shape == (Const(len(buffer.arrivals), "int32"),)
+            require(
+                has_arrivals if buffer.scope == "barrier" else not buffer.arrivals,
+                f"{buffer.name} is no row of barriers with a number of arrivals for each",
+            )
             require(
                 buffer.scope == "global" or all(isinstance(e, Const) for e in buffer.shape),
                 f"{buffer.name} is tile-local and its layout is not constant",
@@ -207,8 +211,11 @@ class _Verifier:
             case Issue():
                 check.issue(self._scope, stmt)
                 self.body(stmt.body, loops)
-            case CommitGroup() | WaitGroup():
-                self._group(stmt, loops)
+            case Synchronization():
+                require(
+                    "parallel" not in loops, "iterations of a parallel loop do not wait for others"
+                )
+                check.synchronization(self._scope, stmt)
             case Copy():
                 check.same_box(stmt.src, stmt.dst)
             case Fill() | Print():
@@ -263,11 +270,8 @@ class _Verifier:
         for body in stmt.bodies:
             require(not any(isinstance(s, Roles) for s in walk(body)), "roles within a role")
             self.body(body, loops)
-
-    def _group(self, stmt: CommitGroup | WaitGroup, loops: tuple[LoopKind | str, ...]) -> None:
-        require("parallel" not in loops, "groups are a block's, not those of a parallel iteration")
-        if isinstance(stmt, WaitGroup):
-            require(is_integer(stmt.count.dtype), f"a wait for {stmt.count.dtype} groups")
+        has_threads = len(stmt.threads) in (0, len(stmt.bodies))
+        require(has_threads, f"{len(stmt.bodies)} roles, and threads of {len(stmt.threads)}")
 
     def _branch(self, stmt: If | While, loops: tuple[LoopKind | str, ...]) -> None:
         self._condition(stmt.cond)

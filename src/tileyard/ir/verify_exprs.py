@@ -7,6 +7,7 @@ from typing import NoReturn, assert_never
 
 from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, DType, is_float, is_integer
 from tileyard.ir.nodes import (
+    Arrive,
     Atomic,
     Buffer,
     Cast,
@@ -16,13 +17,18 @@ from tileyard.ir.nodes import (
     For,
     Gemm,
     If,
+    InitBarrier,
     Issue,
     Load,
     Op,
     Reduce,
     Region,
     Store,
+    Sync,
+    Synchronization,
     Var,
+    WaitBarrier,
+    WaitGroup,
 )
 from tileyard.ir.ops import explain_misuse
 from tileyard.ir.walk import walk
@@ -214,18 +220,26 @@ def _can_fold(dtype: DType, *, is_bitwise: bool) -> bool:
 
 
 def issue(scope: Scope, stmt: Issue) -> None:
-    """Check what is issued: copies from global to shared memory, and zeros in their place."""
+    """Check what is issued: what its unit can do, and the barrier that it takes bytes off."""
     require(bool(stmt.body), "nothing is issued")
+    needs_barrier = stmt.unit == "tma"
+    if stmt.barrier is not None:
+        _place(scope, stmt.barrier)
+    require((stmt.barrier is not None) == needs_barrier, f"{stmt.unit} and a barrier")
     for inner in walk(stmt.body):
         match inner:
+            case Gemm() if stmt.unit == "wgmma":
+                gemm(scope, inner)
+            case If() | For():
+                pass
+            case _ if stmt.unit == "wgmma":
+                refuse("wgmma is no gemm")
             case Copy():
                 _transfer(scope, stmt, inner.src.buffer, inner.dst.buffer)
             case Store(value=Const()):
                 _transfer(scope, stmt, None, inner.buffer)
             case Store(value=Load() as source):
                 _transfer(scope, stmt, source.buffer, inner.buffer)
-            case If() | For():
-                pass
             case _:
                 tag = inner.__struct_config__.tag
                 refuse(f"{stmt.unit} copies, and cannot be asked for this {tag}")
@@ -233,7 +247,10 @@ def issue(scope: Scope, stmt: Issue) -> None:
 
 def _transfer(scope: Scope, stmt: Issue, source: str | None, to: str) -> None:
     """Check between which kinds of memory a unit copies. What is not declared is refused elsewhere."""
-    for name, wanted, way in ((source, "global", "from"), (to, "shared", "to")):
+    wanted_from, wanted_to = (
+        ("shared", "global") if stmt.unit == "tma_store" else ("global", "shared")
+    )
+    for name, wanted, way in ((source, wanted_from, "from"), (to, wanted_to, "to")):
         found = scope.buffers[name].scope if name in scope.buffers else wanted
         complaint = f"{stmt.unit} copies {way} {wanted} memory, and {name} is {found}"
         require(found == wanted, complaint)
@@ -241,3 +258,32 @@ def _transfer(scope: Scope, stmt: Issue, source: str | None, to: str) -> None:
     if len({buffer.dtype for buffer in known}) > 1:
         said = ", ".join(f"{buffer.name} is {buffer.dtype}" for buffer in known)
         refuse(f"{stmt.unit} converts nothing, and {said}")
+
+
+def synchronization(scope: Scope, stmt: Synchronization) -> None:
+    """Check what a statement says of groups and barriers."""
+    match stmt:
+        case WaitGroup():
+            require(is_integer(stmt.count.dtype), f"a wait for {stmt.count.dtype} groups")
+        case InitBarrier():
+            _row(scope, stmt.barriers.buffer)
+        case Arrive():
+            _place(scope, stmt.barrier)
+            require(stmt.count >= 0 and stmt.bytes >= 0, "a negative number of arrivals or bytes")
+        case WaitBarrier():
+            _place(scope, stmt.barrier)
+            require(is_integer(stmt.parity.dtype), f"a parity that is {stmt.parity.dtype}")
+        case Sync():
+            require(0 < stmt.threads <= stmt.count, f"{stmt.threads} of {stmt.count} threads")
+        case _:
+            pass
+
+
+def _place(scope: Scope, place: Load) -> None:
+    _row(scope, place.buffer)
+    element(scope, place.buffer, place.indices)
+
+
+def _row(scope: Scope, name: str) -> None:
+    found = scope.buffers.get(name)
+    require(found is None or found.scope == "barrier", f"{name} is no row of barriers")

@@ -8,6 +8,7 @@ from typing import assert_never
 import msgspec
 
 from tileyard.ir.nodes import (
+    Arrive,
     Assert,
     Atomic,
     Await,
@@ -17,10 +18,12 @@ from tileyard.ir.nodes import (
     Const,
     Copy,
     Expr,
+    Fence,
     Fill,
     For,
     Gemm,
     If,
+    InitBarrier,
     Issue,
     Let,
     Load,
@@ -32,7 +35,10 @@ from tileyard.ir.nodes import (
     Roles,
     Stmt,
     Store,
+    Sync,
+    Synchronization,
     Var,
+    WaitBarrier,
     WaitGroup,
     While,
 )
@@ -49,7 +55,7 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return stmt.bodies
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return ()
-        case Copy() | Fill() | Gemm() | Reduce() | CommitGroup() | WaitGroup():
+        case Copy() | Fill() | Gemm() | Reduce() | Synchronization():
             return ()
         case _:
             assert_never(stmt)
@@ -146,7 +152,7 @@ def read_regions(stmt: Stmt) -> tuple[Region, ...]:
             return ()
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return ()
-        case For() | If() | While() | Roles() | Issue() | CommitGroup() | WaitGroup():
+        case For() | If() | While() | Roles() | Issue() | Synchronization():
             return ()
         case _:
             assert_never(stmt)
@@ -161,7 +167,7 @@ def written_region(stmt: Stmt) -> Region | None:
             return stmt.c
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return None
-        case For() | If() | While() | Roles() | Issue() | CommitGroup() | WaitGroup():
+        case For() | If() | While() | Roles() | Issue() | Synchronization():
             return None
         case _:
             assert_never(stmt)
@@ -186,7 +192,18 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
             yield stmt.value
         case WaitGroup():
             yield stmt.count
-        case Copy() | Gemm() | Reduce() | Break() | Roles() | Issue() | CommitGroup():
+        case Arrive():
+            yield from stmt.barrier.indices
+        case WaitBarrier():
+            yield from stmt.barrier.indices
+            yield stmt.parity
+        case Issue():
+            yield from stmt.barrier.indices if stmt.barrier is not None else ()
+        case Copy() | Gemm() | Reduce() | Break() | Roles() | CommitGroup():
+            pass
+        case InitBarrier():
+            yield from (*stmt.barriers.starts, *stmt.barriers.extents)
+        case Sync() | Fence():
             pass
         case _:
             assert_never(stmt)

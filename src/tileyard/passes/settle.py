@@ -1,27 +1,169 @@
-"""Makes an asynchronous Program synchronous: what is issued is done at once, and nothing is waited for.
+"""Makes an asynchronous Program synchronous: what is issued is done at once, and only other roles are waited for.
 
-That is one of the orders that the asynchronous meaning allows. Targets without asynchronous operations take what
-comes out, and their build keys are over it.
+That is one of the orders that the asynchronous meaning allows. A barrier becomes a count in shared memory: an arrival
+adds to it, a phase ends with every so many, and a wait looks at its parity. Targets without asynchronous operations take
+what comes out, and their build keys are over it.
 """
+
+import itertools
+from typing import TypeGuard
 
 import msgspec
 
-from tileyard.ir.nodes import CommitGroup, Issue, Program, Roles, Stmt, WaitGroup
+from tileyard.ir.nodes import (
+    Arrive,
+    Atomic,
+    Await,
+    Buffer,
+    Const,
+    Expr,
+    Fill,
+    For,
+    InitBarrier,
+    Issue,
+    Let,
+    Load,
+    Op,
+    Program,
+    Region,
+    Roles,
+    Scalar,
+    Stmt,
+    Store,
+    Sync,
+    Synchronization,
+    Var,
+    WaitBarrier,
+)
 from tileyard.ir.rewrite import Rewritten, rewrite
+from tileyard.ir.walk import convert, walk
+
+COUNT = "int32"
 
 
 def settle(program: Program) -> Rewritten:
-    """``program`` without issues, commits and waits of groups."""
-    return rewrite(program, _settled)
+    """``program`` without issues, barriers, fences, and commits and waits of groups."""
+    return _Settling(program).run()
 
 
-def _settled(stmt: Stmt) -> tuple[Stmt, ...]:
-    match stmt:
-        case Issue():
-            return stmt.body
-        case CommitGroup() | WaitGroup():
-            return ()
-        case Roles():
-            return (msgspec.structs.replace(stmt, bodies=tuple(filter(None, stmt.bodies))),)
-        case _:
-            return (stmt,)
+class _Settling:
+    """``made`` are the counts of the numbered barriers at which several roles meet, by number."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._names = _names(program)
+        self._arrivals = {buffer.name: buffer.arrivals for buffer in program.buffers}
+        meetings: set[int] = set()
+        for stmt in walk(program.body):
+            if isinstance(stmt, Roles):
+                found = [{s.barrier for s in walk(body) if _is_meeting(s)} for body in stmt.bodies]
+                meetings |= set().union(*found) - {0}
+                meetings |= set.intersection(
+                    *found
+                )  # else nobody would leave the block's own barrier
+        self.made = {
+            number: Buffer(self._fresh(f"sync_{number}"), COUNT, (Const(1, "int32"),), "shared")
+            for number in sorted(meetings)
+        }
+
+    def run(self) -> Rewritten:
+        """The whole Program."""
+        done = rewrite(self._program, self._settled)
+        buffers = (*map(_as_count, self._program.buffers), *self.made.values())
+        program = msgspec.structs.replace(done.program, buffers=buffers)
+        return msgspec.structs.replace(done, program=program)
+
+    def _fresh(self, wanted: str) -> str:
+        name = next(
+            n
+            for n in itertools.chain([wanted], (f"{wanted}_{i}" for i in itertools.count(1)))
+            if n not in self._names
+        )
+        self._names.add(name)
+        return name
+
+    def _settled(self, stmt: Stmt) -> tuple[Stmt, ...]:
+        match stmt:
+            case Issue():
+                return stmt.body
+            case Roles():
+                return self._roles(stmt)
+            case InitBarrier():
+                return (Fill(stmt.barriers, Const(0, COUNT)),)
+            case Arrive():
+                return (_add(stmt.barrier, stmt.count),) if stmt.count else ()
+            case WaitBarrier():
+                return (self._wait(stmt.barrier, stmt.parity),)
+            case Sync():
+                return self._sync(stmt) if stmt.barrier in self.made else ()
+            case Synchronization():
+                return ()
+            case _:
+                return (stmt,)
+
+    def _roles(self, stmt: Roles) -> tuple[Stmt, ...]:
+        bodies = tuple(filter(None, stmt.bodies))
+        ready = [Fill(_whole(buffer), Const(0, COUNT)) for buffer in self.made.values()]
+        return (*ready, msgspec.structs.replace(stmt, bodies=bodies, threads=())) if bodies else ()
+
+    def _sync(self, stmt: Sync) -> tuple[Stmt, ...]:
+        """Count the threads that arrive, and wait until as many have come as the phase asks for."""
+        place = Load(self.made[stmt.barrier].name, (Const(0, "int32"),), COUNT)
+        before = Var(self._fresh(f"before_{stmt.barrier}"), COUNT)
+        size = Const(stmt.count, COUNT)
+        end = Op(
+            "add", (Op("sub", (before, Op("truncmod", (before, size), COUNT)), COUNT), size), COUNT
+        )
+        wait = Await(Op("ge", (place, end), "bool"), f"for {stmt.count} threads")
+        arrival = (Let(before, place), _add(place, stmt.threads))
+        return (*arrival, wait) if stmt.waits else arrival[1:]
+
+    def _wait(self, place: Load, parity: Expr) -> Stmt:
+        """Wait until the phase of that parity has ended."""
+        phases = Op("truncdiv", (place, self._expected(place)), COUNT)
+        current = Op("bitand", (phases, Const(1, COUNT)), COUNT)
+        return Await(Op("ne", (current, convert(parity, COUNT)), "bool"), f"for {place.buffer}")
+
+    def _expected(self, place: Load) -> Expr:
+        """How many arrivals end a phase of this barrier."""
+        counts = self._arrivals[place.buffer]
+        found: Expr = Const(counts[-1], COUNT)
+        for number in reversed(range(len(counts) - 1)):
+            if counts[number] != counts[-1] or found != Const(counts[-1], COUNT):
+                is_it = Op("eq", (place.indices[0], Const(number, "int32")), "bool")
+                found = Op("select", (is_it, Const(counts[number], COUNT), found), COUNT)
+        return found
+
+
+def _is_meeting(stmt: Stmt) -> TypeGuard[Sync]:
+    """Whether others have to come, too."""
+    return isinstance(stmt, Sync) and stmt.threads < stmt.count
+
+
+def _add(place: Load, count: int) -> Stmt:
+    return Store(place.buffer, place.indices, Op("add", (place, Const(count, COUNT)), COUNT))
+
+
+def _whole(buffer: Buffer) -> Region:
+    return Region(buffer.name, (Const(0, "int32"),) * len(buffer.shape), buffer.shape)
+
+
+def _as_count(buffer: Buffer) -> Buffer:
+    """A row of barriers as counts of arrivals; other buffers as they are."""
+    is_row = buffer.scope == "barrier"
+    return msgspec.structs.replace(buffer, scope="shared", arrivals=()) if is_row else buffer
+
+
+def _names(program: Program) -> set[str]:
+    """All names of a Program."""
+    params = {
+        param.var.name if isinstance(param, Scalar) else param.buffer.name
+        for param in program.params
+    }
+    variables = {var.name for var in (*program.dims, *(axis.var for axis in program.grid))}
+    bound = {
+        stmt.var.name
+        for stmt in walk(program.body)
+        if isinstance(stmt, Let | For | Atomic) and stmt.var is not None
+    }
+    return params | variables | bound | {buffer.name for buffer in program.buffers}

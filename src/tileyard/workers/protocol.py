@@ -6,6 +6,7 @@ One module because it is the whole language: who reads a question looks for its 
 from typing import Generic, TypeVar, get_args
 
 from tileyard.artifacts.manifest import Build
+from tileyard.check.findings import Finding
 from tileyard.errors import ToolMissingError
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (
@@ -124,18 +125,6 @@ class Golden(Record, tag="golden"):
     flag: str = ""
     reused: bool = False
     is_identified: bool = False
-
-
-class Finding(Record):
-    """One mistake: what happens at ``access``, although what began at ``issue`` may be unfinished; and what is missing."""
-
-    message: str
-    fix: str
-    buffer: str
-    block: tuple[int, ...]
-    access: SourceLine | None
-    issue: SourceLine | None
-    wait: SourceLine | None
 
 
 class SyncChecked(Record, tag="sync_checked"):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from tileyard.errors import InvalidProgramError, KernelFault
-from tileyard.ir.asynchronous import Hazard, LateRun, Moment, Wait
+from tileyard.ir.asynchronous import Wait
+from tileyard.ir.clocks import Moment
+from tileyard.ir.hazards import Hazard, LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.verify import verify
@@ -55,7 +57,8 @@ def test_a_wait_for_too_few_groups_leaves_the_read_without_its_data() -> None:
         kind="read before arrival",
         buffer="a",
         access=Moment(number=11, loops=(("k", 0), ("i", 0))),
-        issue=Moment(number=1, loops=(("p", 0),)),
+        other=Moment(number=1, loops=(("p", 0),)),
+        unit="cp_async",
         committed=True,
         most=2,
         left_by=Wait(moment=wait, count=3, most=2),
@@ -143,12 +146,13 @@ def f(A: float32[4], B: out.int32[2]):
     with issue("cp_async"):
         copy(A, a[0 : +4])
     commit_group(unit="cp_async")
+    a[4] = 1.0
     B[0] = v[1, 0]
     B[1] = v[0, 3]
 """
     hazards, _ = run_late(text, np.zeros(4, np.float32))
     (hazard,) = hazards
-    assert (hazard.buffer, hazard.access.number) == ("v", 4)
+    assert (hazard.buffer, hazard.access.number) == ("v", 5)
 
 
 def test_elements_are_copied_asynchronously_too() -> None:
@@ -221,7 +225,7 @@ def f(A: inout.float32[4]):
         ),
         (
             'for i in parallel(4):\n        commit_group(unit="cp_async")',
-            "groups are a block's, not those of a parallel iteration",
+            "iterations of a parallel loop do not wait for others",
         ),
         ('wait_group(1.0, unit="cp_async")', "a wait for float32 groups"),
     ],

@@ -22,7 +22,6 @@ from tileyard.ir.nodes import (
     Atomic,
     Await,
     Break,
-    CommitGroup,
     Copy,
     Expr,
     Fill,
@@ -37,8 +36,8 @@ from tileyard.ir.nodes import (
     Roles,
     Stmt,
     Store,
+    Synchronization,
     Var,
-    WaitGroup,
     While,
 )
 from tileyard.ir.text import print_expr
@@ -54,7 +53,7 @@ from tileyard.targets.cpu.emit.exprs import (
 from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, from_bits
 
 
-def refuse_asynchronous(stmt: Issue | CommitGroup | WaitGroup) -> NoReturn:
+def refuse_asynchronous(stmt: Issue | Synchronization) -> NoReturn:
     """Refuse a statement that ``passes.settle`` removes."""
     raise InvalidProgramError(f"{stmt.__struct_config__.tag} in a Program that is not settled")
 
@@ -252,7 +251,7 @@ def _outliving(stmt: Roles) -> Iterator[Var]:
                 pass
             case Copy() | Fill() | Gemm() | Reduce():
                 pass
-            case Issue() | CommitGroup() | WaitGroup() as asynchronous:
+            case Issue() | Synchronization() as asynchronous:
                 refuse_asynchronous(asynchronous)
             case other:
                 assert_never(other)

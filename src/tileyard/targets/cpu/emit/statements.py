@@ -10,7 +10,6 @@ from tileyard.ir.nodes import (
     Atomic,
     Await,
     Break,
-    CommitGroup,
     Copy,
     Fill,
     For,
@@ -23,7 +22,7 @@ from tileyard.ir.nodes import (
     Roles,
     Stmt,
     Store,
-    WaitGroup,
+    Synchronization,
     While,
 )
 from tileyard.ir.text import print_statement
@@ -171,7 +170,7 @@ class Statements:
                 emit_wait(self._ctx, stmt, self._role)
             case Copy() | Fill() | Gemm() | Reduce():
                 self._tile(stmt)
-            case Issue() | CommitGroup() | WaitGroup():
+            case Issue() | Synchronization():
                 refuse_asynchronous(stmt)
             case _:
                 assert_never(stmt)

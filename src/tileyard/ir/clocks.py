@@ -1,0 +1,179 @@
+"""What happens before what: the views of those who act, and the history of who has touched each element.
+
+Actors are the roles of a block. Each has a time of its own, which goes on where others can learn of it. An asynchronous
+operation is one event that its issuer's past precedes, and that precedes what follows the wait that covers it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Places = tuple[int | slice | NDArray[np.integer], ...]
+"""Elements of an array, as NumPy indexes them."""
+
+Marks = NDArray[np.int32]
+
+READ_ONLY, WHOLE = 1, 2
+"""How far an operation is known to be over: it has read its sources, or its writes are seen, too."""
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement, by number, with the values of the loops around it."""
+
+    number: int
+    loops: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One access, or all accesses of an operation; ``operation`` is its number, or 0.
+
+    ``actor`` did it or issued it at its ``time``. ``is_async`` says that it goes through the asynchronous proxy.
+    """
+
+    actor: int
+    time: int
+    moment: Moment
+    operation: int = 0
+    is_atomic: bool = False
+    is_async: bool = False
+
+
+@dataclass(slots=True)
+class View:
+    """What an actor knows: the ``times`` of others, and which operations are ``over``, and how far.
+
+    ``fenced`` are those of it that asynchronous operations see, too.
+    """
+
+    times: dict[int, int] = field(default_factory=dict)
+    over: dict[int, int] = field(default_factory=dict)
+    fenced: "View | None" = None
+
+    def copy(self) -> "View":
+        """The same, to change apart."""
+        fenced = None if self.fenced is None else self.fenced.copy()
+        return View(dict(self.times), dict(self.over), fenced)
+
+    def join(self, other: "View") -> None:
+        """Learn all that ``other`` knows."""
+        for mine, theirs in ((self.times, other.times), (self.over, other.over)):
+            for key, value in theirs.items():
+                if mine.get(key, 0) < value:
+                    mine[key] = value
+        if other.fenced is not None:
+            self.fenced = self.fenced or View()
+            self.fenced.join(other.fenced)
+
+    def fence(self) -> None:
+        """Let asynchronous operations see all that is known."""
+        self.fenced = View(dict(self.times), dict(self.over))
+
+    def knows(self, event: Event, least: int = WHOLE) -> bool:
+        """Whether ``event`` has happened before, for an operation at ``least`` so far."""
+        if event.operation:
+            return self.over.get(event.operation, 0) >= least
+        return self.times.get(event.actor, 0) >= event.time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conflict:
+    """An earlier event that nothing orders before an access; or is ordered, but ``lacks_fence``."""
+
+    event: Event
+    was_write: bool
+    lacks_fence: bool = False
+
+
+class History:
+    """For each element of one buffer's storage its last write, and who has read it since.
+
+    Events are known by their positions in ``events``; 0 is none.
+    """
+
+    def __init__(self, shape: tuple[int, ...], events: list[Event]) -> None:
+        self._events = events
+        self.writers: Marks = np.zeros(shape, np.int32)
+        self.readers: Marks = np.zeros(shape, np.int32)
+        self._sets: list[tuple[int, ...]] = [()]
+        self._numbers: dict[tuple[int, ...], int] = {(): 0}
+
+    def read(
+        self, marks: tuple[Marks, Marks], where: Places, number: int, view: View
+    ) -> list[Conflict]:
+        """Note that event ``number`` reads the elements; what it conflicts with.
+
+        ``marks`` are this history's, in the shape in which ``where`` are places.
+        """
+        writers, readers = marks
+        found = self._conflicts(_present(writers[where]), number, view, was_write=True)
+        known, places = np.unique(readers[where], return_inverse=True)
+        changed = [self._with_reader(int(one), number, view) for one in known]
+        readers[where] = np.array(changed, np.int32)[places].reshape(readers[where].shape)
+        return found
+
+    def write(
+        self,
+        marks: tuple[Marks, Marks],
+        where: Places,
+        number: int,
+        view: View,
+        changes: Callable[[NDArray[np.bool_]], bool] = lambda _: True,
+    ) -> list[Conflict]:
+        """Note that event ``number`` writes the elements; what it conflicts with.
+
+        ``changes`` says whether it gives some of these elements another value. If not, the order of two ordinary writes
+        makes no difference.
+        """
+        writers, readers = marks
+        before = writers[where]
+        found = [
+            self._conflict(one, number, view, was_write=True)
+            for one in _present(before)
+            if self._events[one].operation
+            or self._events[number].operation
+            or changes(before == one)
+        ]
+        sets = {reader for one in _present(readers[where]) for reader in self._sets[one]}
+        found += [self._conflict(one, number, view, was_write=False) for one in sorted(sets)]
+        writers[where] = number
+        readers[where] = 0
+        return [one for one in found if one is not None]
+
+    def _conflicts(
+        self, numbers: Iterable[int], number: int, view: View, *, was_write: bool
+    ) -> list[Conflict]:
+        found = [self._conflict(one, number, view, was_write=was_write) for one in numbers]
+        return [one for one in found if one is not None]
+
+    def _conflict(self, other: int, number: int, view: View, *, was_write: bool) -> Conflict | None:
+        before, now = self._events[other], self._events[number]
+        if other == number or (before.is_atomic and now.is_atomic):
+            return None
+        if not view.knows(before, WHOLE if was_write else READ_ONLY):
+            return Conflict(event=before, was_write=was_write)
+        is_ordinary = was_write and now.is_async and not before.is_async
+        is_seen = view.fenced is not None and view.fenced.knows(before)
+        if is_ordinary and before.actor != now.actor and not is_seen:
+            return Conflict(event=before, was_write=True, lacks_fence=True)
+        return None
+
+    def _with_reader(self, known: int, number: int, view: View) -> int:
+        """The number of the set ``known`` with one more reader, without those that this one follows."""
+        members = self._sets[known]
+        if number in members:
+            return known
+        kept = [one for one in members if not view.knows(self._events[one], READ_ONLY)]
+        wanted = (*kept, number)
+        if wanted not in self._numbers:
+            self._numbers[wanted] = len(self._sets)
+            self._sets.append(wanted)
+        return self._numbers[wanted]
+
+
+def _present(marks: Marks) -> list[int]:
+    """The numbers that occur, 0 aside."""
+    return [int(one) for one in np.unique(marks) if one]

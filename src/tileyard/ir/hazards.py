@@ -1,0 +1,346 @@
+"""Finds accesses whose order nothing fixes: runs a Program with operations that take effect as late as they may.
+
+Each access is noted with what its role knows by then (``clocks.py``). Two accesses to an element, at least one of them a
+write, that neither knows of the other are a Hazard, and so is a wait that nothing ends. A run without hazards has the same
+result whenever its operations take effect and in whatever order roles go on. One module because a hazard is what the run knows
+where two accesses meet.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tileyard.errors import KernelFault
+from tileyard.ir.asynchronous import AsynchronousRun, Barrier, Groups, Operation, Wait
+from tileyard.ir.clocks import Conflict, Event, History, Moment, Places, View
+from tileyard.ir.dtypes import poison
+from tileyard.ir.interpret import Blocked, Plain, Waiting
+from tileyard.ir.nodes import Atomic, Expr, Issue, Program, Stmt, Unit, Var
+from tileyard.ir.tiles import Array, Box, Memory
+from tileyard.model import Value
+
+HazardKind = Literal[
+    "read before arrival",
+    "wait without group",
+    "overwritten in flight",
+    "source changed in flight",
+    "overwritten before release",
+    "race",
+    "missing fence",
+    "uninitialised",
+    "out of bounds",
+    "deadlock",
+    "bytes",
+    "extra arrive",
+]
+
+
+class Hazard(msgspec.Struct, frozen=True, kw_only=True):
+    """Two accesses to ``buffer`` whose order nothing fixes, ``other`` the earlier one; or a wait that nothing ends.
+
+    ``unit`` carries out the operation that ``other`` issued, empty where it is none; ``committed`` says whether it is in
+    a group, ``most`` is then the largest count of a wait before ``access`` that covers it. ``left_by`` is the latest wait that did
+    not. ``block`` is the place in the grid, ``blockIdx.x`` first, ``roles`` are those of ``access`` and ``other``. A deadlock
+    has all who wait in ``waiting``, and ``state`` says what each waits for.
+    """
+
+    kind: HazardKind
+    buffer: str
+    access: Moment
+    other: Moment | None = None
+    unit: Unit | Literal[""] = ""
+    barrier: str = ""
+    committed: bool = True
+    most: int = 0
+    left_by: Wait | None = None
+    block: tuple[int, ...] = ()
+    roles: tuple[int, int] = (0, 0)
+    waiting: tuple[Moment, ...] = ()
+    state: tuple[str, ...] = ()
+
+
+class Watched(Memory):
+    """Memory of which each access is told to ``noted``, with the elements, before it takes place."""
+
+    def __init__(self, memory: Memory, noted: Callable[[str, Places, Array | None], None]) -> None:
+        super().__init__(memory.parameters, memory.tensor_floats)
+        self.tiles = memory.tiles
+        self.noted = noted
+
+    def load(self, buffer: str, indices: tuple[int, ...]) -> np.generic:
+        """One element."""
+        if self.is_inside(buffer, indices):
+            self.noted(buffer, indices, None)
+        return super().load(buffer, indices)
+
+    def store(self, buffer: str, indices: tuple[int, ...], value: np.generic) -> None:
+        """Write one element."""
+        self.noted(buffer, indices, np.asarray(value))
+        super().store(buffer, indices, value)
+
+    def read(self, box: Box) -> Array:
+        """The content of a box."""
+        self.noted(box.buffer, self.overlap(box)[0], None)
+        return super().read(box)
+
+    def write(self, box: Box, content: Array) -> None:
+        """Give a box its content."""
+        outer, inner = self.overlap(box)
+        self.noted(box.buffer, outer, content[inner])
+        super().write(box, content)
+
+
+class LateRun(AsynchronousRun):
+    """A run in which each operation takes effect as late as it may. ``hazards`` fills as it goes.
+
+    Of hazards between the same two statements only the first one is kept. ``chosen`` are the blocks that run of each dimension of the
+    grid, all where it is None; ``count`` is how many have run. With ``backwards`` roles have their turns in the reverse order.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        arrays: Sequence[Array],
+        scalars: Sequence[Value] = (),
+        *,
+        chosen: Callable[[int], Sequence[int]] | None = None,
+        backwards: bool = False,
+    ) -> None:
+        self._chosen = chosen
+        self._backwards = backwards
+        self.count = 0
+        self.hazards: dict[tuple[HazardKind, int, int], Hazard] = {}
+        self._events: list[Event] = [Event(actor=-1, time=0, moment=Moment(number=-1))]
+        self._event: tuple[Stmt | None, int] = (None, 0)
+        self._at_operation: dict[int, int] = {}
+        self._histories: dict[str, History] = {}
+        self._owners = {one.name: one.view_of or one.name for one in program.buffers}
+        self._viewed = {one.view_of for one in program.buffers if one.view_of}
+        self._scopes = {one.name: one.scope for one in program.buffers}
+        self._known: dict[int, Operation] = {}
+        self._is_atomic = False
+        super().__init__(program, arrays, scalars)
+
+    def _make_memory(self, storage: dict[str, Array]) -> Memory:
+        return Watched(super()._make_memory(storage), self._note)
+
+    # ---- which blocks, and in which order ---------------------------------------------------
+
+    def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
+        is_axis = any(axis.var is var for axis in self._program.grid)
+        wanted = None
+        if is_axis and self._chosen is not None:
+            wanted = set(self._chosen(self._evaluator.number(extent)))
+        for index, _ in enumerate(super()._iterate(var, start, extent)):
+            if wanted is None or index in wanted:
+                yield
+
+    def _block(self) -> None:
+        self.count += 1
+        for name in list(self._histories):
+            if self._scopes.get(name, "global") != "global":
+                del self._histories[name]
+        try:
+            super()._block()
+        except Stuck:
+            pass
+        except KernelFault as fault:
+            if " is outside its shape" not in fault.message:
+                raise
+            self._keep(
+                Hazard(
+                    kind="out of bounds", buffer="", access=self._moment(), state=(fault.message,)
+                )
+            )
+
+    def _finish_block(self) -> None:
+        super()._finish_block()
+        for barrier in self._barriers.values():
+            if barrier.pending and not self._pending:
+                state = f"{barrier.name} expects {barrier.pending} bytes that never come"
+                self._keep(
+                    Hazard(kind="bytes", buffer=barrier.name, access=self._moment(), state=(state,))
+                )
+
+    def _order(self, roles: list[int]) -> list[int]:
+        return roles[::-1] if self._backwards else roles
+
+    # ---- accesses ---------------------------------------------------------------------------
+
+    def _run(self, stmt: Plain) -> None:
+        self._is_atomic = isinstance(stmt, Atomic)
+        super()._run(stmt)
+        self._is_atomic = False
+
+    def _note(self, buffer: str, where: Places, content: Array | None) -> None:
+        """Note an access of the statement that runs; a write if there is a ``content``."""
+        if self._scopes.get(buffer) in ("local", "barrier"):
+            return
+        self._access(buffer, where, content, self._current(), self._views[self._actor])
+
+    def _current(self) -> int:
+        """The event of the statement that runs now."""
+        time = self._views[self._actor].times[self._actor]
+        last = self._events[self._event[1]]
+        is_same = self._event[0] is self.at and (last.actor, last.time) == (self._actor, time)
+        if not is_same or last.is_atomic != self._is_atomic:
+            moment = self._moment()
+            event = Event(actor=self._actor, time=time, moment=moment, is_atomic=self._is_atomic)
+            self._events.append(event)
+            self._event = (self.at, len(self._events) - 1)
+        return self._event[1]
+
+    def _issue(self, stmt: Issue) -> Waiting:
+        self._event = (None, 0)
+        yield from super()._issue(stmt)
+
+    def _reads(self, operation: Operation, buffer: str, where: Places) -> None:
+        self._access(buffer, where, None, self._event_of(operation), operation.view)
+
+    def _writes(self, operation: Operation, buffer: str, where: Places) -> None:
+        place = self._raw.array(buffer)[
+            (*where, ...)
+        ]  # the rest makes a view, of a single element too
+        self._access(buffer, where, place, self._event_of(operation), operation.view)
+        if operation.unit in ("cp_async", "tma"):
+            place[...] = poison(self._raw.dtype(buffer))
+
+    def _event_of(self, operation: Operation) -> int:
+        if operation.number not in self._at_operation:
+            event = Event(
+                actor=operation.actor,
+                time=operation.view.times[operation.actor],
+                moment=operation.issue,
+                operation=operation.number,
+                is_async=operation.unit != "cp_async",
+            )
+            self._events.append(event)
+            self._at_operation[operation.number] = len(self._events) - 1
+            self._known[operation.number] = operation
+        return self._at_operation[operation.number]
+
+    def _access(
+        self, buffer: str, where: Places, content: Array | None, number: int, view: View
+    ) -> None:
+        array, owner = self._raw.array(buffer), self._owners.get(buffer, buffer)
+        is_viewed = owner in self._viewed
+        if owner not in self._histories:
+            whole = self._raw.array(owner)
+            self._histories[owner] = History(
+                (whole.nbytes if is_viewed else whole.size,), self._events
+            )
+        history = self._histories[owner]
+        shape = (*array.shape, array.itemsize) if is_viewed else array.shape
+        marks = history.writers.reshape(shape), history.readers.reshape(shape)
+        if content is None:
+            is_tile = self._scopes.get(owner, "global") != "global"
+            if is_tile and marks[0][where].size and not marks[0][where].any():
+                self._keep(Hazard(kind="uninitialised", buffer=buffer, access=self._moment()))
+            found = history.read(marks, where, number, view)
+        else:
+            before, after = array[where], content
+
+            def changes(mask: Array) -> bool:
+                kept = np.asarray(mask).any(axis=-1) if is_viewed else np.asarray(mask)
+                return not np.array_equal(np.asarray(before)[kept], np.asarray(after)[kept])
+
+            found = history.write(marks, where, number, view, changes)
+        for conflict in found:
+            self._keep(self._describe(buffer, conflict, number, is_write=content is not None))
+
+    def _describe(self, buffer: str, conflict: Conflict, number: int, *, is_write: bool) -> Hazard:
+        event, now = conflict.event, self._events[number]
+        operation = self._known.get(event.operation)
+        places: list[int] = []
+        if operation is not None and operation.barrier is None:
+            own = self._groups.get((operation.actor, operation.unit), Groups()).groups
+            places = [most for most, group in enumerate(reversed(own)) if operation in group]
+        barrier = operation.barrier.name if operation is not None and operation.barrier else ""
+        left_by = operation.left_by if operation is not None else None
+        if barrier:
+            left_by = self._last_waits.get((self._actor, barrier))
+        committed = bool(places) or bool(barrier)
+        return Hazard(
+            kind=_kind_of(conflict, operation, is_write=is_write, committed=committed),
+            buffer=buffer,
+            access=now.moment,
+            other=event.moment,
+            unit=operation.unit if operation is not None else "",
+            barrier=barrier,
+            committed=committed,
+            most=places[0] if places else 0,
+            left_by=left_by,
+            roles=(now.actor - self._first, event.actor - self._first),
+        )
+
+    # ---- barriers ---------------------------------------------------------------------------
+
+    def _count_arrivals(self, barrier: Barrier, count: int, moment: Moment) -> None:
+        if barrier.arrived + count > barrier.expected:
+            state = (
+                f"{barrier.name} has {barrier.arrived} of {barrier.expected} arrivals in this phase, and {count} more come",
+            )
+            self._keep(Hazard(kind="extra arrive", buffer=barrier.name, access=moment, state=state))
+            return
+        super()._count_arrivals(barrier, count, moment)
+
+    def _stuck(self, waiting: dict[int, Blocked]) -> None:
+        moments = [self._moment_of(one.stmt) for one in waiting.values()]
+        barriers = {
+            one.where.removeprefix("for ").removeprefix("at "): one for one in waiting.values()
+        }
+        known = {one.name: one for one in (*self._barriers.values(), *self._named.values())}
+        states = [_describe_state(known.get(name), one.where) for name, one in barriers.items()]
+        short = any(
+            name in known and known[name].pending and known[name].arrived == known[name].expected
+            for name in barriers
+        )
+        self._keep(
+            Hazard(
+                kind="bytes" if short else "deadlock",
+                buffer=next(iter(barriers)),
+                access=moments[0],
+                roles=(next(iter(waiting)) - self._first, 0),
+                waiting=tuple(moments),
+                state=tuple(states),
+            )
+        )
+        raise Stuck("nothing can go on")
+
+    def _keep(self, hazard: Hazard) -> None:
+        other = -1 if hazard.other is None else hazard.other.number
+        key = (hazard.kind, hazard.access.number, other)
+        if key not in self.hazards:
+            block = tuple(int(self._values[axis.var.name]) for axis in self._program.grid)
+            self.hazards[key] = msgspec.structs.replace(hazard, block=block)
+
+
+class Stuck(Exception):
+    """A block cannot go on; why has been noted."""
+
+
+def _kind_of(
+    conflict: Conflict, operation: Operation | None, *, is_write: bool, committed: bool
+) -> HazardKind:
+    if conflict.lacks_fence:
+        return "missing fence"
+    if operation is None:
+        return "race" if conflict.was_write else "overwritten before release"
+    if not conflict.was_write:
+        return "source changed in flight"
+    if is_write:
+        return "overwritten in flight"
+    is_loose = not committed and operation.left_by is not None and operation.left_by.most is None
+    return "wait without group" if is_loose else "read before arrival"
+
+
+def _describe_state(barrier: Barrier | None, where: str) -> str:
+    """What a wait misses."""
+    if barrier is None:
+        return f"waits {where}"
+    missing = [f"{barrier.arrived} of {barrier.expected} have arrived"]
+    if barrier.pending:
+        missing.append(f"{barrier.pending} bytes are missing")
+    return f"waits {where}: phase {barrier.phase}, {', '.join(missing)}"
