@@ -24,7 +24,7 @@ class Access:
     """What one statement did to a buffer at one time: lane ``lanes[n]`` touched element ``elements[n]``.
 
     ``elements`` are places in row-major order, all inside the buffer. ``values`` are what was written, None for a read
-    and for an atomic update, which is a write, too. ``inner`` are the values of the serial loops within the nest.
+    and for an atomic update, which is a write, too, and ``before`` the content until then. ``inner`` are the values of the serial loops within the nest.
     """
 
     stmt: Accessor
@@ -33,6 +33,7 @@ class Access:
     lanes: Integers
     is_write: bool
     values: Array | None = None
+    before: Array | None = None
     inner: Loops = ()
 
     @property

@@ -193,12 +193,13 @@ class _LaneRun:
         content = self._content(stmt.buffer)
         elements = np.broadcast_to(elements, frame.lanes.shape)
         values = np.broadcast_to(value, frame.lanes.shape)
-        self._undo.append((content, elements, content[elements]))
+        before = content[elements]
+        self._undo.append((content, elements, before))
         if isinstance(stmt, Atomic):
             self._note(stmt.buffer, elements, frame, is_write=True)
             update(content, elements, values, stmt.kind)
         else:
-            self._note(stmt.buffer, elements, frame, is_write=True, values=values)
+            self._note(stmt.buffer, elements, frame, is_write=True, stored=(values, before))
             content[elements] = values
 
     def _note(
@@ -208,7 +209,7 @@ class _LaneRun:
         frame: Frame,
         *,
         is_write: bool = False,
-        values: Array | None = None,
+        stored: tuple[Array | None, Array | None] = (None, None),
     ) -> None:
         self.accesses.append(
             Access(
@@ -217,7 +218,8 @@ class _LaneRun:
                 elements=elements,
                 lanes=frame.lanes,
                 is_write=is_write,
-                values=values,
+                values=stored[0],
+                before=stored[1],
                 inner=tuple(self._inner.items()),
             )
         )
