@@ -1,6 +1,7 @@
 """Checks the synchronization of a kernel: elaborates it, makes its inputs, and has its blocks run."""
 
 from tileyard.check.blocks import check_program
+from tileyard.check.findings import describe_race
 from tileyard.errors import KernelFault, UsageError
 from tileyard.frontend.found import Found, lower_config
 from tileyard.frontend.parameters import Arguments
@@ -39,7 +40,7 @@ def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncC
         config=dict(config),
         blocks=checked.blocks,
         grid=checked.grid,
-        findings=checked.findings,
+        findings=(*map(describe_race, lowered.races), *checked.findings),
         unchecked=(),
     )
 
