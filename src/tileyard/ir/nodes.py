@@ -355,7 +355,9 @@ class Sync(Synchronization, tag="sync"):
 
 
 class Fence(Synchronization, tag="fence_proxy_async"):
-    """Lets asynchronous operations that are issued later see what was written before by ordinary ones."""
+    """Lets asynchronous operations that are issued later see what these ``threads`` wrote before by ordinary ones."""
+
+    threads: int
 
 
 Stmt = (
