@@ -408,7 +408,8 @@ class AsynchronousRun(Run):
     def _moment_of(self, stmt: Stmt | None) -> Moment:
         number = self._numbers.get(id(stmt), -1)
         loops = self._loops.get(number, ())
-        return Moment(number=number, loops=tuple((name, int(self._values[name])) for name in loops))
+        known = tuple((name, int(self._values[name])) for name in loops if name in self._values)
+        return Moment(number=number, loops=known)
 
 
 class RandomRun(AsynchronousRun):

@@ -176,4 +176,6 @@ class History:
 
 def _present(marks: Marks) -> list[int]:
     """The numbers that occur, 0 aside."""
+    if marks.size and (marks == marks.flat[0]).all():
+        return [int(marks.flat[0])] if marks.flat[0] else []
     return [int(one) for one in np.unique(marks) if one]

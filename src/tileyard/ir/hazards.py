@@ -6,7 +6,7 @@ result whenever its operations take effect and in whatever order roles go on. On
 where two accesses meet.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,10 +14,12 @@ import numpy as np
 
 from tileyard.errors import KernelFault
 from tileyard.ir.asynchronous import AsynchronousRun, Barrier, Groups, Operation, Wait
-from tileyard.ir.clocks import Conflict, Event, History, Moment, Places, View
+from tileyard.ir.clocks import Conflict, Event, History, Marks, Moment, Places, View
 from tileyard.ir.dtypes import poison
 from tileyard.ir.interpret import Blocked, Plain, Waiting
-from tileyard.ir.nodes import Atomic, Expr, Issue, Program, Stmt, Unit, Var
+from tileyard.ir.lane_conflicts import Access
+from tileyard.ir.lanes import Lanes
+from tileyard.ir.nodes import Atomic, Expr, For, Issue, Program, Stmt, Unit, Var
 from tileyard.ir.tiles import Array, Box, Memory
 from tileyard.model import Value
 
@@ -122,6 +124,7 @@ class LateRun(AsynchronousRun):
         self._known: dict[int, Operation] = {}
         self._is_atomic = False
         super().__init__(program, arrays, scalars)
+        self._lanes = Lanes(self._raw, self._values)
 
     def _make_memory(self, storage: dict[str, Array]) -> Memory:
         return Watched(super()._make_memory(storage), self._note)
@@ -166,6 +169,56 @@ class LateRun(AsynchronousRun):
 
     def _order(self, roles: list[int]) -> list[int]:
         return roles[::-1] if self._backwards else roles
+
+    # ---- parallel loops ---------------------------------------------------------------------
+
+    def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
+        for stmt in body:
+            if isinstance(stmt, For) and self._issuing is None and self._run_nest(stmt):
+                continue
+            if (yield from super()._body((stmt,))):
+                return True
+        return False
+
+    def _run_nest(self, nest: For) -> bool:
+        """Run a parallel nest at once, if that is possible; a race between its iterations is a hazard anyway."""
+        if nest.kind not in ("parallel", "vectorized"):
+            return False
+        self.at = nest
+        report = self._lanes.run(nest)
+        for conflict in report.conflicts:
+            is_private = self._scopes.get(conflict.buffer) in ("local", "fragment")
+            if not conflict.is_benign and not is_private:
+                first, second = (
+                    Moment(number=self._numbers[id(side.stmt)], loops=side.loops)
+                    for side in (conflict.first, conflict.second)
+                )
+                self._keep(Hazard(kind="race", buffer=conflict.buffer, access=second, other=first))
+        if report.refusal is not None:
+            return False
+        for access in report.accesses:
+            if self._scopes.get(access.buffer) not in ("local", "barrier"):
+                self.at, self._is_atomic = access.stmt, access.is_update
+                self._note_lanes(access)
+        self.at, self._is_atomic = nest, False
+        return True
+
+    def _note_lanes(self, access: Access) -> None:
+        number, view = self._current(), self._views[self._actor]
+        history, marks = self._marks(access.buffer, (self._raw.array(access.buffer).size,))
+        if access.is_write:
+            written, before = access.values, access.before
+
+            def changes(mask: Array) -> bool:
+                kept = mask.any(axis=-1) if mask.ndim > 1 else mask
+                return written is None or before is None or bool((written != before)[kept].any())
+
+            found = history.write(marks, (access.elements,), number, view, changes)
+        else:
+            self._require_written(access.buffer, marks[0][access.elements])
+            found = history.read(marks, (access.elements,), number, view)
+        for conflict in found:
+            self._keep(self._describe(access.buffer, conflict, number, is_write=access.is_write))
 
     # ---- accesses ---------------------------------------------------------------------------
 
@@ -224,31 +277,41 @@ class LateRun(AsynchronousRun):
     def _access(
         self, buffer: str, where: Places, content: Array | None, number: int, view: View
     ) -> None:
-        array, owner = self._raw.array(buffer), self._owners.get(buffer, buffer)
-        is_viewed = owner in self._viewed
-        if owner not in self._histories:
-            whole = self._raw.array(owner)
-            self._histories[owner] = History(
-                (whole.nbytes if is_viewed else whole.size,), self._events
-            )
-        history = self._histories[owner]
-        shape = (*array.shape, array.itemsize) if is_viewed else array.shape
-        marks = history.writers.reshape(shape), history.readers.reshape(shape)
+        array = self._raw.array(buffer)
+        history, marks = self._marks(buffer, array.shape)
         if content is None:
-            is_tile = self._scopes.get(owner, "global") != "global"
-            if is_tile and marks[0][where].size and not marks[0][where].any():
-                self._keep(Hazard(kind="uninitialised", buffer=buffer, access=self._moment()))
+            self._require_written(buffer, marks[0][where])
             found = history.read(marks, where, number, view)
         else:
-            before, after = array[where], content
+            before, after = np.asarray(array[where]), content
 
             def changes(mask: Array) -> bool:
-                kept = np.asarray(mask).any(axis=-1) if is_viewed else np.asarray(mask)
-                return not np.array_equal(np.asarray(before)[kept], np.asarray(after)[kept])
+                kept = mask.any(axis=-1) if mask.ndim > before.ndim else mask
+                return not np.array_equal(before[kept], after[kept])
 
             found = history.write(marks, where, number, view, changes)
         for conflict in found:
             self._keep(self._describe(buffer, conflict, number, is_write=content is not None))
+
+    def _marks(self, buffer: str, shape: tuple[int, ...]) -> tuple[History, tuple[Marks, Marks]]:
+        """The history of a buffer's storage, and its marks in ``shape``: for each byte of an element where others view it."""
+        owner = self._owners.get(buffer, buffer)
+        is_viewed = owner in self._viewed
+        if owner not in self._histories:
+            whole = self._raw.array(owner)
+            size = whole.nbytes if is_viewed else whole.size
+            self._histories[owner] = History((size,), self._events)
+        history = self._histories[owner]
+        if is_viewed:
+            shape = (*shape, self._raw.array(buffer).itemsize)
+        return history, (history.writers.reshape(shape), history.readers.reshape(shape))
+
+    def _require_written(self, buffer: str, writers: Marks) -> None:
+        """Note a read of a tile of which nothing has been written."""
+        owner = self._owners.get(buffer, buffer)
+        is_tile = self._scopes.get(owner, "global") != "global"
+        if is_tile and writers.size and not writers.any():
+            self._keep(Hazard(kind="uninitialised", buffer=buffer, access=self._moment()))
 
     def _describe(self, buffer: str, conflict: Conflict, number: int, *, is_write: bool) -> Hazard:
         event, now = conflict.event, self._events[number]

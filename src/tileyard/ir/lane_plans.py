@@ -1,0 +1,56 @@
+"""What makes the lanes of a nest: parallel loops within each other, and what stands between them."""
+
+from dataclasses import dataclass
+
+from tileyard.ir.nodes import Atomic, For, If, Let, Load, Stmt, Store, Var
+from tileyard.ir.walk import walk, walk_expr
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NestPlan:
+    """What is known of a nest without its numbers: its loops, outermost first, and what each lane does.
+
+    The nest is kept so that its identity stays its own.
+    """
+
+    nest: For
+    loops: tuple[For, ...]
+    body: tuple[Stmt, ...]
+    is_known: bool
+
+
+def plan_nest(nest: For) -> NestPlan:
+    """The plan of a loop of kind ``parallel`` or ``vectorized``."""
+    loops, body = _collapse(nest)
+    is_known = all(_is_known(stmt) for stmt in walk(nest.body))
+    return NestPlan(nest=nest, loops=loops, body=body, is_known=is_known)
+
+
+def _is_known(stmt: Stmt) -> bool:
+    match stmt:
+        case Let() | Store() | If():
+            return True
+        case Atomic():
+            return stmt.var is None
+        case For():
+            return stmt.kind in ("serial", "unroll", "parallel", "vectorized")
+        case _:
+            return False
+
+
+def _collapse(nest: For) -> tuple[tuple[For, ...], tuple[Stmt, ...]]:
+    """The loops that make the lanes, and what a lane does: bindings before an inner loop are made by each lane."""
+    *before, last = nest.body or (None,)
+    if (
+        not isinstance(last, For)
+        or last.kind not in ("parallel", "vectorized")
+        or not all(isinstance(stmt, Let) for stmt in before)
+    ):
+        return (nest,), nest.body
+    loops, body = _collapse(last)
+    bound = {nest.var.name, *(stmt.var.name for stmt in before if isinstance(stmt, Let))}
+    for loop in loops:
+        for part in (*walk_expr(loop.start), *walk_expr(loop.extent)):
+            if isinstance(part, Load) or (isinstance(part, Var) and part.name in bound):
+                return (nest,), nest.body
+    return (nest, *loops), (*(stmt for stmt in before if stmt is not None), *body)

@@ -1,0 +1,270 @@
+"""Runs a nest of parallel loops for all its iterations, its lanes, at once, with the results of one after the other.
+
+The order in which the interpreter runs iterations matters only where two of them touch one element that one of them
+writes. So a nest runs statement by statement for all lanes, each access is noted, and afterwards it is seen whether there
+was any such element. If there was, everything is undone: then only ``interpret.py`` knows the result.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tileyard.errors import BindError, KernelFault
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.lane_conflicts import (
+    Access,
+    Accessor,
+    Array,
+    Conflict,
+    Integers,
+    Loops,
+    find_conflicts,
+)
+from tileyard.ir.lane_meanings import update
+from tileyard.ir.lane_plans import NestPlan, plan_nest
+from tileyard.ir.lane_values import Frame, LaneEvaluator
+from tileyard.ir.meanings import cut_tensor_float
+from tileyard.ir.nodes import Atomic, Const, Expr, For, If, Let, Load, Stmt, Store
+from tileyard.ir.specs import Evaluator, convert_scalar
+from tileyard.ir.tiles import Memory
+
+Refusal = Literal["statement", "bounds", "layout", "fault", "conflict", "order"]
+"""Why a nest has to run lane by lane: a statement that is not known here, a loop that lanes begin differently, an array with
+gaps, a fault, elements of several lanes, or atomic updates whose order matters."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Report:
+    """What a nest did. With ``refusal`` nothing has changed, and ``accesses`` are those until it was noticed.
+
+    After a "conflict" they are complete as far as no lane decided by what another one wrote. ``conflicts`` holds
+    benign ones of nests that ran, too.
+    """
+
+    refusal: Refusal | None = None
+    accesses: tuple[Access, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+
+
+class _Refused(Exception):
+    """The nest has to run lane by lane."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal)
+        self.refusal: Refusal = refusal
+
+
+class Lanes:
+    """Runs nests on ``memory`` among the ``values`` of variables, which it reads and does not change."""
+
+    def __init__(self, memory: Memory, values: Mapping[str, np.generic]) -> None:
+        self._memory = memory
+        self._values = values
+        self._plans: dict[int, NestPlan] = {}
+        self._literals: dict[int, tuple[Const, np.generic]] = {}
+
+    def run(self, nest: For) -> Report:
+        """Run a loop of kind ``parallel`` or ``vectorized``, or refuse to and change nothing."""
+        if id(nest) not in self._plans:
+            self._plans[id(nest)] = plan_nest(nest)
+        plan = self._plans[id(nest)]
+        if not plan.is_known:
+            return Report(refusal="statement")
+        run = _LaneRun(nest, self._memory, self._literals)
+        try:
+            with np.errstate(all="ignore"):
+                return run.nest(plan, self._values)
+        except _Refused as refused:
+            refusal = refused.refusal
+        except (KernelFault, BindError):
+            refusal = "fault"
+        run.undo()
+        return Report(refusal=refusal, accesses=tuple(run.accesses), conflicts=run.conflicts)
+
+
+class _LaneRun:
+    """One run of a nest."""
+
+    def __init__(
+        self, nest: For, memory: Memory, literals: dict[int, tuple[Const, np.generic]]
+    ) -> None:
+        self.accesses: list[Access] = []
+        self.conflicts: tuple[Conflict, ...] = ()
+        self._memory = memory
+        self._at: Accessor = nest
+        self._inner: dict[str, int] = {}  # the values of serial loops
+        self._flat: dict[str, Array] = {}
+        self._undo: list[tuple[Array, Integers, Array]] = []
+        self._value = LaneEvaluator(self._load, literals).value
+
+    def nest(self, plan: NestPlan, values: Mapping[str, np.generic]) -> Report:
+        """Run all lanes."""
+        evaluator = Evaluator(values, self._memory.load)
+        bounds = [
+            (evaluator.number(loop.start), evaluator.number(loop.extent)) for loop in plan.loops
+        ]
+        shape = tuple(max(extent, 0) for _, extent in bounds)
+        lanes = np.arange(int(np.prod(shape)))
+        if not len(lanes):
+            return Report()
+        names: dict[str, Any] = dict(values)
+        for loop, (start, extent), index in zip(
+            plan.loops, bounds, np.unravel_index(lanes, shape), strict=True
+        ):
+            convert_scalar(start, loop.var.dtype)
+            convert_scalar(start + extent - 1, loop.var.dtype)
+            names[loop.var.name] = (index + start).astype(find_dtype(loop.var.dtype).numpy)
+        self.body(plan.body, Frame(lanes, names))
+        variables = [loop.var.name for loop in plan.loops]
+
+        def loops(lane: int) -> Loops:
+            return tuple((name, int(names[name][lane])) for name in variables)
+
+        self._judge(loops)
+        return Report(accesses=tuple(self.accesses), conflicts=self.conflicts)
+
+    def _judge(self, loops: Callable[[int], Loops]) -> None:
+        arrays = {access.buffer: self._memory.array(access.buffer) for access in self.accesses}
+        found = find_conflicts(self.accesses, arrays, loops)
+        self.conflicts = found.conflicts
+        if not all(conflict.is_benign for conflict in found.conflicts):
+            raise _Refused("conflict")
+        if found.is_ordered:
+            raise _Refused("order")
+
+    def undo(self) -> None:
+        """Give memory back the content that it had."""
+        for content, elements, old in reversed(self._undo):
+            content[elements] = old
+
+    # ---- statements -------------------------------------------------------------------------
+
+    def body(self, body: tuple[Stmt, ...], frame: Frame) -> None:
+        """Run statements for the lanes of ``frame``, of which there is at least one."""
+        for stmt in body:
+            match stmt:
+                case Let():
+                    self._at = stmt
+                    frame.names[stmt.var.name] = self._value(stmt.value, frame)
+                case Store() | Atomic():
+                    self._at = stmt
+                    self._store(stmt, frame)
+                case If():
+                    self._at = stmt
+                    self._branch(stmt, frame)
+                case For():
+                    for inside in self._iterate(stmt, frame):
+                        self.body(stmt.body, inside)
+                case _:
+                    raise _Refused("statement")
+
+    def _branch(self, stmt: If, frame: Frame) -> None:
+        cond = self._value(stmt.cond, frame)
+        if cond.ndim == 0:
+            self.body(stmt.then if cond else stmt.orelse, frame)
+            return
+        for mask, branch in ((cond, stmt.then), (~cond, stmt.orelse)):
+            if branch and mask.any():
+                self.body(branch, frame.pick(mask))
+
+    def _iterate(self, stmt: For, frame: Frame) -> Iterator[Frame]:
+        """The lanes of each iteration: lanes may end a loop before others, but all begin with the same value."""
+        self._at = stmt
+        start, extent = (self._value(bound, frame) for bound in (stmt.start, stmt.extent))
+        if start.ndim:
+            raise _Refused("bounds")
+        first = int(start)
+        for index in range(first, first + int(extent.max())):
+            self._inner[stmt.var.name] = index
+            inside = frame.pick(extent > index - first) if extent.ndim else frame
+            inside.names[stmt.var.name] = convert_scalar(index, stmt.var.dtype)
+            yield inside
+        self._inner.pop(stmt.var.name, None)
+
+    def _store(self, stmt: Store | Atomic, frame: Frame) -> None:
+        elements, inside = self._elements(stmt.buffer, stmt.indices, frame)
+        if inside is not None:
+            if not inside.any():
+                return
+            frame, elements = frame.pick(inside), elements[inside]
+        value = self._value(stmt.value, frame)
+        content = self._content(stmt.buffer)
+        elements = np.broadcast_to(elements, frame.lanes.shape)
+        values = np.broadcast_to(value, frame.lanes.shape)
+        before = content[elements]
+        self._undo.append((content, elements, before))
+        if isinstance(stmt, Atomic):
+            self._note(stmt.buffer, elements, frame, is_write=True)
+            update(content, elements, values, stmt.kind)
+        else:
+            self._note(stmt.buffer, elements, frame, is_write=True, stored=(values, before))
+            content[elements] = values
+
+    def _note(
+        self,
+        buffer: str,
+        elements: Integers,
+        frame: Frame,
+        *,
+        is_write: bool = False,
+        stored: tuple[Array | None, Array | None] = (None, None),
+    ) -> None:
+        self.accesses.append(
+            Access(
+                stmt=self._at,
+                buffer=buffer,
+                elements=elements,
+                lanes=frame.lanes,
+                is_write=is_write,
+                values=stored[0],
+                before=stored[1],
+                inner=tuple(self._inner.items()),
+            )
+        )
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def _content(self, buffer: str) -> Array:
+        """All elements of a buffer in a row: a view."""
+        if buffer not in self._flat:
+            array = self._memory.array(buffer)
+            if not array.flags.c_contiguous:
+                raise _Refused("layout")
+            self._flat[buffer] = array.reshape(-1)
+        return self._flat[buffer]
+
+    def _elements(
+        self, buffer: str, indices: tuple[Expr, ...], frame: Frame
+    ) -> tuple[Any, Array | None]:
+        """The places of elements, and which lie inside the buffer; None where all do. At least one is an array."""
+        place: Any = np.int64(0)
+        inside: Any = np.True_
+        for index, size in zip(indices, self._memory.array(buffer).shape, strict=True):
+            at = self._value(index, frame).astype(np.int64)
+            inside = inside & (at.view(np.uint64) < np.uint64(size))
+            place = place * size + at
+        if inside.all():
+            return place, None
+        if buffer in self._memory.tiles:
+            raise _Refused("fault")
+        shape = frame.lanes.shape
+        return np.broadcast_to(place, shape), np.broadcast_to(inside, shape)
+
+    def _load(self, load: Load, frame: Frame) -> Any:  # noqa: ANN401 (a NumPy scalar or an array)
+        elements, inside = self._elements(load.buffer, load.indices, frame)
+        content = self._content(load.buffer)
+        if inside is None:
+            self._note(load.buffer, np.broadcast_to(elements, frame.lanes.shape), frame)
+            found = content[elements]
+        else:
+            found = np.zeros(frame.lanes.shape, content.dtype)
+            if inside.any():
+                picked = frame.pick(inside)
+                self._note(load.buffer, elements[inside], picked)
+                found[inside] = content[elements[inside]]
+        if load.buffer in self._memory.tensor_floats:
+            cut = cut_tensor_float(np.atleast_1d(found))
+            return cut if found.ndim else cut[0]
+        return found
