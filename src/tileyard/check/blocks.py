@@ -35,7 +35,7 @@ def check_program(
     found: dict[tuple[str, int, int], Hazard] = {}
     count = 0
     for backwards in (False, True)[: 1 + has_roles]:
-        run = LateRun(program, arrays, scalars, chosen=_corners, backwards=backwards)
+        run = LateRun(program, arrays, scalars, chosen=corners, backwards=backwards)
         try:
             run.grid()
         except KernelFault:
@@ -49,5 +49,6 @@ def check_program(
     return Checked(findings=tuple(map(words.describe, found.values())), blocks=count, grid=grid)
 
 
-def _corners(extent: int) -> tuple[int, ...]:
+def corners(extent: int) -> tuple[int, ...]:
+    """The blocks that run of a dimension of the grid: the first two, and the last one."""
     return tuple(one for one in sorted({0, 1, extent - 1}) if 0 <= one < extent)

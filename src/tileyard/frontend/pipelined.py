@@ -5,7 +5,7 @@ kernels are elaborated, so that the rest of the frontend lowers it like any othe
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilelang import ir as tl_ir
@@ -152,7 +152,7 @@ def _mark(func: Any) -> tuple[Any, _Lines]:  # noqa: ANN401
     return func.with_body(_transform(func.body, number, ["tirx.Evaluate"])), lines
 
 
-def _transform(body: Any, change: Any, kinds: list[str]) -> Any:  # noqa: ANN401
+def _transform(body: Any, change: Callable[[Any], Any], kinds: list[str]) -> Any:  # noqa: ANN401
     """``body`` with ``change`` of each statement of these kinds, the inner ones first; None keeps one."""
     return tvm.tirx.stmt_functor.ir_transform(body, lambda _: None, change, kinds)
 
@@ -171,7 +171,7 @@ def _restore(func: Any, lines: _Lines) -> Any:  # noqa: ANN401
 
     tvm.tirx.stmt_functor.post_order_visit(func.body, note)
     threads = [extents.get(tag, tvm.tirx.IntImm("int32", 1)) for tag in _THREADS]
-    rules = {
+    rules: dict[str, Callable[[Any], Any]] = {
         "AttrStmt": _restore_frame,
         "Evaluate": lambda stmt: _restore_operation(stmt, lines),
         "SBlockRealize": lambda stmt: _restore_block(stmt, threads),

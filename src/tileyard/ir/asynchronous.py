@@ -274,6 +274,7 @@ class AsynchronousRun(Run):
         else:
             content = partial(self._value, value)
         self._writes(operation, stmt.buffer, to)
+        operation.bytes += self._raw.array(stmt.buffer).itemsize
         operation.effects.append(lambda: self._raw.store(stmt.buffer, to, content()))
 
     def _reads(self, operation: Operation, buffer: str, where: Places) -> None:
