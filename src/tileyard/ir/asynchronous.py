@@ -159,6 +159,7 @@ class AsynchronousRun(Run):
         for actor in actors:
             self._views[actor] = before.copy()
             self._views[actor].times[actor] = 1
+            self._views[actor].fence()  # TileLang puts one, and a barrier, in front of roles
         waiting: dict[int, Blocked | None] = dict.fromkeys(range(len(stmt.bodies)))
         bodies = [self._body(body) for body in stmt.bodies]
         while waiting:
@@ -177,6 +178,7 @@ class AsynchronousRun(Run):
         self._actor = outside
         for actor in actors:
             before.join(self._views[actor])
+        before.fence()  # and behind them
         before.times[outside] += 1
 
     def _order(self, roles: list[int]) -> list[int]:
