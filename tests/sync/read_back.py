@@ -1,7 +1,6 @@
 """Holds what TileLang's passes make of a kernel against the kernel as it is written."""
 
 import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,14 +34,19 @@ def read_back(
     arguments: dict[str, Value],
     architecture: str,
     numbers: dict[str, Value] | None = None,
-    inputs: Callable[[Any], list[Any]] | None = None,
+    stages: int | None = None,
 ) -> ReadBack:
-    """Elaborate a kernel, read its plan back, and run both forms on the same inputs."""
+    """Elaborate a kernel, read its plan back, and run both forms on the same inputs.
+
+    With ``stages`` all its pipelined loops have so many.
+    """
     frontend = importlib.import_module("tileyard.frontend.tilelang")
     planning = importlib.import_module("tileyard.frontend.pipelined")
     queries = importlib.import_module("tileyard.frontend.tir_queries")
     function = getattr(kernel, "jit_impl", kernel)
     func = function.get_tir(**arguments)
+    if stages is not None:
+        func = func.with_body(with_stages(func.body, stages))
     options = {
         **dict(queries.attributes_of(func).get("tilelang_pass_configs") or {}),
         **(getattr(function, "pass_configs", None) or {}),
@@ -58,7 +62,7 @@ def read_back(
     known = {**arguments, **(numbers or {})}
     sizes = {name: value for name, value in known.items() if type(value) is int}
     specs = tensor_specs(program, sizes)
-    arrays = make_inputs(specs) if inputs is None else inputs(specs)
+    arrays = make_inputs(specs)
     scalars = [known[var.name] for var in scalar_params(program)]
     runs = []
     for form in (written, planned):
@@ -75,3 +79,28 @@ def read_back(
         findings=(*checked.findings, *((reordered,) if reordered is not None else ())),
         planned=planned,
     )
+
+
+def with_stages(body: Any, stages: int) -> Any:  # noqa: ANN401
+    """``body`` with this depth for all its pipelined loops; for none, as TileLang has it, loops are plain."""
+    tvm = importlib.import_module("tilelang").tvm
+    ir = importlib.import_module("tilelang.ir")
+
+    def change(loop: Any) -> Any:  # noqa: ANN401
+        if "num_stages" not in loop.annotations:
+            return None
+        hints = {**dict(loop.annotations), "num_stages": tvm.tirx.IntImm("int32", stages)}
+        if not stages:
+            del hints["num_stages"]
+        return tvm.tirx.For(
+            loop.loop_var,
+            loop.min,
+            loop.extent,
+            loop.kind,
+            loop.body,
+            None,
+            hints,
+            span=ir.get_stmt_span(loop),
+        )
+
+    return tvm.tirx.stmt_functor.ir_transform(body, lambda _: None, change, ["tirx.For"])

@@ -76,12 +76,12 @@ class Recorder(Run):
         self._chosen = chosen
         self._axes = {axis.var.name for axis in program.grid}
         roles = _roles_of(program.body)
+        self._owners = {one.name: one.view_of or one.name for one in program.buffers}
         self._sources = {
-            id(stmt): (_source(stmt, lines[number]), roles[id(stmt)])
+            id(stmt): (self._source(stmt, lines[number]), roles[id(stmt)])
             for number, stmt in enumerate(walk(program.body))
             if number in lines
         }
-        self._owners = {one.name: one.view_of or one.name for one in program.buffers}
         self._viewed = {one.view_of for one in program.buffers if one.view_of}
         self._shared = {one.name for one in program.buffers if one.scope == "global"}
         self._marks: dict[str, Marks] = {}
@@ -92,6 +92,13 @@ class Recorder(Run):
         self.reads: dict[tuple[Execution, str, int], set[Execution | None]] = {}
         super().__init__(program, arrays, scalars, lambda _: None)
         self._lanes = Lanes(self._raw, self._values)
+
+    def _source(self, stmt: Stmt, line: SourceLine) -> Source:
+        region = written_region(stmt)
+        target = (
+            stmt.buffer if isinstance(stmt, Store | Atomic) else region.buffer if region else ""
+        )
+        return Source(line, str(stmt.__struct_config__.tag), self._owners.get(target, target))
 
     def _make_memory(self, storage: dict[str, Array]) -> Memory:
         self._raw = super()._make_memory(storage)
@@ -182,7 +189,8 @@ class Recorder(Run):
         event = self._events[self._current]
         if event is not None and self._counts_reads(stmt):
             role = self._sources[id(stmt)][1]
-            found = self.reads.setdefault((event, buffer, role), set())
+            owner = self._owners.get(buffer, buffer)
+            found = self.reads.setdefault((event, owner, role), set())
             found.update(self._events[one] for one in np.unique(marks))
 
     def _counts_reads(self, stmt: Stmt) -> bool:
@@ -217,12 +225,6 @@ def _keeps(stmt: Stmt, before: Array | None, after: Array | None) -> bool:
     loads = (part for part in walk_expr(stmt.value) if isinstance(part, Load))
     reads = any((one.buffer, one.indices) == (stmt.buffer, stmt.indices) for one in loads)
     return reads and bool(np.array_equal(before, after))
-
-
-def _source(stmt: Stmt, line: SourceLine) -> Source:
-    region = written_region(stmt)
-    target = stmt.buffer if isinstance(stmt, Store | Atomic) else region.buffer if region else ""
-    return Source(line, str(stmt.__struct_config__.tag), target)
 
 
 def _roles_of(body: tuple[Stmt, ...], role: int = 0) -> dict[int, int]:

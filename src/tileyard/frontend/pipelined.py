@@ -4,6 +4,7 @@ TileLang's own pipeline runs up to the pass that leaves the tile level. Its resu
 kernels are elaborated, so that the rest of the frontend lowers it like any other. No GPU is needed.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,6 +35,7 @@ FIRST_LEFT_OUT = "tl.LayoutInference"
 MARK = "tileyard.statement"
 """An annotation of tile operations: TileLang keeps it where it forgets the source line."""
 
+_ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
 _ROOT = "tilelang_root"
 _THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
@@ -59,14 +61,13 @@ class _Prefix(PassInstrument):  # type: ignore[misc] # TVM is untyped
 def plan(func: Any, architecture: str, options: Mapping[str, Value]) -> Any:  # noqa: ANN401
     """``func`` as TileLang plans it for ``architecture``, as ``sm_80``, under its own pass options.
 
-    Raises UsageError for an architecture that TVM does not know, and for what a pass of TileLang's refuses.
+    Raises UsageError for what is no architecture, and for what a pass of TileLang's refuses.
     """
     if not has_threads(func):
         raise UsageError("the kernel names a CPU, and only plans for CUDA can be read back")
-    try:
-        target = tvm.target.Target({"kind": "cuda", "arch": architecture})
-    except Exception as error:
-        raise UsageError(f"TileLang has no architecture {architecture!r}") from error
+    if not _ARCHITECTURE.fullmatch(architecture):
+        raise UsageError(f"there is no architecture {architecture!r}", "as sm_80 or sm_90a")
+    target = tvm.target.Target({"kind": "cuda", "arch": architecture})
     marked, lines = _mark(func)
     planned, _ = run_prefix(marked, target, options)
     known = attributes_of(func)
@@ -83,8 +84,9 @@ def run_prefix(func: Any, target: Any, options: Mapping[str, Value]) -> tuple[An
     mod = tvm.IRModule({name: func})
     config = normalize_pass_configs(dict(options))
     try:
-        with tvm.transform.PassContext(opt_level=3, config=config, instruments=[prefix]), target:
+        with tvm.transform.PassContext(opt_level=3, config=config), target:
             PreLowerSemanticCheck(mod)
+        with tvm.transform.PassContext(opt_level=3, config=config, instruments=[prefix]), target:
             mod = CUDAPassPipelineBodyPrologue(mod, target)
     except Exception as error:  # another's compiler: all it raises is its verdict
         said = str(error).strip().splitlines() or [type(error).__name__]
@@ -102,36 +104,36 @@ Line = tuple[str, int]
 class _Lines:
     """Where statements stood before the passes: tile operations by their marks, loops by what is in them.
 
-    ``loops`` has for each line the loops around what stands there: the name of the variable and the span, the innermost first.
+    ``loops`` has for each line the loops around what stands there, the innermost first.
     """
 
     def __init__(self) -> None:
         self.operations: list[Any] = []
-        self.loops: dict[Line, list[tuple[str, Any]]] = defaultdict(list)
+        self.loops: dict[Line, list[Any]] = defaultdict(list)
 
-    def note_loops(self, stmt: Any, around: tuple[tuple[str, Any], ...] = ()) -> None:  # noqa: ANN401
+    def note_loops(self, stmt: Any, around: tuple[Any, ...] = ()) -> None:  # noqa: ANN401
         """Note for all lines below ``stmt`` which loops are around them."""
         span = tl_ir.get_stmt_span(stmt)
         where = tl_ir.span_to_location(span)
         if where is not None:
             self.loops[where] += [loop for loop in around if loop not in self.loops[where]]
         if type(stmt).__name__ == "For":
-            around = ((str(stmt.loop_var.name), span), *around)
+            around = (stmt, *around)
         for body in bodies_of(stmt):
             self.note_loops(body, around)
 
-    def span_of_loop(self, loop: Any) -> Any:  # noqa: ANN401
-        """The span of a loop whose line has been lost: of the one that had this variable around the same statements."""
+    def span_of(self, body: Any, is_it: Callable[[Any], bool]) -> Any:  # noqa: ANN401
+        """The span of the innermost loop that ``is_it`` and was around the first statement of ``body`` whose line is known."""
         found: list[Any] = []
 
         def visit(node: Any) -> None:  # noqa: ANN401
             if not found and isinstance(node, tvm.tirx.Stmt):
                 where = tl_ir.span_to_location(tl_ir.get_stmt_span(node))
                 around = self.loops.get(where, []) if where is not None else []
-                found.extend(span for name, span in around if name == str(loop.loop_var.name))
+                found.extend(filter(is_it, around))
 
-        tvm.tirx.stmt_functor.post_order_visit(loop.body, visit)
-        return found[0] if found else None
+        tvm.tirx.stmt_functor.post_order_visit(body, visit)
+        return tl_ir.get_stmt_span(found[0]) if found else None
 
 
 def _mark(func: Any) -> tuple[Any, _Lines]:  # noqa: ANN401
@@ -181,7 +183,8 @@ def _restore(func: Any, lines: _Lines) -> Any:  # noqa: ANN401
         return rules[type(stmt).__name__](stmt)
 
     body = _transform(func.body, change, [f"tirx.{kind}" for kind in rules])
-    return func.with_body(_transform(body, lambda loop: _restore_loop(loop, lines), ["tirx.For"]))
+    kinds = ["tirx.For", "tirx.SBlockRealize"]
+    return func.with_body(_transform(body, lambda stmt: _restore_line(stmt, lines), kinds))
 
 
 def _tag_of(stmt: Any) -> str:  # noqa: ANN401
@@ -238,11 +241,21 @@ def _restore_block(stmt: Any, threads: list[Any]) -> Any:  # noqa: ANN401
     )
 
 
-def _restore_loop(loop: Any, lines: _Lines) -> Any:  # noqa: ANN401
-    span = tl_ir.get_stmt_span(loop)
-    if span is not None:
+def _restore_line(stmt: Any, lines: _Lines) -> Any:  # noqa: ANN401
+    """Give a loop its line again, and what a pipeline does around its loop the line of that."""
+    is_loop = type(stmt).__name__ == "For"
+    body = stmt.body if is_loop else stmt.block.body
+    if tl_ir.get_stmt_span(stmt if is_loop else stmt.block) is not None:
         return None
-    span = lines.span_of_loop(loop)
+
+    def is_it(loop: Any) -> bool:  # noqa: ANN401
+        return (
+            str(loop.loop_var.name) == str(stmt.loop_var.name)
+            if is_loop
+            else "num_stages" in loop.annotations
+        )
+
+    span = lines.span_of(body, is_it)
     if span is not None:
-        tl_ir.set_stmt_span(loop, span)
+        tl_ir.set_stmt_span(stmt, span)
     return None
