@@ -34,7 +34,7 @@ def check_program(
     found: dict[tuple[str, int, int], Hazard] = {}
     count = 0
     for schedule in _schedules(program):
-        run = LateRun(program, arrays, scalars, chosen=_corners, schedule=schedule)
+        run = LateRun(program, arrays, scalars, chosen=corners, schedule=schedule)
         try:
             run.grid()
         except KernelFault:
@@ -55,5 +55,6 @@ def _schedules(program: Program) -> tuple[Schedule, ...]:
     return found if "tma" in kinds or Roles in kinds else found[:1]
 
 
-def _corners(extent: int) -> tuple[int, ...]:
+def corners(extent: int) -> tuple[int, ...]:
+    """The blocks that run of a dimension of the grid: the first two, and the last one."""
     return tuple(one for one in sorted({0, 1, extent - 1}) if 0 <= one < extent)

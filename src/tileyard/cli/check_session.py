@@ -9,7 +9,6 @@ from tileyard.engine.authors import WorkerAuthor
 from tileyard.errors import UsageError
 from tileyard.model import Side
 from tileyard.report.words import format_config, make_visible
-from tileyard.settings import Settings
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import open_space
 from tileyard.wording import count_of
@@ -18,9 +17,11 @@ from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
 FOUND = 1
 
 
-def check_file(file: Path, request: TuneRequest, limit_s: float, *, as_json: bool) -> int:
+def check_file(
+    file: Path, request: TuneRequest, limit_s: float, architecture: str = "", *, as_json: bool
+) -> int:
     """Check the first config of a kernel. Raises UsageError, also for what cannot be elaborated."""
-    checked = asyncio.run(_ask(file, request, limit_s, load_settings()))
+    checked = asyncio.run(_ask(file, request, limit_s, architecture))
     if as_json:
         print_json(checked)
     else:
@@ -28,12 +29,16 @@ def check_file(file: Path, request: TuneRequest, limit_s: float, *, as_json: boo
     return FOUND if checked.findings else 0
 
 
-async def _ask(file: Path, request: TuneRequest, limit_s: float, settings: Settings) -> SyncChecked:
+async def _ask(file: Path, request: TuneRequest, limit_s: float, architecture: str) -> SyncChecked:
+    settings = load_settings()
     author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
     try:
         space = await open_space(author, request)
         question = CheckSync(
-            kernel=space.kernel, arguments=space.arguments, config=space.configs[0]
+            kernel=space.kernel,
+            arguments=space.arguments,
+            config=space.configs[0],
+            architecture=architecture,
         )
         reply = await author.ask(question, limit_s)
     finally:

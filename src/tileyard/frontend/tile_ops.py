@@ -65,7 +65,7 @@ def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN
     name = name.removeprefix(TILE_OPS)
     scope.require(name in _RULES, name)
     lower, hints = _RULES[name]
-    unknown = [str(key) for key in call.annotations if str(key) not in hints]
+    unknown = [str(key) for key in call.annotations if str(key) not in hints | _OF_PIPELINES]
     scope.require(not unknown, f"{name} with {', '.join(unknown)}")
     return lower(scope, call)
 
@@ -194,6 +194,23 @@ _ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
 
 
 def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """A copy that is over at once; or one that TileLang's pipelining commits and waits for by statements of their own."""
+    (copied,) = _copy_plainly(scope, call)
+    is_issued = call.annotations.get("no_implicit_async_commit_wait")
+    if is_issued is None or not int(is_issued) or not _fits_cp_async(scope, copied):
+        return (copied,)
+    return (Issue("cp_async", (copied,)),)
+
+
+def _fits_cp_async(scope: Scope, copied: Stmt) -> bool:
+    """Whether ``cp.async`` can do it: from global to shared memory, as it is."""
+    if not isinstance(copied, Copy):
+        return False
+    src, dst = scope.named(copied.src.buffer), scope.named(copied.dst.buffer)
+    return src.scope == "global" and dst.scope == "shared" and src.dtype == dst.dtype
+
+
+def _copy_plainly(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     src, dst = (lower_region(scope, arg) for arg in call.args[:2])
     if scope.named(dst.buffer).scope == "global":
         return (Copy(src, _as_large(dst, src)),)
@@ -202,7 +219,7 @@ def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 def _copy_asynchronously(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """TileLang commits each of these copies by itself, and waits for none."""
-    return (Issue("cp_async", _copy(scope, call)), CommitGroup("cp_async"))
+    return (Issue("cp_async", _copy_plainly(scope, call)), CommitGroup("cp_async"))
 
 
 def _cover(array: Region, tile: Region) -> Region:
@@ -232,19 +249,27 @@ def _copy_as_given(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 def _copy_by_tma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """A load, for whose bytes a barrier waits from now on; or a store, which TileLang commits by itself."""
     (copied,) = _copy_as_given(scope, call)
-    barrier = call.annotations.get("barrier")
     if not isinstance(copied, Copy):
         return (copied,)
-    to = scope.named(copied.dst.buffer)
-    if to.scope == "global":
+    if scope.named(copied.dst.buffer).scope == "global":
         return (Issue("tma_store", (copied,)), CommitGroup("tma_store"))
-    extents = [extent.value for extent in copied.dst.extents if isinstance(extent, Const)]
-    if barrier is None or len(extents) < len(copied.dst.extents):
-        return (copied,)
+    return _load_by_tma(scope, call, copied.dst, (copied,))
+
+
+def _load_by_tma(
+    scope: Scope,
+    call: Any,  # noqa: ANN401
+    to: Region,
+    stmts: tuple[Stmt, ...],
+) -> tuple[Stmt, ...]:
+    """``stmts``, which fill a tile, as a load that ends at the barrier of ``call``; as they are where it names none."""
+    barrier = call.annotations.get("barrier")
+    extents = [extent.value for extent in to.extents if isinstance(extent, Const)]
+    if barrier is None or len(extents) < len(to.extents):
+        return stmts
     place = lower_barrier(scope, barrier)
-    size = math.prod(map(int, extents)) * find_dtype(to.dtype).bits // 8
-    expects = Arrive(place, 0, bytes=size)
-    loaded = (expects, Issue("tma", (copied,), place))
+    size = math.prod(map(int, extents)) * find_dtype(scope.named(to.buffer).dtype).bits // 8
+    loaded = (Arrive(place, 0, bytes=size), Issue("tma", stmts, place))
     emits = call.annotations.get("emit_arrive")
     return (*loaded, Arrive(place)) if emits is not None and int(emits) else loaded
 
@@ -345,9 +370,9 @@ def _im2col(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     kernel, stride, dilation, padding = (int(number.value) for number in numbers[:4])
     steps = (lower_expr(scope, nhw_step), lower_expr(scope, c_step))
     window = nests.Window(kernel=kernel, stride=stride, dilation=dilation, padding=padding)
-    return nests.im2col(
-        scope, lower_region(scope, image), lower_region(scope, columns), steps, window
-    )
+    to = lower_region(scope, columns)
+    stmts = nests.im2col(scope, lower_region(scope, image), to, steps, window)
+    return _load_by_tma(scope, call, to, stmts)
 
 
 def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -382,7 +407,7 @@ def _finalize_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN
     return ()
 
 
-_PHASE = "tl.pipeline_mbar_phase_expr"
+_OF_PIPELINES = frozenset({"tl.pipeline_mbar_phase_expr"})
 """What TileLang's pipelining notes for barriers that it makes later."""
 
 _COPY_HINTS = frozenset(
@@ -398,11 +423,11 @@ _COPY_HINTS = frozenset(
 _HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
 
 _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]]] = {
-    "copy": (_copy, _COPY_HINTS),
+    "copy": (_copy, _COPY_HINTS | {"no_implicit_async_commit_wait"}),
     "async_copy": (_copy_asynchronously, _COPY_HINTS),
-    "tma_copy": (_copy_by_tma, _COPY_HINTS | {"barrier", "emit_arrive", "is_tma_copy", _PHASE}),
+    "tma_copy": (_copy_by_tma, _COPY_HINTS | {"barrier", "emit_arrive", "is_tma_copy"}),
     "fill": (_fill, frozenset({"tl.ws_op_id"})),
-    "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait", _PHASE})),
+    "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
     "wgmma_gemm": (_gemm_by_wgmma, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
     "reduce": (_reduce, frozenset({"tl.ws_op_id", "batch", "enable_fadd2", _NAN})),
     "atomicadd": (partial(_atomic, "add"), _HINTS),
@@ -413,7 +438,7 @@ _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]
     "finalize_reducer": (_finalize_reducer, _HINTS),
     "finalize_reducer_v2": (_copy_as_given, _HINTS),
     "reducer_init": (_init_reducer, _HINTS),
-    "im2col": (_im2col, _HINTS),
+    "im2col": (_im2col, _HINTS | {"barrier", "emit_arrive", "is_tma_copy"}),
     "transpose": (_transpose, _HINTS),
 }
 """How each tile operation is lowered, and its annotations that change no result."""

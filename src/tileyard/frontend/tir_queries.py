@@ -220,6 +220,7 @@ LOOP_HINTS = frozenset(
         "tl_pipeline_group",
         "tl_pipeline_order",
         "tl_pipeline_stage",
+        "tl_pipelined_num_stages",
     }
 )
 """Annotations of a loop that say how it is run; its iterations mean the same without them."""

@@ -172,6 +172,7 @@ class AsynchronousRun(Run):
         for actor in actors:
             self._views[actor] = before.copy()
             self._views[actor].times[actor] = 1
+            self._views[actor].fence()  # TileLang puts one, and a barrier, in front of roles
         waiting: dict[int, Blocked | None] = dict.fromkeys(range(len(stmt.bodies)))
         bodies = [self._body(body) for body in stmt.bodies]
         while waiting:
@@ -192,6 +193,7 @@ class AsynchronousRun(Run):
         self._actor = outside
         for actor in actors:
             before.join(self._views[actor])
+        before.fence()  # and behind them
         before.times[outside] += 1
 
     _has_priorities = False
@@ -292,6 +294,7 @@ class AsynchronousRun(Run):
         else:
             content = partial(self._value, value)
         self._writes(operation, stmt.buffer, to)
+        operation.bytes += self._raw.array(stmt.buffer).itemsize
         operation.effects.append(lambda: self._raw.store(stmt.buffer, to, content()))
 
     def _reads(self, operation: Operation, buffer: str, where: Places) -> None:

@@ -115,8 +115,9 @@ class Author:
                 return self._elaborate(find_kernel(self.kernels, name), request)
             case MakeGolden(kernel=name):
                 return self._make_golden(find_kernel(self.kernels, name), request)
-            case CheckSync(kernel=name, arguments=arguments, config=config):
-                return check_kernel(find_kernel(self.kernels, name), arguments, config)
+            case CheckSync(kernel=name):
+                found = find_kernel(self.kernels, name)
+                return check_kernel(found, request.arguments, request.config, request.architecture)
             case _:
                 assert_never(request)
 

@@ -202,11 +202,15 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 
 class CheckSync(Question[SyncChecked], tag="check_sync"):
-    """Check the asynchronous operations of one config against the waits that it states."""
+    """Check the asynchronous operations of one config against the waits that it states.
+
+    With an ``architecture``, as ``sm_90a``, the kernel is checked as TileLang's passes plan it for that.
+    """
 
     kernel: str
     arguments: dict[str, Value]
     config: dict[str, Value]
+    architecture: str = ""
 
 
 class Judged(Record, tag="judged"):

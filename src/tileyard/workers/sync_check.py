@@ -1,7 +1,11 @@
 """Checks the synchronization of a kernel: elaborates it, makes its inputs, and has its blocks run."""
 
+from collections.abc import Sequence
+
 from tileyard.check.blocks import check_program
-from tileyard.check.findings import describe_race
+from tileyard.check.dependences import find_reordered
+from tileyard.check.findings import Finding, describe_race
+from tileyard.check.recorder import Form
 from tileyard.errors import KernelFault, UsageError
 from tileyard.frontend.found import Found, lower_config
 from tileyard.frontend.parameters import Arguments
@@ -11,9 +15,14 @@ from tileyard.model import SourceLine
 from tileyard.workers.protocol import SyncChecked
 
 
-def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncChecked:
-    """Check one config. Raises what elaborating it raises, and UsageError where it fails by itself."""
-    made = lower_config(found, arguments, config)
+def check_kernel(
+    found: Found, arguments: Arguments, config: Arguments, architecture: str = ""
+) -> SyncChecked:
+    """Check one config, with an ``architecture`` as it is planned for that, and against what is written.
+
+    Raises what elaborating it raises, and UsageError where it fails by itself.
+    """
+    made = lower_config(found, arguments, config, architecture=architecture)
     lowered = made.lowered
     if lowered is None:
         refusal = made.kernel.refusal
@@ -35,12 +44,18 @@ def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncC
         checked = check_program(program, lines, inputs, scalars)
     except KernelFault as fault:
         raise UsageError(str(fault)) from None
+    reordered: Sequence[Finding] = ()
+    if architecture:
+        written = lower_config(found, arguments, config).lowered
+        if written is not None:
+            before = Form(written.written, written.written_lines)
+            reordered = find_reordered(before, Form(program, lines), inputs, scalars)
     return SyncChecked(
         kernel=found.name,
         config=dict(config),
         blocks=checked.blocks,
         grid=checked.grid,
-        findings=(*map(describe_race, lowered.races), *checked.findings),
+        findings=(*reordered, *map(describe_race, lowered.races), *checked.findings),
         unchecked=(),
     )
 
