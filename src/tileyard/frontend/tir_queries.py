@@ -213,6 +213,7 @@ LOOP_HINTS = frozenset(
         "coalesced_width",
         "num_stages",
         "parallel_loop_layout",
+        "parallel_prefer_async",
         "pragma_unroll_explicit",
         "pragma_unroll_factor",
         "prefer_async",
