@@ -7,6 +7,7 @@ from typing import Any
 
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
+from tileyard.frontend.hints import with_pipeline
 from tileyard.frontend.lockstep import Lockstep, Lowering
 from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
@@ -225,13 +226,14 @@ class BodyLowering:
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
         first = self._number()
         var = scope.bind_var(stmt.loop_var)
-        kind, stages = _KINDS[int(stmt.kind)], 0
-        if "num_stages" in stmt.annotations and kind == "serial":
-            kind, stages = "pipelined", int(stmt.annotations["num_stages"])
+        kind = _KINDS[int(stmt.kind)]
         position, outside = scope.position, scope.position.is_spread
         position.is_spread = outside or kind == "parallel"
         body, position.is_spread = self.lower(without_continue(stmt.body)), outside
-        return (*first, For(var, start, extent, kind, body, stages))
+        loop = For(var, start, extent, kind, body)
+        if kind == "serial":
+            loop = with_pipeline(scope, loop, stmt.annotations)
+        return (*first, loop)
 
     def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """One dimension of the grid."""

@@ -178,7 +178,9 @@ class For(Node, tag="for"):
     """``extent`` iterations of ``var`` from ``start``; iterations of ``parallel`` are independent.
 
     Those of ``blocks`` are blocks of a launch within a Program that has no grid, because it has several.
-    ``stages`` is the depth asked for by a ``pipelined`` loop, else 0. It changes no result.
+    ``stages`` is the depth asked for by a ``pipelined`` loop, else 0. ``order`` and ``stage`` are its schedule where the
+    user gives one: of each statement of the body, as TileLang counts them, its place among all and the iterations by which
+    it is late. ``group`` has the numbers of statements that are scheduled together. None of these changes a result.
     """
 
     var: Var
@@ -187,6 +189,9 @@ class For(Node, tag="for"):
     kind: LoopKind
     body: tuple["Stmt", ...]
     stages: int = 0
+    order: tuple[int, ...] = ()
+    stage: tuple[int, ...] = ()
+    group: tuple[tuple[int, ...], ...] = ()
 
 
 class If(Node, tag="if"):

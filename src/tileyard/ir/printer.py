@@ -322,6 +322,8 @@ class _Printer:
             args.append(f"dtype={dtype}")
         if stmt.stages:
             args.append(f"stages={stmt.stages}")
+        schedule = {"order": stmt.order, "stage": stmt.stage, "group": stmt.group}
+        args += [f"{word}={value}" for word, value in schedule.items() if value]
         names = ", ".join(self.name(loop.var.name) for loop in nest)
         for loop in nest:
             self.declare(loop)

@@ -6,7 +6,7 @@ One module because every statement has its spelling here.
 import ast
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -53,6 +53,13 @@ from tileyard.ir.nodes import (
     Var,
     While,
 )
+
+_SCHEDULE = {
+    field.name: field.type
+    for field in msgspec.structs.fields(For)
+    if field.name in ("order", "stage", "group")
+}
+"""What a loop may say of its schedule."""
 
 _WORDS = ("dim", "grid", *SCOPES)
 
@@ -299,14 +306,26 @@ class _Reader:
         zero = Const(0, dtype)
         start = self._exprs.read(words.pop("start"), dtype) if "start" in words else zero
         stages = plain_int(words.pop("stages")) if "stages" in words else 0
+        schedule = {
+            word: self._numbers(words.pop(word), kind)
+            for word, kind in _SCHEDULE.items()
+            if word in words
+        }
         require(stmt, not words, f"a loop has no {', '.join(words)}")
         extents = [self._exprs.read(arg, dtype) for arg in call.args]
         self._exprs.scalars.update(dict.fromkeys(names, dtype))
         body = self._body(stmt.body)
         for name, extent in zip(reversed(names), reversed(extents), strict=True):
-            loop = For(Var(name, dtype), start, extent, kind, body, stages)  # type: ignore[arg-type]
+            loop = For(Var(name, dtype), start, extent, kind, body, stages, **schedule)  # type: ignore[arg-type]
             body = (loop,)
         return loop
+
+    def _numbers(self, node: ast.expr, kind: object) -> Any:  # noqa: ANN401 (what ``kind`` says)
+        """Numbers in parentheses, as many and as deep as ``kind`` says."""
+        try:
+            return msgspec.convert(plain(node), kind)
+        except msgspec.ValidationError as error:
+            fail(node, f"{ast.unparse(node)}: {error}")
 
     def _call(self, name: str, call: ast.Call) -> Stmt:
         fields = syntax.FIELDS[name]

@@ -114,5 +114,6 @@ def is_plain_loop(stmt: Stmt) -> TypeGuard[For]:
         and stmt.var.dtype == "int32"
         and stmt.start == ZERO
         and stmt.stages == 0
+        and not (stmt.order or stmt.stage or stmt.group)
         and isinstance(stmt.extent, Const)
     )

@@ -257,6 +257,7 @@ class _Verifier:
             )
         most = stmt.stages if stmt.kind == "pipelined" else 0
         require(0 <= stmt.stages <= most, f"a {stmt.kind} loop has {stmt.stages} stages")
+        check.schedule(stmt)
         self._declare_var(stmt.var)
         self.body(stmt.body, (*loops, stmt.kind))
         del self._scope.variables[stmt.var.name]

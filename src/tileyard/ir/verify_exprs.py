@@ -1,4 +1,7 @@
-"""The verifier's rules for expressions, regions and tile operations."""
+"""The verifier's rules for expressions, regions and single statements.
+
+One module because each rule asks what is declared where its statement is, and says which one is broken.
+"""
 
 import math
 from collections.abc import Sequence
@@ -217,6 +220,24 @@ def _can_fold(dtype: DType, *, is_bitwise: bool) -> bool:
     """Whether numbers of a type are brought together by operations on bits, or by arithmetic."""
     is_fit = not dtype.is_float if is_bitwise else dtype.kind != "bool"
     return is_fit and dtype.name != TENSOR_FLOAT
+
+
+def schedule(stmt: For) -> None:
+    """Check what a loop says of the order of its statements."""
+    is_given = bool(stmt.order or stmt.stage or stmt.group)
+    require(not is_given or stmt.kind == "pipelined", f"a {stmt.kind} loop has a schedule")
+    places, lags = len(stmt.order), len(stmt.stage)
+    require(
+        places == lags, f"a schedule has the places of {places} statements and the stages of {lags}"
+    )
+    require(
+        sorted(stmt.order) == list(range(places)),
+        f"{stmt.order} is no order of {places} statements",
+    )
+    require(all(lag >= 0 for lag in stmt.stage), f"{stmt.stage} has a stage before the first")
+    grouped = [number for group in stmt.group for number in group]
+    is_once = len(set(grouped)) == len(grouped) and min(grouped, default=0) >= 0 and all(stmt.group)
+    require(is_once, f"{stmt.group} are no groups of statements")
 
 
 def issue(scope: Scope, stmt: Issue) -> None:

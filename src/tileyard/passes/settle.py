@@ -23,6 +23,7 @@ from tileyard.ir.nodes import (
     Issue,
     Let,
     Load,
+    LoopKind,
     Op,
     Program,
     Region,
@@ -42,7 +43,7 @@ COUNT = "int32"
 
 
 def settle(program: Program) -> Rewritten:
-    """``program`` without issues, barriers, fences, and commits and waits of groups."""
+    """``program`` without issues, barriers, fences, commits and waits of groups, and schedules of loops."""
     return _Settling(program).run()
 
 
@@ -86,6 +87,9 @@ class _Settling:
         match stmt:
             case Issue():
                 return stmt.body
+            case For(kind="pipelined") if stmt.order or stmt.group:
+                kind: LoopKind = "pipelined" if stmt.stages else "serial"
+                return (msgspec.structs.replace(stmt, kind=kind, order=(), stage=(), group=()),)
             case Roles():
                 return self._roles(stmt)
             case InitBarrier():

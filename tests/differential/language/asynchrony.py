@@ -379,8 +379,16 @@ def _pipelines() -> Iterator[Row]:
         "T.Pipelined(8, order=[0, 1], stage=[0, 1])",
         kernels.pipelined,
         two,
-        "dropped",
-        "the order is one that TileLang's passes make",
+        "kept",
+        "TileLang moves the statements after elaboration: in the Program they are in the order of the text",
+        "-",
+    )
+    yield _loop(
+        "T.Pipelined(8, order=[0, 0], stage=[0, 1])",
+        kernels.pipelined,
+        two | {"order": [0, 0]},
+        "given up",
+        "TileLang makes no pipeline of it",
         "-",
     )
     grouped = {"num_stages": 2, "annotations": {"tl_pipeline_group": [[0], [1]]}}

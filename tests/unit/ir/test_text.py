@@ -186,12 +186,31 @@ def test_nested_loops_of_one_kind_share_a_line() -> None:
     [
         For(Var("k", "int32"), Const(0, "int32"), Const(4, "int32"), "pipelined", (), 3),
         For(Var("k", "int32"), Var("i", "int32"), Const(4, "int32"), "pipelined", (), 3),
+        For(
+            Var("k", "int32"),
+            Const(0, "int32"),
+            Const(4, "int32"),
+            "pipelined",
+            (),
+            order=(1, 0),
+            stage=(0, 2),
+        ),
+        For(
+            Var("k", "int32"),
+            Const(0, "int32"),
+            Const(4, "int32"),
+            "pipelined",
+            (),
+            2,
+            group=((0,), (1, 2)),
+        ),
+        For(Var("k", "int32"), Const(0, "int32"), Const(4, "int32"), "parallel", (), order=(0,)),
         For(Var("k", "int64"), Const(2, "int64"), Const(4, "int64"), "vectorized", ()),
         For(Var("k", "int32"), Const(1, "int32"), Var("i", "int32"), "unroll", (Break(),)),
     ],
 )
 def test_loops_keep_their_bounds(loop: For) -> None:
-    """Start, extent, type, kind and stages of a loop come back from text."""
+    """Start, extent, type, kind, stages and schedule of a loop come back from text."""
     expected = make(loop)
     assert read_program(print_program(expected)) == expected
 
@@ -263,6 +282,7 @@ def test_ill_typed_nodes_survive_text() -> None:
         ("t[0] = fly(1)", "line 6: fly is not a scalar operation"),
         ("t[0] = 1 < 2 < 3", "line 6: 1 < 2 < 3 is not an expression"),
         ("for i in parallel(4, 5):", "line 6: 1 variables and 2 extents"),
+        ("for i in pipelined(4, order=1):", "line 6: 1: Expected `array`, got `int`"),
         ("for i in range(4):", "line 6: for i in range(4): is not a statement"),
         ("x: what = 3", "line 6: what is not a scalar type"),
         ("t[0] = (1", "line 6: '(' was never closed"),
