@@ -47,6 +47,7 @@ from tileyard.ir.nodes import (
     Reduce,
     ReduceKind,
     Region,
+    SparseGemm,
     Stmt,
     Store,
     Var,
@@ -273,15 +274,33 @@ def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         transpose_a=_flag(scope, "gemm's transpose_A", args[3]),
         transpose_b=_flag(scope, "gemm's transpose_B", args[4]),
     )
+    return _cleared(scope, product, args[9])
+
+
+def _cleared(scope: Scope, product: Gemm | SparseGemm, clears: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     cleared = msgspec.structs.replace(product, clear=True)
-    if type(args[9]).__name__ != "IntImm":
-        return (If(convert(lower_expr(scope, args[9]), "bool"), (cleared,), (product,)),)
-    return (cleared if _flag(scope, "gemm's clear_accum", args[9]) else product,)
+    if type(clears).__name__ != "IntImm":
+        return (If(convert(lower_expr(scope, clears), "bool"), (cleared,), (product,)),)
+    return (cleared if _flag(scope, "gemm's clear_accum", clears) else product,)
 
 
-def _gemm_by_wgmma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+def _sparse_gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """``gemm_sp``'s arguments: a, e, b, c, three transposes, m, n, k, policy, clear."""
+    args: Sequence[Any] = list(call.args)
+    scope.require(len(args) == 12, f"gemm_sp with {len(args)} arguments")
+    a, e, b, c = (lower_region(scope, arg) for arg in args[:4])
+    of_a, of_e, of_b = (_flag(scope, "gemm_sp's transpose", arg) for arg in args[4:7])
+    product = SparseGemm(a, e, b, c, transpose_a=of_a, transpose_e=of_e, transpose_b=of_b)
+    return _cleared(scope, product, args[11])
+
+
+def _by_wgmma(
+    product: Callable[[Scope, Any], tuple[Stmt, ...]],
+    scope: Scope,
+    call: Any,  # noqa: ANN401
+) -> tuple[Stmt, ...]:
     """TileLang commits each of these products by itself, and waits for none."""
-    return (Issue("wgmma", _gemm(scope, call)), CommitGroup("wgmma"))
+    return (Issue("wgmma", product(scope, call)), CommitGroup("wgmma"))
 
 
 def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -403,7 +422,9 @@ _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]
     "tma_copy": (_copy_by_tma, _COPY_HINTS | {"barrier", "emit_arrive", "is_tma_copy", _PHASE}),
     "fill": (_fill, frozenset({"tl.ws_op_id"})),
     "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait", _PHASE})),
-    "wgmma_gemm": (_gemm_by_wgmma, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "wgmma_gemm": (partial(_by_wgmma, _gemm), frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "gemm_sp": (_sparse_gemm, frozenset({"tl.ws_op_id", "wg_wait"})),
+    "wgmma_gemm_sp": (partial(_by_wgmma, _sparse_gemm), frozenset({"tl.ws_op_id", "wg_wait"})),
     "reduce": (_reduce, frozenset({"tl.ws_op_id", "batch", "enable_fadd2", _NAN})),
     "atomicadd": (partial(_atomic, "add"), _HINTS),
     "atomicmax": (partial(_atomic, "max"), _HINTS),

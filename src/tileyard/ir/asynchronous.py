@@ -30,6 +30,7 @@ from tileyard.ir.nodes import (
     Load,
     Program,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Sync,
@@ -42,7 +43,7 @@ from tileyard.ir.rewrite import rewrite
 from tileyard.ir.tiles import Array, Memory
 from tileyard.ir.tiles import copy as copy_box
 from tileyard.ir.tiles import gemm as multiply
-from tileyard.ir.walk import bodies, walk
+from tileyard.ir.walk import bodies, operands, walk
 from tileyard.model import Value
 
 
@@ -252,11 +253,11 @@ class AsynchronousRun(Run):
                 operation.bytes += int(np.prod(dst.extents)) * size
             case Store():
                 self._issue_store(operation, stmt)
-            case Gemm():
-                boxes = self._box(stmt.a), self._box(stmt.b), self._box(stmt.c)
-                for box in boxes[: 2 if stmt.clear else 3]:
+            case Gemm() | SparseGemm():
+                boxes = tuple(map(self._box, operands(stmt)))
+                for box in boxes[: -1 if stmt.clear else None]:
                     self._reads(operation, box.buffer, self._raw.overlap(box)[0])
-                self._writes(operation, boxes[2].buffer, self._raw.overlap(boxes[2])[0])
+                self._writes(operation, boxes[-1].buffer, self._raw.overlap(boxes[-1])[0])
                 operation.effects.append(partial(multiply, self._raw, stmt, boxes))
             case _:
                 super()._run(stmt)

@@ -267,6 +267,26 @@ class Gemm(Node, tag="gemm"):
     clear: bool = False
 
 
+class SparseGemm(Node, tag="gemm_sp"):
+    """``c += op(a) @ op(b)``, where ``a`` has only one half of its matrix: the rest is 0, and is not multiplied.
+
+    Of each 4 elements in a row of the matrix ``a`` has 2; of elements of 32 bits 1 of each 2. So it is (m, k / 2), or
+    (k / 2, m) with ``transpose_a``. ``e`` says where these were. It holds 4 bits for each 4 (2) elements, those of the
+    first ones lowest, in integers of any width; it is (m, ..), or (.., m) with ``transpose_e``. The lower 2 bits are the
+    place of the first element, the upper 2 that of the second. Of 32-bit elements bit 1 is the place. ``b`` and ``c`` are as in
+    ``Gemm``.
+    """
+
+    a: Region
+    e: Region
+    b: Region
+    c: Region
+    transpose_a: bool = False
+    transpose_e: bool = False
+    transpose_b: bool = False
+    clear: bool = False
+
+
 class Reduce(Node, tag="reduce"):
     """Reduces ``src`` along ``axis`` into ``dst`` (that axis dropped, or of extent 1).
 
@@ -290,7 +310,7 @@ class Issue(Node, tag="issue"):
     """Starts what is in ``body``, whose end ``unit`` reports later.
 
     Conditions, indices and bounds in ``body`` are evaluated at once. Each of its elements is read and written at any
-    moment from here to the wait that covers it. ``body`` holds copies and stores, or a gemm for ``wgmma``, and branches
+    moment from here to the wait that covers it. ``body`` holds copies and stores, or products for ``wgmma``, and branches
     and loops over these only. ``tma`` takes the bytes that it has copied off what ``barrier`` expects.
     """
 
@@ -378,6 +398,7 @@ Stmt = (
     | Copy
     | Fill
     | Gemm
+    | SparseGemm
     | Reduce
     | Issue
     | CommitGroup

@@ -36,6 +36,7 @@ from tileyard.ir.nodes import (
     Region,
     Roles,
     Scalar,
+    SparseGemm,
     Stmt,
     Store,
     Synchronization,
@@ -274,7 +275,7 @@ class _Printer:
                 place = [self.expr(stmt.barrier)] if stmt.barrier is not None else []
                 head = f"{pad}with issue({', '.join([_quoted(stmt.unit), *place])}):"
                 return [head, *self.body(stmt.body, depth + 1)]
-            case Copy() | Fill() | Gemm() | Reduce() | Synchronization():
+            case Copy() | Fill() | Gemm() | SparseGemm() | Reduce() | Synchronization():
                 return [pad + self._call(stmt)]
             case _:
                 assert_never(stmt)

@@ -28,6 +28,7 @@ from tileyard.ir.nodes import (
     Program,
     Reduce,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Synchronization,
@@ -220,7 +221,7 @@ class _Verifier:
                 check.same_box(stmt.src, stmt.dst)
             case Fill() | Print():
                 pass
-            case Gemm():
+            case Gemm() | SparseGemm():
                 check.gemm(self._scope, stmt)
             case Reduce():
                 check.reduce(self._scope, stmt)

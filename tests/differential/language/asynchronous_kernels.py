@@ -156,3 +156,19 @@ def im2col(A: Any, O: Any, function: Any) -> None:
         if function is not None:
             function(T.view(A, (1, 8, 8, SIDE)), columns, 0, 0, 3, 1, 1, 1)
         T.copy(columns, O)
+
+
+@T.macro
+def sparse(A: Any, O: Any, multiply: Any) -> None:
+    """``multiply`` among tiles of which the first one is compressed."""
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((SIDE, SIDE // 2), A.dtype)
+        e = T.alloc_shared((SIDE, SIDE // 16), "int16")
+        b = T.alloc_shared((SIDE, SIDE), A.dtype)
+        c = T.alloc_fragment((SIDE, SIDE), A.dtype)
+        T.clear(a)
+        T.clear(e)
+        T.clear(b)
+        T.clear(c)
+        multiply(a, e, b, c)
+        T.copy(c, O)

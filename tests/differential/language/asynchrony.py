@@ -220,7 +220,18 @@ def _products() -> Iterator[Row]:
         "the barrier is that of a product in tensor memory",
         said="gemm with a barrier",
     )
-    yield from _listed("gemm_sp wgmma_gemm_sp", "2:4 sparse operands")
+    for name, kept, why in (
+        ("gemm_sp", "over at once", "TileLang waits itself"),
+        ("wgmma_gemm_sp", "kept", "TileLang commits it by itself"),
+    ):
+        multiply = getattr(T, name)
+        yield _whole(
+            f"T.{name}(a, e, b, c)",
+            lambda A, O, has, f=multiply: kernels.sparse(A, O, f if has else kernels.nothing),
+            kept,
+            why,
+            names=name,
+        )
     yield from _listed(
         """tcgen05_gemm tcgen05_mma tcgen05_gemm_sp gemm_blockscaled mma_gemm_blockscaled tcgen05_gemm_blockscaled
         tcgen05_mma_blockscaled""",
