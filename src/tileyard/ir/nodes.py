@@ -76,6 +76,18 @@ Scope = Literal["global", "shared", "fragment", "local", "barrier"]
 Role = Literal["in", "out", "inout"]
 
 
+class Layout(Node, tag="layout"):
+    """Where the elements of a buffer lie, which changes no result.
+
+    ``place`` are the coordinates of the element at the indices ``i0``, ``i1``, ...; in a fragment they are those among what
+    ``thread`` holds, and each element is held ``copies`` times, the first time for ``copy`` 0.
+    """
+
+    place: tuple[Expr, ...]
+    thread: Expr | None = None
+    copies: int = 1
+
+
 class Buffer(Node, tag="buffer"):
     """Named storage. ``shape`` and ``strides`` (in elements) may use dimension variables.
 
@@ -83,6 +95,7 @@ class Buffer(Node, tag="buffer"):
     result: elements are found by their indices. With ``view_of`` it is the storage of that buffer, which is
     no view itself: the same bytes in row-major order, read as another shape or dtype. In scope ``barrier`` it is a row of
     barriers, and ``arrivals`` has how many arrivals end a phase of each; their dtype is int32.
+    ``layout`` is what the user asks for, None where nothing is said.
     """
 
     name: str
@@ -92,6 +105,7 @@ class Buffer(Node, tag="buffer"):
     strides: tuple[Expr, ...] = ()
     view_of: str = ""
     arrivals: tuple[int, ...] = ()
+    layout: Layout | None = None
 
 
 class Tensor(Node, tag="tensor"):

@@ -26,6 +26,7 @@ from tileyard.ir.nodes import (
     Gemm,
     If,
     Issue,
+    Layout,
     Let,
     Load,
     Op,
@@ -226,7 +227,18 @@ class _Printer:
         comma = "," if len(buffer.strides) == 1 else ""
         strides = f" @ ({self.indices(buffer.strides)}{comma})" if buffer.strides else ""
         owner = f" = {self.name(buffer.view_of)}" if buffer.view_of else ""
+        if buffer.layout is not None:
+            owner = f" = {self._layout(buffer.layout, len(buffer.shape))}"
         return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}{owner}"
+
+    def _layout(self, layout: Layout, rank: int) -> str:
+        outside = self.scalars
+        self.scalars = {**outside, **dict.fromkeys(syntax.layout_indices(rank), "int32")}
+        args = list(map(self.expr, layout.place))
+        args += [f"thread={self.expr(layout.thread)}"] if layout.thread is not None else []
+        args += [f"copies={layout.copies}"] if layout.copies != 1 else []
+        self.scalars = outside
+        return f"layout({', '.join(args)})"
 
     def scalar(self, var: Var, word: str) -> str:
         """A variable declared as ``word``, which says its type where that is not int32."""

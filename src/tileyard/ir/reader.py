@@ -37,6 +37,7 @@ from tileyard.ir.nodes import (
     For,
     If,
     Issue,
+    Layout,
     Let,
     Load,
     LoopKind,
@@ -162,6 +163,9 @@ class _Reader:
             prefix = kind.value.id
         if prefix not in ("", "out", "inout", *SCOPES):
             fail(note, f"{prefix} is neither a role nor a scope")
+        layout = None
+        if isinstance(owner, ast.Call):
+            layout, owner = self._layout(owner, len(self._exprs.read_all(note.slice))), None
         buffer = Buffer(
             name=target.id,
             dtype=read_dtype(kind),
@@ -169,9 +173,26 @@ class _Reader:
             scope=prefix if prefix in SCOPES[1:] else "global",  # type: ignore[arg-type]
             strides=strides,
             view_of=self._exprs.known_buffer(owner).name if owner is not None else "",
+            layout=layout,
         )
         self._exprs.buffers[target.id] = buffer
         return buffer, prefix or "in"
+
+    def _layout(self, call: ast.Call, rank: int) -> Layout:
+        words = {word.arg: word.value for word in call.keywords}
+        is_one = isinstance(call.func, ast.Name) and call.func.id == "layout"
+        is_known = is_one and words.keys() <= {"thread", "copies"}
+        require(call, is_known, f"{ast.unparse(call)} is neither a buffer nor a layout")
+        outside = self._exprs.scalars
+        names = syntax.layout_indices(rank)
+        self._exprs.scalars = {**outside, **dict.fromkeys(names, "int32")}
+        layout = Layout(
+            place=tuple(map(self._exprs.read, call.args)),
+            thread=self._exprs.read(words["thread"]) if "thread" in words else None,
+            copies=plain_int(words["copies"]) if "copies" in words else 1,
+        )
+        self._exprs.scalars = outside
+        return layout
 
     def _barriers(self, name: str, arrivals: ast.expr) -> Buffer:
         counts = arrivals.elts if isinstance(arrivals, ast.Tuple) else [arrivals]

@@ -71,6 +71,11 @@ OPERANDS = (Region, Expr, Load)
 """The types of fields that are given by position."""
 
 
+def layout_indices(rank: int) -> tuple[str, ...]:
+    """What the layout of a buffer of so many dimensions calls the indices, and the number of a copy."""
+    return (*(f"i{number}" for number in range(rank)), "copy")
+
+
 def is_name(name: str) -> bool:
     """Whether ``name`` can name a variable, a buffer or a kernel."""
     return name.isidentifier() and not keyword.iskeyword(name) and name != "inf"

@@ -35,6 +35,7 @@ from tileyard.ir.nodes import (
     WaitGroup,
 )
 from tileyard.ir.ops import explain_misuse
+from tileyard.ir.syntax import layout_indices
 from tileyard.ir.walk import operands, walk
 
 _MATRIX = 2
@@ -237,6 +238,22 @@ def _can_fold(dtype: DType, *, is_bitwise: bool) -> bool:
     """Whether numbers of a type are brought together by operations on bits, or by arithmetic."""
     is_fit = not dtype.is_float if is_bitwise else dtype.kind != "bool"
     return is_fit and dtype.name != TENSOR_FLOAT
+
+
+def layout(buffer: Buffer) -> None:
+    """Check what a buffer says of the places of its elements."""
+    found = buffer.layout
+    if found is None:
+        return
+    is_own = not buffer.view_of and buffer.scope != "barrier"
+    require(is_own, f"{buffer.name} has no elements of its own that a layout could place")
+    is_told = (found.thread is not None) == (buffer.scope == "fragment")
+    require(is_told, f"the layout of a fragment, and of nothing else, says threads: {buffer.name}")
+    require(bool(found.place) and found.copies > 0, f"the layout of {buffer.name} has no place")
+    names = layout_indices(len(buffer.shape))
+    known = Scope(dict.fromkeys(names if found.copies > 1 else names[:-1], "int32"))
+    for part in (*found.place, *((found.thread,) if found.thread is not None else ())):
+        integer(known, part, f"the layout of {buffer.name}")
 
 
 def schedule(stmt: For) -> None:

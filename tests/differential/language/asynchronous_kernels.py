@@ -131,18 +131,12 @@ def named(A: Any, O: Any, named: bool) -> None:
 
 
 @T.macro
-def laid_out(A: Any, O: Any, is_laid_out: bool) -> None:
-    """Two tiles with layouts."""
+def laid_out(A: Any, O: Any, make: Any) -> None:
+    """Two tiles, and what ``make`` says of them."""
     with T.Kernel(1, threads=128):
         a = T.alloc_shared((SIDE, SIDE), A.dtype)
         c = T.alloc_fragment((SIDE, SIDE), A.dtype)
-        if is_laid_out:
-            T.annotate_layout(
-                {
-                    a: T.Layout((SIDE, SIDE), lambda i, j: [i, j ^ (i % 8 * 8)]),
-                    c: T.Fragment((SIDE, SIDE), lambda i, j: (i % 128, i // 128 * SIDE + j)),
-                }
-            )
+        T.annotate_layout(make(A, a, c))
         T.copy(A, a)
         T.copy(a, c)
         T.copy(c, O)

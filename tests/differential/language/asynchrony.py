@@ -10,7 +10,8 @@ from typing import Any, Literal
 import tilelang.language as T
 from tests.differential.language import asynchronous_kernels as kernels
 from tests.differential.language import catalogue
-from tests.differential.language.templates import Operation, block, function, operation
+from tests.differential.language.templates import SIDE, Operation, block, function, operation
+from tilelang.layout import make_swizzled_layout
 
 Kept = Literal["kept", "over at once", "dropped", "given up", "refused"]
 
@@ -367,13 +368,39 @@ def _roles_and_hints() -> Iterator[Row]:
         ("T.annotate_pass_configs({})", lambda t: T.annotate_pass_configs({}), "annotate_pass_configs", "for TileLang's passes"),
     ):  # fmt: skip
         yield _row(title, act, "dropped", why, names=names)
-    yield _whole(
-        "T.annotate_layout({a: .., c: ..})",
-        kernels.laid_out,
-        "dropped",
-        "where elements lie changes no result",
-        names="annotate_layout",
-    )
+    yield from _layouts()
+
+
+def _layouts() -> Iterator[Row]:
+    layouts: dict[str, Callable[..., Any]] = {
+        "a: T.Layout(..)": lambda A, a, c: {
+            a: T.Layout((SIDE, SIDE), lambda i, j: [i, j ^ (i % 8 * 8)])
+        },
+        "a: lambda i, j: i * 80 + j": lambda A, a, c: {a: lambda i, j: i * 80 + j},
+        "a: make_swizzled_layout(a)": lambda A, a, c: {a: make_swizzled_layout(a)},
+        "c: T.Fragment(..)": lambda A, a, c: {
+            c: T.Fragment((SIDE, SIDE), lambda i, j: ((i * SIDE + j) % 128, i // 2))
+        },
+        "c: T.Fragment(.., replicate=2)": lambda A, a, c: {
+            c: T.Fragment(
+                (SIDE, SIDE), forward_thread_fn=lambda i, j, rep: i + rep * SIDE, replicate=2
+            )
+        },
+        "A: T.Layout(..)": lambda A, a, c: {A: T.Layout((SIDE, SIDE), lambda i, j: [j, i])},
+    }
+    for title, make in layouts.items():
+        is_kept = not title.startswith("A")
+        yield Row(
+            kernel=operation(
+                f"T.annotate_layout({{{title}}})",
+                function,
+                lambda A, O, make=make: kernels.laid_out(A, O, make),
+                names="annotate_layout",
+            ),
+            without=operation("-", function, lambda A, O: kernels.laid_out(A, O, lambda *_: {})),
+            kept="kept" if is_kept else "dropped",
+            why="" if is_kept else "an array lies as the caller has it",
+        )
 
 
 def _pipelines() -> Iterator[Row]:

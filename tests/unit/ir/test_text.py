@@ -259,6 +259,22 @@ def f(A: float32[m, 8]):
     assert [buffer.view_of for buffer in expected.buffers] == ["", "A", "", "t"]
 
 
+def test_layouts_stand_behind_their_buffers() -> None:
+    """With the indices as they are called there, whatever these names mean elsewhere."""
+    head = """\
+def f(A: float32[8], i1: float32):
+    t: shared.float16[4, 8] = layout(i0, i1 ^ i0 % 4)
+    u: fragment.float32[8] = layout(i0 // 4, thread=i0 % 4 + copy * 4, copies=2)
+
+    x = i1 + 1.0
+"""
+    expected = read_program(head)
+    assert print_program(expected) == head
+    layout = expected.buffers[1].layout
+    assert layout is not None
+    assert layout.copies == 2
+
+
 def test_ill_typed_nodes_survive_text() -> None:
     """What breaks the typing rules is stated with ``typed``, so that messages and dumps are exact."""
     odd = Op("add", (Var("i", "int64"), Load("Z", (), "float32")), "float16")
@@ -308,6 +324,14 @@ def test_mistakes_in_text_name_their_line(line: str, message: str) -> None:
         ("def f(*A: float32[8]):\n    pass", "line 1: a parameter is `name: type`"),
         ("def f(A: shared.int32[8]):\n    pass", "line 1: shared is not a role"),
         ("def f():\n    t: shared.int32[8] = A\n    pass", "line 2: A is not a buffer"),
+        (
+            "def f():\n    t: shared.int32[8] = layout(i1)\n    pass",
+            "line 2: i1 is not a variable",
+        ),
+        (
+            "def f():\n    t: shared.int32[8] = layout(i0, by=3)\n    pass",
+            "line 2: layout(i0, by=3) is neither a buffer nor a layout",
+        ),
         (
             "def f():\n    t: far.float32[8]\n    pass",
             "line 2: t: far.float32[8] declares neither a dim, a grid nor a buffer",

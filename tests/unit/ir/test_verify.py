@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tileyard.errors import InvalidProgramError
-from tileyard.ir.nodes import Buffer, Const, Program, Tensor, Var
+from tileyard.ir.nodes import Buffer, Const, Layout, Program, Tensor, Var
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
 from tileyard.testing.programs import programs
@@ -144,6 +144,9 @@ def test_culprit_is_numbered_in_pre_order() -> None:
     assert caught.value.statement == expected
 
 
+I0 = Var("i0", "int32")
+
+
 def _replace(program: Program, **changes: object) -> Program:
     return msgspec.structs.replace(program, **changes)
 
@@ -169,6 +172,14 @@ def _tile(**changes: object) -> Buffer:
         ({"buffers": (_tile(shape=(Const(-1, "int32"),)),)}, "the shape of q is negative"),
         ({"buffers": (_tile(name="A"),)}, "A is declared twice"),
         ({"buffers": (_tile(dtype="float31"),)}, "float31 is not a scalar type"),
+        ({"buffers": (_tile(layout=Layout(())),)}, "the layout of q has no place"),
+        ({"buffers": (_tile(layout=Layout((I0,), thread=I0)),)}, "the layout of a fragment, and of nothing else, says threads: q"),
+        ({"buffers": (_tile(scope="fragment", layout=Layout((I0,))),)}, "the layout of a fragment, and of nothing else, says threads: q"),
+        ({"buffers": (_tile(scope="fragment", layout=Layout((I0,), thread=Var("copy", "int32"))),)}, "copy is used before it is bound"),
+        ({"buffers": (_tile(layout=Layout((Var("bx", "int32"),))),)}, "bx is used before it is bound"),
+        ({"buffers": (_tile(layout=Layout((Const(1.0, "float32"),))),)}, "the layout of q is float32, not an integer"),
+        ({"buffers": (_tile(name="r"), _tile(view_of="r", layout=Layout((I0,))))}, "q has no elements of its own that a layout could place"),
+        ({"params": (Tensor(_tile(scope="global", layout=Layout((I0,))), "in"),), "dims": ()}, "parameter q has a layout"),
         ({"params": (Tensor(_tile(), "in"),), "dims": ()}, "parameter q is not in global memory"),
     ],
 )  # fmt: skip

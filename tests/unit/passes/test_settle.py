@@ -73,6 +73,14 @@ def f(B: out.float32[4]):
     assert "for j in pipelined(2, stages=2):" in settled
 
 
+def test_a_layout_is_gone() -> None:
+    """Where elements lie is for GPUs."""
+    text = "def f():\n    t: shared.int32[8, 8] = layout(i0, i1 ^ i0)\n\n    pass\n"
+    assert print_program(settle(read_program(text)).program) == text.replace(
+        " = layout(i0, i1 ^ i0)", ""
+    )
+
+
 def test_a_role_that_only_waits_is_gone() -> None:
     """A role without a statement is none."""
     text = """\
