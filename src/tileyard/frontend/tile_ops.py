@@ -51,6 +51,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Var,
+    WaitGroup,
 )
 from tileyard.ir.tiles import identity
 from tileyard.ir.verify_exprs import without_ones
@@ -260,10 +261,7 @@ def _flag(scope: Scope, name: str, value: Any) -> bool:  # noqa: ANN401
 
 
 def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates.
-
-    One that may end later ends at once.
-    """
+    """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates."""
     args: Sequence[Any] = list(call.args)
     scope.require(len(args) == 13, f"gemm with {len(args)} arguments")
     scope.require(type(args[10]).__name__ == "IntImm", "gemm with a barrier")
@@ -294,13 +292,21 @@ def _sparse_gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     return _cleared(scope, product, args[11])
 
 
-def _by_wgmma(
-    product: Callable[[Scope, Any], tuple[Stmt, ...]],
+def _product(
+    make: Callable[[Scope, Any], tuple[Stmt, ...]],
+    default: int,
     scope: Scope,
     call: Any,  # noqa: ANN401
 ) -> tuple[Stmt, ...]:
-    """TileLang commits each of these products by itself, and waits for none."""
-    return (Issue("wgmma", product(scope, call)), CommitGroup("wgmma"))
+    """A product, which TileLang commits by itself if how many groups may be left after it is given: -1 for all.
+
+    Where none may be left it is over at once.
+    """
+    made, left = make(scope, call), int(call.annotations.get("wg_wait", default))
+    if not left:
+        return made
+    wait = (WaitGroup(Const(left, "int32"), "wgmma"),) if left > 0 else ()
+    return (Issue("wgmma", made), CommitGroup("wgmma"), *wait)
 
 
 def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -421,10 +427,10 @@ _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]
     "async_copy": (_copy_asynchronously, _COPY_HINTS),
     "tma_copy": (_copy_by_tma, _COPY_HINTS | {"barrier", "emit_arrive", "is_tma_copy", _PHASE}),
     "fill": (_fill, frozenset({"tl.ws_op_id"})),
-    "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait", _PHASE})),
-    "wgmma_gemm": (partial(_by_wgmma, _gemm), frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
-    "gemm_sp": (_sparse_gemm, frozenset({"tl.ws_op_id", "wg_wait"})),
-    "wgmma_gemm_sp": (partial(_by_wgmma, _sparse_gemm), frozenset({"tl.ws_op_id", "wg_wait"})),
+    "gemm": (partial(_product, _gemm, 0), frozenset({"tl.ws_op_id", "k_pack", "wg_wait", _PHASE})),
+    "wgmma_gemm": (partial(_product, _gemm, -1), frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "gemm_sp": (partial(_product, _sparse_gemm, 0), frozenset({"tl.ws_op_id", "wg_wait"})),
+    "wgmma_gemm_sp": (partial(_product, _sparse_gemm, -1), frozenset({"tl.ws_op_id", "wg_wait"})),
     "reduce": (_reduce, frozenset({"tl.ws_op_id", "batch", "enable_fadd2", _NAN})),
     "atomicadd": (partial(_atomic, "add"), _HINTS),
     "atomicmax": (partial(_atomic, "max"), _HINTS),

@@ -5,6 +5,7 @@ One module because each row is a kernel of a line or two, and the page is these 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import tilelang.language as T
@@ -206,6 +207,13 @@ def _products() -> Iterator[Row]:
         "TileLang waits itself",
         names="gemm",
     )
+    for left in (-1, 1):
+        yield _row(
+            f"T.gemm(a, b, c, annotations={{'wg_wait': {left}}})",
+            lambda t, left=left: T.gemm(t.a, t.b, t.c, annotations={"wg_wait": left}),
+            "kept",
+            "as on a GPU that has wgmma: others wait at once",
+        )
     for name in ("wgmma_gemm", "wgmma_mma"):
         yield _row(
             f"T.{name}(a, b, c)",
@@ -221,13 +229,15 @@ def _products() -> Iterator[Row]:
         "the barrier is that of a product in tensor memory",
         said="gemm with a barrier",
     )
-    for name, kept, why in (
-        ("gemm_sp", "over at once", "TileLang waits itself"),
-        ("wgmma_gemm_sp", "kept", "TileLang commits it by itself"),
+    for name, how, kept, why in (
+        ("gemm_sp", {}, "over at once", "TileLang waits itself"),
+        ("gemm_sp", {"wg_wait": -1}, "kept", "as on a GPU that has wgmma: others wait at once"),
+        ("wgmma_gemm_sp", {}, "kept", "TileLang commits it by itself"),
     ):
-        multiply = getattr(T, name)
+        said = "".join(f", {word}={value}" for word, value in how.items())
+        multiply = partial(getattr(T, name), **how)
         yield _whole(
-            f"T.{name}(a, e, b, c)",
+            f"T.{name}(a, e, b, c{said})",
             lambda A, O, has, f=multiply: kernels.sparse(A, O, f if has else kernels.nothing),
             kept,
             why,
@@ -348,7 +358,7 @@ def _roles_and_hints() -> Iterator[Row]:
     )
     yield from _listed(
         "annotate_ws_schedule",
-        "the schedule moves operations between warps before any barrier exists",
+        "a block annotation, from which a pass of TileLang's makes roles and barriers: they are not in the kernel as it is written",
     )
     for title, act, names, why in (
         ("T.annotate_ws_pipeline_depth({a: 2})", lambda t: T.annotate_ws_pipeline_depth({t.a: 2}), "annotate_ws_pipeline_depth", "for the automatic scheduler, which makes its own barriers"),
