@@ -31,6 +31,7 @@ from tileyard.ir.nodes import (
     Load,
     Program,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Sync,
@@ -43,7 +44,7 @@ from tileyard.ir.rewrite import rewrite
 from tileyard.ir.tiles import Array, Memory
 from tileyard.ir.tiles import copy as copy_box
 from tileyard.ir.tiles import gemm as multiply
-from tileyard.ir.walk import bodies, walk
+from tileyard.ir.walk import bodies, operands, walk
 from tileyard.model import Value
 
 
@@ -172,7 +173,9 @@ class AsynchronousRun(Run):
         for actor in actors:
             self._views[actor] = before.copy()
             self._views[actor].times[actor] = 1
-            self._views[actor].fence()  # TileLang puts one, and a barrier, in front of roles
+            self._views[actor].fence(
+                actor, is_whole=True
+            )  # TileLang puts one, and a barrier, in front of roles
         waiting: dict[int, Blocked | None] = dict.fromkeys(range(len(stmt.bodies)))
         bodies = [self._body(body) for body in stmt.bodies]
         while waiting:
@@ -193,8 +196,7 @@ class AsynchronousRun(Run):
         self._actor = outside
         for actor in actors:
             before.join(self._views[actor])
-        before.fence()  # and behind them
-        before.times[outside] += 1
+        before.fence(outside, is_whole=True)  # and behind them
 
     _has_priorities = False
     """Whether the first role of the order that can go on always does."""
@@ -272,11 +274,11 @@ class AsynchronousRun(Run):
                 operation.bytes += int(np.prod(dst.extents)) * size
             case Store():
                 self._issue_store(operation, stmt)
-            case Gemm():
-                boxes = self._box(stmt.a), self._box(stmt.b), self._box(stmt.c)
-                for box in boxes[: 2 if stmt.clear else 3]:
+            case Gemm() | SparseGemm():
+                boxes = tuple(map(self._box, operands(stmt)))
+                for box in boxes[: -1 if stmt.clear else None]:
                     self._reads(operation, box.buffer, self._raw.overlap(box)[0])
-                self._writes(operation, boxes[2].buffer, self._raw.overlap(boxes[2])[0])
+                self._writes(operation, boxes[-1].buffer, self._raw.overlap(boxes[-1])[0])
                 operation.effects.append(partial(multiply, self._raw, stmt, boxes))
             case _:
                 super()._run(stmt)
