@@ -448,7 +448,10 @@ class AsynchronousRun(Run):
 
 
 class RandomRun(AsynchronousRun):
-    """A run in which roles take turns, and operations end, at random: one of the results that a GPU may give."""
+    """A run in which roles take turns, and operations end, at random: one of the results that a GPU may give.
+
+    Some runs are hasty, in others most operations end only when they have to.
+    """
 
     def __init__(
         self,
@@ -459,6 +462,7 @@ class RandomRun(AsynchronousRun):
         seed: int,
     ) -> None:
         self._random = random.Random(seed)
+        self._haste = self._random.choice((0.5, 0.1, 0.01, 0.001))
         super().__init__(program, arrays, scalars)
 
     def _order(self, roles: list[int]) -> list[int]:
@@ -466,7 +470,7 @@ class RandomRun(AsynchronousRun):
 
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
         for stmt in body:
-            while self._issuing is None and self._random.random() < 0.4:
+            while self._issuing is None and self._random.random() < self._haste:
                 if self._in_turns() and self._random.random() < 0.5:
                     yield Blocked(stmt=stmt, where="", is_over=lambda: True)
                 elif not self._end_one():
