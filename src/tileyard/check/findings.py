@@ -5,7 +5,7 @@ from typing import Literal, assert_never
 from tileyard.ir.clocks import Moment
 from tileyard.ir.hazards import Hazard, HazardKind
 from tileyard.ir.nodes import Unit
-from tileyard.model import Record, SourceLine
+from tileyard.model import Diagnostic, Record, SourceLine
 
 FindingKind = HazardKind | Literal["dependence reordered"]
 
@@ -146,6 +146,18 @@ class Words:
         where = self._line(moment)
         line = "an unknown line" if where is None else f"line {where.line}"
         return f"{line}{_when(moment)}"
+
+
+def describe_race(race: Diagnostic) -> Finding:
+    """A race between threads that do one statement together."""
+    return Finding(
+        kind="race",
+        message=race.message,
+        fix="let one thread do it, as in T.Parallel(1), or use an atomic update",
+        buffer=race.operation,
+        access=race.where,
+        other=race.where,
+    )
 
 
 def _when(moment: Moment) -> str:

@@ -94,7 +94,7 @@ def _keep_assertions(module: ModuleType) -> None:
 
 
 def _note_callers(module: ModuleType) -> None:
-    """Statements of TileLang's own macros name the line of the user's that called the macro, too."""
+    """Statements of TileLang's own macros name the line of the user's that called the macro, too; those of roles their own."""
     builder: Any = getattr(module, "Builder", None)
     set_place = getattr(builder, "set_fileline", None)
     if set_place is None:  # another version of TileLang: such lines are found by reading
@@ -112,3 +112,15 @@ def _note_callers(module: ModuleType) -> None:
         set_place(self, filename, lineno, name)
 
     builder.set_fileline = set_fileline
+    find_frame = getattr(builder, "_current_stmt_frame", None)
+    if find_frame is None:
+        return
+
+    def find_innermost(self: Any) -> object:  # noqa: ANN401
+        """TileLang looks for the statements of ``with T.ws(..)`` in its outer frame, where none are."""
+        frame = find_frame(self)
+        while inner := getattr(frame, "frames", ()):
+            frame = inner[-1]
+        return frame
+
+    builder._current_stmt_frame = find_innermost  # noqa: SLF001 - there is no public way

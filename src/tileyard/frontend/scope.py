@@ -125,7 +125,7 @@ class Scope:
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
     tile IR has not; ``has_threads`` says that a block is run by threads. ``buffers`` fills with all that are no parameters;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
-    ``given_up`` are asynchronous operations that no statement says. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
+    ``given_up`` are asynchronous operations that no statement says, ``races`` are between the threads of one. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
     ``analyzer`` is bound to what is known of integer variables. ``on_load`` is told the name of each buffer that an expression reads.
     """
 
@@ -152,6 +152,7 @@ class Scope:
         self.position = Position()
         self.imported = ""
         self.given_up: list[Diagnostic] = []
+        self.races: list[Diagnostic] = []
         self.on_load: Callable[[str], None] = lambda _: None
         self.buffers: list[Buffer] = []
         self.reducers: dict[str, str] = {}
@@ -167,6 +168,13 @@ class Scope:
         """Note that ``operation``, which changes no result where copies are over at once, is not in the Program."""
         message = f"{operation.rsplit('.', 1)[-1]} {why} is not checked"
         self.given_up.append(Diagnostic(message=message, operation=operation, where=self.where))
+
+    def note_race(self, buffer: str) -> None:
+        """Note that every thread changes an element of ``buffer`` by what it reads there."""
+        message = (
+            f"{buffer} is read and written by every thread of the block, and nothing orders them"
+        )
+        self.races.append(Diagnostic(message=message, operation=buffer, where=self.where))
 
     def require(self, holds: bool, operation: str, reason: str = "is not covered") -> None:
         """Refuse ``operation`` unless something holds that is needed for it."""

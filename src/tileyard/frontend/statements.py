@@ -322,6 +322,12 @@ class BodyLowering:
         store = Store(buffer.name, indices, lower_expr(self._scope, stmt.value))
         first = self._number()
         self._roles.note_registers((*first, store))
+        position = self._scope.position
+        is_for_all = not (position.is_single or position.is_spread) and len(self._threads.asked) > 1
+        if is_for_all and buffer.scope in ("global", "shared"):
+            reads = {part.buffer for part in walk_expr(store.value) if isinstance(part, Load)}
+            if buffer.name in reads:
+                self._scope.note_race(buffer.name)
         return (*first, store)
 
     def _lower_AssertStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802

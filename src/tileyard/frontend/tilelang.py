@@ -198,7 +198,7 @@ class Lowered(Record):
     """A Program with the line of the user's file for each numbered statement that has one.
 
     ``program`` is settled. ``written`` is the same kernel with its asynchronous operations, but for those that were
-    ``given_up``: then nothing can be said of any.
+    ``given_up``: then nothing can be said of any. ``races`` are between threads that do one statement together.
     """
 
     program: Program
@@ -206,6 +206,7 @@ class Lowered(Record):
     written: Program
     written_lines: dict[int, SourceLine]
     given_up: tuple[Diagnostic, ...] = ()
+    races: tuple[Diagnostic, ...] = ()
 
 
 def lower_prim_func(
@@ -250,6 +251,7 @@ def lower_prim_func(
         written=program,
         written_lines=body.lines,
         given_up=tuple(scope.given_up),
+        races=tuple(scope.races),
     )
 
 

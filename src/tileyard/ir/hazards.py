@@ -14,7 +14,17 @@ import numpy as np
 
 from tileyard.errors import KernelFault
 from tileyard.ir.asynchronous import AsynchronousRun, Barrier, Groups, Operation, Wait
-from tileyard.ir.clocks import Conflict, Event, History, Marks, Moment, Places, View
+from tileyard.ir.clocks import (
+    READ_ONLY,
+    WHOLE,
+    Conflict,
+    Event,
+    History,
+    Marks,
+    Moment,
+    Places,
+    View,
+)
 from tileyard.ir.dtypes import poison
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
@@ -316,6 +326,11 @@ class LateRun(AsynchronousRun):
     def _describe(self, buffer: str, conflict: Conflict, number: int, *, is_write: bool) -> Hazard:
         event, now = conflict.event, self._events[number]
         operation = self._known.get(event.operation)
+        is_waited = operation is not None and self._views[operation.actor].knows(
+            event, WHOLE if conflict.was_write else READ_ONLY
+        )
+        if is_waited:  # then its role is what nothing orders
+            operation = None
         places: list[int] = []
         if operation is not None and operation.barrier is None:
             own = self._groups.get((operation.actor, operation.unit), Groups()).groups

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tileyard.check.blocks import check_program
 from tileyard.check.dependences import find_reordered
-from tileyard.check.findings import Finding
+from tileyard.check.findings import Finding, describe_race
 from tileyard.check.recorder import Form
 from tileyard.errors import KernelFault, UsageError
 from tileyard.frontend.found import Found, lower_config
@@ -55,7 +55,7 @@ def check_kernel(
         config=dict(config),
         blocks=checked.blocks,
         grid=checked.grid,
-        findings=(*reordered, *checked.findings),
+        findings=(*reordered, *map(describe_race, lowered.races), *checked.findings),
         unchecked=(),
     )
 
