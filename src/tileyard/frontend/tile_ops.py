@@ -242,6 +242,8 @@ def _copy_by_tma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         return (Issue("tma_store", (copied,)), CommitGroup("tma_store"))
     extents = [extent.value for extent in copied.dst.extents if isinstance(extent, Const)]
     if barrier is None or len(extents) < len(copied.dst.extents):
+        missing = "without a barrier" if barrier is None else "of a size that is not constant"
+        scope.give_up("tma_copy", missing)
         return (copied,)
     place = lower_barrier(scope, barrier)
     size = math.prod(map(int, extents)) * find_dtype(to.dtype).bits // 8
