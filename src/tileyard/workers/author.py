@@ -115,8 +115,8 @@ class Author:
                 return self._elaborate(find_kernel(self.kernels, name), request)
             case MakeGolden(kernel=name):
                 return self._make_golden(find_kernel(self.kernels, name), request)
-            case CheckSync(kernel=name, arguments=arguments, config=config):
-                return check_kernel(find_kernel(self.kernels, name), arguments, config)
+            case CheckSync(kernel=name):
+                return check_kernel(find_kernel(self.kernels, name), request, self._objects)
             case _:
                 assert_never(request)
 
