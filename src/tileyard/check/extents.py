@@ -47,9 +47,7 @@ def measure(program: Program, lines: Mapping[int, SourceLine], numbers: Numbers)
 
 
 class _Measuring:
-    def __init__(
-        self, program: Program, lines: Mapping[int, SourceLine], numbers: Numbers
-    ) -> None:
+    def __init__(self, program: Program, lines: Mapping[int, SourceLine], numbers: Numbers) -> None:
         self._program = program
         self._numbers = {id(stmt): number for number, stmt in enumerate(walk(program.body))}
         self._lines = lines
@@ -85,7 +83,8 @@ class _Measuring:
                 for place in places:
                     value = _evaluate(stmt.value, [place])
                     place.pop(stmt.var.name, None)
-                    place |= {} if value is None else {stmt.var.name: value}
+                    if value is not None:
+                        place[stmt.var.name] = value
             work += self._stmt(stmt, places)
         return work
 
@@ -126,9 +125,9 @@ class _Measuring:
         found = [loop.stages, 1]
         for buffer, first in _first_indices(loop.body):
             held = self._buffers.get(buffer)
-            if held is not None and held.scope in ("shared", "barrier"):
-                if loop.var.name in self._names(first):
-                    found.append(self._versions(held))
+            is_row = held is not None and held.scope in ("shared", "barrier")
+            if held is not None and is_row and loop.var.name in self._names(first):
+                found.append(self._versions(held))
         return max(one for one in found if one <= _MOST_STAGES)
 
     def _versions(self, buffer: Buffer) -> int:
@@ -160,7 +159,9 @@ def _first_indices(body: tuple[Stmt, ...]) -> Iterator[tuple[str, Expr]]:
     for stmt in walk(body):
         written = written_region(stmt)
         for region in (*read_regions(stmt), *((written,) if written else ())):
-            if isinstance(region, Region) and region.extents[0] == Const(1, region.extents[0].dtype):
+            if isinstance(region, Region) and region.extents[0] == Const(
+                1, region.extents[0].dtype
+            ):
                 yield region.buffer, region.starts[0]
         if isinstance(stmt, Store):
             yield stmt.buffer, stmt.indices[0]

@@ -22,6 +22,9 @@ LONG = 3
 
 BLOCKS = 2
 
+DEARER = 4
+"""The sizes that were given are checked, too, unless they take more than so many times as long as all that is planned."""
+
 
 class Loop(Record):
     """A loop whose iterations wait or overlap: the ``copy``-th of its ``line``.
@@ -78,12 +81,12 @@ class Plan(Record):
     is_cut: bool = False
 
 
-def plan_instances(sizes: Sizes, measure: Measure) -> Plan:
-    """Small sizes for a kernel that takes ``sizes``.
+def plan_instances(sizes: Sizes, measure: Measure, *, are_given: bool = True) -> Plan:
+    """Small sizes for a kernel that takes ``sizes``, which somebody wants or not.
 
     Raises ValueError where it does not take these.
     """
-    return _Planner(sizes, measure).plan()
+    return _Planner(sizes, measure).plan(are_given=are_given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +113,7 @@ class _Planner:
             raise ValueError("the kernel does not take its own sizes")
         self._base = found
 
-    def plan(self) -> Plan:
+    def plan(self, *, are_given: bool) -> Plan:
         """Vary one driver after the other, with the others at rest."""
         drivers = list(self._drivers())
         rest = dict(self._sizes)
@@ -122,6 +125,9 @@ class _Planner:
             chosen += [*varied, *self._ragged(driver, [rest, *varied[:-1]][-1])]
         names = [name for driver in drivers for name in driver.names]
         instances = sorted(self._instances(chosen, names), key=lambda one: one.cost)
+        if are_given and self._base.cost <= DEARER * sum(one.cost for one in instances):
+            chosen.append(self._sizes)
+            instances = sorted(self._instances(chosen, names), key=lambda one: one.cost)
         refused = tuple(self._instances(self._refused, names))
         return Plan(instances=tuple(instances), refused=refused, is_cut=self._is_cut)
 
@@ -159,23 +165,24 @@ class _Planner:
                 yield together
 
     def _probe(self, names: tuple[str, ...], value: int) -> _Driver | None:
-        """What ``names`` drive; None where they cannot change, and none of its units where they are no sizes."""
-        far = value * FAR if value else FAR
-        found = self._at({**self._sizes, **dict.fromkeys(names, far)})
-        if found is None:
-            far = 2 * value
-            found = self._at({**self._sizes, **dict.fromkeys(names, far)}) if value else None
-        if found is None:
-            return None
-        before, after = self._base.counts(), found.counts()
-        if found.tiles != self._base.tiles or before.keys() != after.keys():
-            return _Driver(names=names, value=value)
-        units = {
-            key: max(1, round((far - value) / (after[key] - count)))
-            for key, count in before.items()
-            if after[key] > count
-        }
-        return _Driver(names=names, value=value, units=units)
+        """What ``names`` drive; None where they cannot change, and no units where they are no sizes."""
+        units: dict[object, int] = {}
+        can_change = False
+        for other in (value * FAR if value else FAR, 2 * value, value // FAR):
+            found = None
+            if other != value and (other < value or not can_change):
+                found = self._at({**self._sizes, **dict.fromkeys(names, other)})
+            if found is None:
+                continue
+            can_change = True
+            before, after = self._base.counts(), found.counts()
+            if found.tiles != self._base.tiles or before.keys() != after.keys():
+                return _Driver(names=names, value=value)
+            for key, count in before.items():
+                grows = (after[key] - count) * (other - value) > 0
+                if grows and key not in units:
+                    units[key] = max(1, round((other - value) / (after[key] - count)))
+        return _Driver(names=names, value=value, units=units) if can_change else None
 
     # ---- which values -----------------------------------------------------------------------
 
@@ -203,15 +210,21 @@ class _Planner:
                         yield value
 
     def _solve(
-        self, driver: _Driver, key: object, count: int, others: dict[str, int], *, wanted: bool = False
+        self,
+        driver: _Driver,
+        key: object,
+        count: int,
+        others: dict[str, int],
+        *,
+        wanted: bool = False,
     ) -> int | None:
         """The value of ``driver`` that gives a loop or an axis this count; None where none is found.
 
-        The first guess follows from what is known, and each next one from how far the last one was off.
+        The first guess follows from what is known, and each next one from how far the last one was off, in smaller steps.
         """
         unit = driver.units[key]
         value = driver.value // unit * unit + (count - self._base.counts()[key]) * unit
-        for _ in range(3):
+        for attempt in range(3):
             sizes = {**others, **driver.at(value)}
             found = self._at(sizes) if value >= 0 else None
             if found is None:
@@ -221,7 +234,7 @@ class _Planner:
             off = count - found.counts().get(key, count)
             if not off:
                 return value
-            value += off * unit
+            value += off * max(unit >> attempt, 1)
         return None
 
     def _ragged(self, driver: _Driver, sizes: dict[str, int]) -> Iterator[dict[str, int]]:

@@ -7,7 +7,7 @@ import msgspec
 from tileyard.check.blocks import Checked
 from tileyard.check.extents import SPREAD
 from tileyard.check.findings import Finding
-from tileyard.check.shapes import Measured
+from tileyard.check.shapes import Instance, Measured
 from tileyard.ir.nodes import Atomic, Expr, For, If, Issue, Let, Load, Program, Stmt, Var
 from tileyard.ir.walk import bodies, walk, walk_expr
 from tileyard.model import SourceLine
@@ -21,17 +21,17 @@ class Tally:
     def __init__(self) -> None:
         self.blocks = 0
         self.grid = 0
-        self.instances: list[str] = []
+        self.instances: list[dict[str, int]] = []
         self._findings: dict[object, Finding] = {}
         self._branches: dict[SourceLine, dict[bool, bool]] = {}
         self._trips: dict[tuple[int, int], set[int]] = {}
 
-    def add(self, program: Program, lines: Lines, checked: Checked, instance: str) -> None:
+    def add(self, program: Program, lines: Lines, checked: Checked, instance: Instance) -> None:
         """One more instance."""
-        self.instances.append(instance)
+        self.instances.append(instance.shown)
         self.blocks += checked.blocks
         self.grid += checked.grid
-        self.add_findings(checked.findings, instance)
+        self.add_findings(checked.findings, instance.text)
         for number, stmt in _branches(program):
             if number in lines:
                 known = self._branches.setdefault(lines[number], {})

@@ -130,7 +130,7 @@ class Golden(Record, tag="golden"):
 class SyncChecked(Record, tag="sync_checked"):
     """What was checked of one config: ``blocks`` of the grids of all ``instances``; what of it was not, in words.
 
-    An instance is a choice of sizes, as in ``M=32, K=96``. ``trips`` has the trip counts by the line of each loop whose
+    An instance is a choice of sizes; it is empty where none of them makes a difference. ``trips`` has the trip counts by the line of each loop whose
     iterations wait or overlap.
     """
 
@@ -140,7 +140,7 @@ class SyncChecked(Record, tag="sync_checked"):
     grid: int
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
-    instances: tuple[str, ...] = ()
+    instances: tuple[dict[str, int], ...] = ()
     trips: dict[int, tuple[int, ...]] = {}
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import check_program
@@ -69,7 +71,11 @@ class _Check:
                 for name, value in {**self._found.parameters.defaults, **arguments}.items()
                 if type(value) is int and name not in self._request.config
             }
-            plan = plan_instances(sizes, lambda some: self._measure({**arguments, **some}))
+            plan = plan_instances(
+                sizes,
+                lambda some: self._measure({**arguments, **some}),
+                are_given=arguments == self._request.arguments and not self._request.guessed,
+            )
             self._check_all(plan.instances, arguments)
             unchecked += self._left_out(plan.refused)
             if plan.is_cut:
@@ -144,14 +150,14 @@ class _Check:
                 self._late.append(one.text)
                 continue
             try:
-                self._check({**arguments, **one.sizes}, one.text)
+                self._check({**arguments, **one.sizes}, one)
             except (*_REFUSALS, KernelFault) as error:
                 self._skipped[one.text] = error
             cost += one.cost
         if not self._tally.instances and self._skipped:
             raise UsageError(str(next(iter(self._skipped.values()))))
 
-    def _check(self, arguments: dict[str, Value], instance: str) -> None:
+    def _check(self, arguments: dict[str, Value], instance: Instance) -> None:
         made = self._make(arguments)
         if isinstance(made, TileyardError):
             raise made
@@ -171,7 +177,10 @@ class _Check:
             found=self._found, function=function, request=golden, objects=self._objects
         )
         checked = check_program(program, lines, maker.try_out(), scalars)
-        self._tally.add_findings(tuple(map(describe_race, lowered.races)), instance)
+        self._tally.add_findings(tuple(map(describe_race, lowered.races)), instance.text)
+        if 0 in arguments.values():  # no sum of nothing is defined
+            kept = tuple(one for one in checked.findings if one.kind != "uninitialised")
+            checked = msgspec.structs.replace(checked, findings=kept)
         self._tally.add(program, lines, checked, instance)
         measured = self._measure(arguments)
         if measured is not None:
