@@ -79,10 +79,9 @@ def test_the_reference_says_which_sizes_there_are(tmp_path: Path) -> None:
     checked = check(tmp_path, "declared", N=4096)
     assert checked.findings == ()
     assert [one["N"] for one in checked.instances] == [48, 64, 128]
-    assert checked.unchecked == (
-        "3 choices of sizes that the kernel refuses: N=0; N=16; N=32: reference of declared raised "
-        f"AssertionError: three tiles at least ({SIZES}:{line_of('three tiles')})",
-    )
+    (said,) = checked.unchecked
+    assert said.startswith("3 choices of sizes that the kernel refuses: N=0; N=16; N=32: ")
+    assert said.endswith("reference of declared: AssertionError: three tiles at least")
 
 
 def test_what_there_is_no_time_for_is_named(tmp_path: Path) -> None:

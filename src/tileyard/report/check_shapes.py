@@ -20,13 +20,14 @@ def describe_shapes(checked: SyncChecked) -> str:
 
 
 def describe_extent(checked: SyncChecked) -> Iterator[str]:
-    """The sizes, and how often loops ran with these."""
+    """The sizes, and how often the loops ran that depend on these."""
     names = dict.fromkeys(name for one in checked.instances for name in one)
     values = {name: sorted({one[name] for one in checked.instances}) for name in names}
     if values:
         yield "shapes: " + "; ".join(f"{name}={_list(found)}" for name, found in values.items())
     for line, trips in checked.trips.items():
-        yield f"the loop of line {line} ran {_list(trips)} times"
+        if len(trips) > 1:
+            yield f"the loop of line {line} ran {_list(trips)} times"
 
 
 def _list(numbers: list[int] | tuple[int, ...]) -> str:

@@ -95,7 +95,12 @@ async def open_space(asks: Asks, request: TuneRequest, guess: int | None = None)
     arguments = {key: value for key, value in completed.items() if key not in info.tunable}
     pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
     expand = ExpandSpace(kernel=info.name, arguments=arguments, reference=request.reference)
-    space = await _ask(asks, expand)
+    try:
+        space = await _ask(asks, expand)
+    except KernelFileError:
+        if guessed:  # it is the guess that does not fit
+            raise _missing(info, guessed) from None
+        raise
     points = _Points(space, {**pinned, **request.overrides})
     opened = OpenSpace(
         kernel=info.name,
@@ -183,12 +188,16 @@ def _complete_arguments(
     varied = {*info.tunable, *request.overrides} - arguments.keys()
     missing = [key for key in info.required if key not in arguments and key not in varied]
     if missing and guess is None:
-        raise UsageError(
-            f"{info.name} needs a value for {', '.join(missing)}",
-            f"give it with --arg {missing[0]}=VALUE or --config {missing[0]}=A,B,C",
-        )
+        raise _missing(info, missing)
     guesses: dict[str, Value] = {} if guess is None else dict.fromkeys(missing, guess)
     return {**guesses, **arguments}, tuple(missing)
+
+
+def _missing(info: KernelInfo, names: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"{info.name} needs a value for {', '.join(names)}",
+        f"give it with --arg {names[0]}=VALUE or --config {names[0]}=A,B,C",
+    )
 
 
 def _guess(word: str, known: Sequence[str]) -> str:
