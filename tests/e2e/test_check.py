@@ -50,7 +50,7 @@ def test_a_mistake_has_both_lines_and_the_missing_wait(cli: CommandLine) -> None
     ]
     assert done.stdout.splitlines()[-1] == "gemm: 2 mistakes in 6 of 6 blocks"
     found = json.loads(cli.run("check", "pipelines.py::gemm", *SIZES, "--json").stdout)
-    assert [finding["wait"]["line"] for finding in found["findings"]] == [34, 34]
+    assert [finding["wait"]["line"] for finding in found["kernels"][0]["findings"]] == [34, 34]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,6 @@ def test_what_is_not_checked_is_named(cli: CommandLine) -> None:
     ("arguments", "line"),
     [
         (["nowhere.py"], "there is no file nowhere.py"),
-        (["pipelines.py", *SIZES], "the file holds 2 kernels: gemm, scale (name one: FILE::NAME)"),
         (["pipelines.py::gem", *SIZES], "'gem' (there are: gemm, scale; did you mean gemm?)"),
         (["pipelines.py::gemm", "--shape", "big"], "gemm has no shape 'big' (it has: none)"),
         (

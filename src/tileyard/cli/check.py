@@ -1,6 +1,6 @@
-"""``tileyard check``: mistakes in asynchronous copies, found without an accelerator."""
+"""``tileyard check``: mistakes in the synchronization of kernels, found without an accelerator."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from tileyard.cli.kernel_options import (
 from tileyard.cli.values import parse_duration_s
 from tileyard.errors import UsageError
 
+if TYPE_CHECKING:
+    from tileyard.cli.check_session import Form
+
 
 def check(  # noqa: PLR0913 - options, by keyword only
     kernel: KernelName,
@@ -27,14 +30,23 @@ def check(  # noqa: PLR0913 - options, by keyword only
     ] = None,
     limit: Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")] = "10m",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    sarif: Annotated[
+        bool, typer.Option("--sarif", help="Print SARIF 2.1.0, which code scanning reads.")
+    ] = False,
 ) -> int:
-    """Check the asynchronous copies of a kernel (cp.async) against the waits that it states.
+    """Check the synchronization of a kernel: asynchronous copies, barriers, roles and the waits between them.
 
-    The first and the last blocks of the grid run in an interpreter in which a copy arrives as late as its
-    waits allow. Choose small sizes: it is slow. What cannot be checked yet is named: TMA, wgmma, barriers.
+    The first and the last blocks of the grid run in an interpreter in which each operation takes effect as late as its
+    waits allow. Choose small sizes: it is slow. What was not checked is named. Without ::NAME all kernels of the file
+    are checked, each with those of the arguments that it has.
 
-    Exit status: 0 nothing was found, 1 mistakes, 2 bad usage.
+    A comment # tileyard: allow(KIND) REASON at one of the two lines, or alone above it, suppresses a finding.
+
+    Exit status: 0 nothing was found, 1 mistakes, 2 bad usage, or a kernel that cannot be checked and no mistakes.
     """
+    if json and sarif:
+        raise UsageError("--json and --sarif are two documents: choose one")
+    form: Form = "json" if json else "sarif" if sarif else "text"
     file, name = parse_kernel(kernel)
     chosen = parse_config(config)
     several = [key for key, values in chosen.items() if len(values) > 1]
@@ -46,4 +58,4 @@ def check(  # noqa: PLR0913 - options, by keyword only
     request = TuneRequest(
         kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
     )
-    return check_file(file, request, parse_duration_s(limit), as_json=json)
+    return check_file(file, request, parse_duration_s(limit), form)

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar, get_args
 
 from tileyard.artifacts.manifest import Build
 from tileyard.check.findings import Finding
+from tileyard.check.suppressions import Allowed, Suppressed
 from tileyard.errors import ToolMissingError
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (
@@ -128,7 +129,10 @@ class Golden(Record, tag="golden"):
 
 
 class SyncChecked(Record, tag="sync_checked"):
-    """What was checked of one config: ``blocks`` of the ``grid``; what of it was not, in words."""
+    """What was checked of one config: ``blocks`` of the ``grid``; what of it was not, in words.
+
+    ``suppressed`` are findings that comments in the file allow, ``unused`` the comments that allow nothing.
+    """
 
     kernel: str
     config: dict[str, Value]
@@ -136,6 +140,8 @@ class SyncChecked(Record, tag="sync_checked"):
     grid: int
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
+    suppressed: tuple[Suppressed, ...] = ()
+    unused: tuple[Allowed, ...] = ()
 
 
 class Failed(Record, tag="failed"):

@@ -1,6 +1,7 @@
 """Checks the synchronization of a kernel: elaborates it, makes its inputs, and has its blocks run."""
 
 from tileyard.check.blocks import check_program
+from tileyard.check.suppressions import sieve
 from tileyard.errors import KernelFault, UsageError
 from tileyard.frontend.found import Found, lower_config
 from tileyard.frontend.parameters import Arguments
@@ -34,13 +35,16 @@ def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncC
         checked = check_program(program, lines, inputs, scalars)
     except KernelFault as fault:
         raise UsageError(str(fault)) from None
+    sieved = sieve(checked.findings, lines)
     return SyncChecked(
         kernel=found.name,
         config=dict(config),
         blocks=checked.blocks,
         grid=checked.grid,
-        findings=checked.findings,
+        findings=sieved.findings,
         unchecked=(),
+        suppressed=sieved.suppressed,
+        unused=sieved.unused,
     )
 
 
