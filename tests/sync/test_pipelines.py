@@ -3,19 +3,28 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
+import msgspec
 import numpy as np
 import pytest
 from tests.conftest import ROOT
 from tests.sync.conftest import PIPELINES
 
+from tileyard.artifacts.arrays import put_array
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import UnsupportedError
+from tileyard.frontend.found import Found
 from tileyard.ir.hazards import Hazard, HazardKind, LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.walk import walk
+from tileyard.model import Kernel, Outcome
+from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
+from tileyard.workers.sync_check import check_kernel
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered
@@ -279,3 +288,25 @@ def test_lines_of_mistakes_do_not_depend_on_the_text(lower: Lower) -> None:
         hazards = find_hazards(lowered, "scale")
         found.append([lines[hazard.access.number].line - shift for hazard in hazards])
     assert found[0] == found[1]
+
+
+def test_what_a_check_found_is_kept_by_content(lower: Lower, tmp_path: Path) -> None:
+    """For the same Program, lines and inputs no block runs again, and a check that is cut short is not kept."""
+    from tileyard.frontend.tilelang import MadeKernel
+
+    lowered = lower(SOURCE, "scale", N=96)
+    objects = ObjectStore(tmp_path / "objects")
+    (digest,) = (put_array(objects, array) for array in arrays_of("scale"))
+    made = MadeKernel(
+        kernel=Kernel(name="scale"), signature=lowered.program, lines={}, lowered=lowered
+    )
+    request = CheckSync(kernel="scale", arguments={}, config={}, inputs=(digest,))
+    found = cast(Found, SimpleNamespace(name="scale"))
+    short = msgspec.structs.replace(request, limit_s=1e-9)
+    failed = check_kernel(found, short, objects, made)
+    assert isinstance(failed, Failed)
+    assert failed.outcome is Outcome.TIMEOUT
+    first = check_kernel(found, request, objects, made)
+    assert isinstance(first, SyncChecked)
+    assert (first.blocks, first.findings) == (1, ())
+    assert check_kernel(found, short, objects, made) == first

@@ -1,12 +1,14 @@
 """Checks one Program on one set of inputs: runs blocks of its grid in the asynchronous meaning."""
 
 import math
+import time
 from collections.abc import Sequence
 
 from tileyard.check.findings import Finding, Words
 from tileyard.errors import KernelFault
 from tileyard.ir.hazards import Hazard, LateRun
-from tileyard.ir.nodes import Program, Roles
+from tileyard.ir.interpret import Plain
+from tileyard.ir.nodes import Issue, Program, Roles
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
 from tileyard.ir.walk import walk
@@ -14,11 +16,12 @@ from tileyard.model import Record, SourceLine, Value
 
 
 class Checked(Record):
-    """What was found in ``blocks`` of a ``grid``."""
+    """What was found in ``blocks`` of a ``grid``; not ``is_whole`` where the time did not suffice for all of them."""
 
     findings: tuple[Finding, ...]
     blocks: int
     grid: int
+    is_whole: bool = True
 
 
 def check_program(
@@ -26,6 +29,7 @@ def check_program(
     lines: dict[int, SourceLine],
     arrays: Sequence[Array],
     scalars: Sequence[Value] = (),
+    limit_s: float = math.inf,
 ) -> Checked:
     """Run the blocks at the corners of the grid and their neighbours, with roles in both orders.
 
@@ -34,10 +38,14 @@ def check_program(
     has_roles = any(isinstance(stmt, Roles) for stmt in walk(program.body))
     found: dict[tuple[str, int, int], Hazard] = {}
     count = 0
+    ends_at, is_whole = time.monotonic() + limit_s, True
     for backwards in (False, True)[: 1 + has_roles]:
-        run = LateRun(program, arrays, scalars, chosen=_corners, backwards=backwards)
+        run = _LimitedRun(program, arrays, scalars, chosen=_corners, backwards=backwards)
+        run.ends_at = ends_at
         try:
             run.grid()
+        except _OverLimit:
+            is_whole = False
         except KernelFault:
             if not run.hazards:  # else it is the poison that was used
                 raise
@@ -46,7 +54,28 @@ def check_program(
     numbers = bind_dims(program, [array.shape for array in arrays], scalars)
     grid = math.prod(evaluate_size(axis.extent, numbers) for axis in program.grid)
     words = Words(lines)
-    return Checked(findings=tuple(map(words.describe, found.values())), blocks=count, grid=grid)
+    findings = tuple(map(words.describe, found.values()))
+    return Checked(findings=findings, blocks=count, grid=grid, is_whole=is_whole)
+
+
+class _OverLimit(Exception):
+    """The time is over."""
+
+
+class _LimitedRun(LateRun):
+    """A run that is given up at a time, as the monotonic clock has it."""
+
+    ends_at = math.inf
+
+    def _run(self, stmt: Plain) -> None:
+        if time.monotonic() > self.ends_at:
+            raise _OverLimit
+        super()._run(stmt)
+
+
+def has_order(program: Program) -> bool:
+    """Whether a Program has roles or asynchronous operations, so that there is something to check."""
+    return any(isinstance(stmt, Roles | Issue) for stmt in walk(program.body))
 
 
 def _corners(extent: int) -> tuple[int, ...]:

@@ -208,11 +208,18 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 
 class CheckSync(Question[SyncChecked], tag="check_sync"):
-    """Check the asynchronous operations of one config against the waits that it states."""
+    """Check the asynchronous operations of one config against the waits that it states.
+
+    ``inputs`` are blobs in ``.npy`` format, none for inputs of our own; where they are given, what is found is kept by
+    content. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then, or Failed with
+    the outcome ``timeout``.
+    """
 
     kernel: str
     arguments: dict[str, Value]
     config: dict[str, Value]
+    inputs: tuple[Digest, ...] = ()
+    limit_s: float = 0.0
 
 
 class Judged(Record, tag="judged"):

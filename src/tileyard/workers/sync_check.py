@@ -1,19 +1,42 @@
 """Checks the synchronization of a kernel: elaborates it, makes its inputs, and has its blocks run."""
 
-from tileyard.check.blocks import check_program
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tileyard.artifacts.arrays import get_array
+from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.check.blocks import Checked, check_program
 from tileyard.check.suppressions import sieve
+from tileyard.decoding import decode_json
 from tileyard.errors import KernelFault, UsageError
 from tileyard.frontend.found import Found, lower_config
-from tileyard.frontend.parameters import Arguments
+from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params, tensor_specs
+from tileyard.ir.text import print_program
 from tileyard.measure.inputs import make_inputs
-from tileyard.model import SourceLine
-from tileyard.workers.protocol import SyncChecked
+from tileyard.model import Digest, Outcome, SourceLine, Value
+from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
+
+if TYPE_CHECKING:
+    from tileyard.frontend.tilelang import MadeKernel
+
+RECORD_KIND = "sync"
+RECIPE = "1"
+"""The version of the check; a change that finds other things raises it."""
 
 
-def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncChecked:
-    """Check one config. Raises what elaborating it raises, and UsageError where it fails by itself."""
-    made = lower_config(found, arguments, config)
+def check_kernel(
+    found: Found, request: CheckSync, objects: ObjectStore, made: "MadeKernel | None" = None
+) -> SyncChecked | Failed:
+    """Check one config, which was elaborated to ``made`` or is now.
+
+    Raises what elaborating it raises, and UsageError for a comment that allows findings and says it wrong.
+    """
+    made = made or lower_config(found, request.arguments, request.config)
     lowered = made.lowered
     if lowered is None:
         refusal = made.kernel.refusal
@@ -23,22 +46,31 @@ def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncC
     if unchecked:  # without these nothing can be said of the others
         return SyncChecked(
             kernel=found.name,
-            config=dict(config),
+            config=dict(request.config),
             blocks=0,
             grid=0,
             findings=(),
             unchecked=unchecked,
         )
-    inputs = make_inputs(tensor_specs(program, made.integers))
     scalars = [made.numbers[var.name] for var in scalar_params(program)]
-    try:
-        checked = check_program(program, lines, inputs, scalars)
-    except KernelFault as fault:
-        raise UsageError(str(fault)) from None
+    key = _key(program, lines, request.inputs, scalars) if request.inputs else None
+    checked = None if key is None else _find(objects, key)
+    if checked is None:
+        inputs = [get_array(objects, digest) for digest in request.inputs]
+        inputs = inputs or make_inputs(tensor_specs(program, made.integers))
+        try:
+            checked = check_program(program, lines, inputs, scalars, request.limit_s or math.inf)
+        except KernelFault as fault:
+            return Failed(message=str(fault))
+        if not (checked.is_whole or checked.findings):
+            message = f"the check takes longer than {request.limit_s:g} s"
+            return Failed(message=message, outcome=Outcome.TIMEOUT)
+        if key is not None and checked.is_whole:
+            objects.put_record(RECORD_KIND, key, msgspec.json.encode(checked))
     sieved = sieve(checked.findings, lines)
     return SyncChecked(
         kernel=found.name,
-        config=dict(config),
+        config=dict(request.config),
         blocks=checked.blocks,
         grid=checked.grid,
         findings=sieved.findings,
@@ -46,6 +78,30 @@ def check_kernel(found: Found, arguments: Arguments, config: Arguments) -> SyncC
         suppressed=sieved.suppressed,
         unused=sieved.unused,
     )
+
+
+def _key(
+    program: Program,
+    lines: Mapping[int, SourceLine],
+    inputs: Sequence[Digest],
+    scalars: Sequence[Value],
+) -> Digest:
+    """Over what decides what is found, and at which lines."""
+    parts = (
+        print_program(program),
+        canonical_json(sorted(lines.items())),
+        canonical_json(scalars),
+        *inputs,
+    )
+    return digest_parts(RECORD_KIND, RECIPE, *parts)
+
+
+def _find(objects: ObjectStore, key: Digest) -> Checked | None:
+    data = objects.get_record(RECORD_KIND, key)
+    try:
+        return None if data is None else decode_json(data, Checked)
+    except msgspec.DecodeError:
+        return None
 
 
 def _place(where: SourceLine | None, message: str) -> str:

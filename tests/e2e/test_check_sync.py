@@ -1,0 +1,60 @@
+"""``--check-sync`` of ``tune`` and ``test``: a config whose synchronization is wrong is not run."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT, CommandLine
+
+pytestmark = pytest.mark.slow
+
+PIPELINES = (ROOT / "tests" / "sync" / "pipelines.py").read_text(encoding="utf-8")
+SOURCE = f"""
+import numpy as np
+import tileyard
+
+{PIPELINES}
+
+def double(X):
+    return X * 2
+
+@tileyard.kernel(space={{"left": [1, 2]}}, shapes={{"small": {{"N": 96}}}}, reference=double)
+def doubled(N, left):
+    return scale.get_tir(N, left)
+
+__all__ = ["doubled"]
+""".replace("def scale(N):", "def scale(N, left):").replace(
+    "T.ptx_wait_group(1)", "T.ptx_wait_group(left)"
+)
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    """A folder with a kernel of which one config waits for too few copies."""
+    (tmp_path / "kernels.py").write_text(SOURCE, encoding="utf-8")
+    return CommandLine(tmp_path)
+
+
+def test_a_config_with_findings_is_not_tuned(cli: CommandLine) -> None:
+    """It is no best one, also where it was measured before; its message is the first finding."""
+    unasked = cli.run_json("tune", "kernels.py::doubled", "--no-check-sync")
+    assert [one["outcome"] for one in unasked["trials"]] == ["passed", "passed"]
+    for options in ((), ("--check-sync",)):
+        result = cli.run_json("tune", "kernels.py::doubled", *options)
+        right, wrong = sorted(result["trials"], key=lambda trial: trial["config"]["left"])
+        assert (right["outcome"], wrong["outcome"]) == ("passed", "runtime_error")
+        assert wrong["message"].startswith("read before arrival: kernels.py:")
+        assert "x is read at k=0" in wrong["message"]
+        assert result["best"]["config"] == {"left": 1}
+
+
+def test_a_case_with_findings_fails_its_suite(cli: CommandLine) -> None:
+    """Unless nobody is to look."""
+    text = SOURCE.replace('{"left": [1, 2]}', '{"left": [2]}')
+    (cli.cwd / "kernels.py").write_text(
+        text.replace("N, left):\n    return", "N, left=2):\n    return")
+    )
+    done = cli.run("test", "kernels.py", "--json")
+    assert done.returncode == 1, done.stderr
+    assert "read before arrival" in json.dumps(json.loads(done.stdout))
+    assert cli.run("test", "kernels.py", "--no-check-sync").returncode == 0
