@@ -106,3 +106,16 @@ def test_documents_exclude_each_other(cli: CommandLine) -> None:
     """Standard output holds one."""
     done = cli.run("check", "pipelines.py::gemm", *SIZES, "--json", "--sarif")
     assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_timeline_shows_how_it_came_to_a_mistake(cli: CommandLine) -> None:
+    """Behind each finding; lines are not wider where they go into a file."""
+    done = cli.run("check", "pipelines.py::gemm", *SIZES, "--timeline")
+    lines = done.stdout.splitlines()
+    drawn = [line.split("|")[0].rstrip() for line in lines]
+    assert drawn.count("1> 29 issue cp_async b[0]") == 1
+    assert drawn.count("2> 46 read b[0]") == 1
+    assert drawn.count("2> 46 read b[2]") == 1
+    assert all(len(line) <= 80 for line in lines if " | " in line)
+    assert "| 26 a[0] arrives" in done.stdout
+    assert "1>" not in cli.run("check", "pipelines.py::gemm", *SIZES).stdout

@@ -21,6 +21,7 @@ from tileyard.ir.hazards import Hazard, HazardKind, LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
 from tileyard.ir.text import print_program, read_program
+from tileyard.ir.trace import TracedRun
 from tileyard.ir.walk import walk
 from tileyard.model import Kernel, Outcome
 from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
@@ -310,3 +311,30 @@ def test_what_a_check_found_is_kept_by_content(lower: Lower, tmp_path: Path) -> 
     assert isinstance(first, SyncChecked)
     assert (first.blocks, first.findings) == (1, ())
     assert check_kernel(found, short, objects, made) == first
+
+
+def test_a_trace_has_the_steps_before_a_hazard(lower: Lower) -> None:
+    """Of roles and of what works for them, with the lines of the statements, and only where it is asked for."""
+    text = (ROOT / "tests" / "kernels" / "roles.py").read_text(encoding="utf-8")
+    wrong = text.replace("full[k % 2], k // 2 % 2)", "full[k % 2], (k // 2 + 1) % 2)")
+    assert wrong != text
+    lowered = lower(wrong, "gemm_two_stages", M=64, N=64, K=128)
+    inputs = [np.ones((64, 128), np.float16), np.ones((128, 64), np.float16)]
+    run = TracedRun(lowered.written, inputs, is_traced=True)
+    run.grid()
+    key, steps = next(iter(run.traces.items()))
+    hazard = run.hazards[key]
+    own = [(one.role, one.text) for one in steps if one.buffer in ("", hazard.buffer)]
+    assert own[0] == (1, "wait free[0] p1")
+    assert (1, "issue tma A_shared[0]") in own
+    assert own[-2:] == [(2, "wait full[0] p1"), (2, "issue wgmma")]
+    waits = {
+        lowered.written_lines[one.moment.number].line
+        for steps in run.traces.values()
+        for one in steps
+        if one.text.startswith("wait free")
+    }
+    assert waits == {line_of(text, "barrier_wait(free", "def gemm_two_stages")}
+    silent = TracedRun(lowered.written, inputs)
+    silent.grid()
+    assert (silent.hazards.keys(), silent.traces) == (run.hazards.keys(), {})

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from tileyard.check.findings import Finding, Words
 from tileyard.errors import KernelFault
-from tileyard.ir.hazards import Hazard, LateRun
+from tileyard.ir.hazards import Hazard
 from tileyard.ir.interpret import Plain
 from tileyard.ir.nodes import Issue, Program, Roles
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
+from tileyard.ir.trace import Step, TracedRun
 from tileyard.ir.walk import walk
 from tileyard.model import Record, SourceLine, Value
 
@@ -24,23 +25,30 @@ class Checked(Record):
     is_whole: bool = True
 
 
+class Effort(Record):
+    """How long a check may take, and whether its findings have timelines."""
+
+    limit_s: float = math.inf
+    is_traced: bool = False
+
+
 def check_program(
     program: Program,
     lines: dict[int, SourceLine],
     arrays: Sequence[Array],
     scalars: Sequence[Value] = (),
-    limit_s: float = math.inf,
+    effort: Effort = Effort(),  # noqa: B008 - a frozen record
 ) -> Checked:
     """Run the blocks at the corners of the grid and their neighbours, with roles in both orders.
 
     Raises KernelFault where the kernel fails by itself.
     """
     has_roles = any(isinstance(stmt, Roles) for stmt in walk(program.body))
-    found: dict[tuple[str, int, int], Hazard] = {}
+    found: dict[tuple[str, int, int], tuple[Hazard, tuple[Step, ...]]] = {}
     count = 0
-    ends_at, is_whole = time.monotonic() + limit_s, True
+    ends_at, is_whole = time.monotonic() + effort.limit_s, True
     for backwards in (False, True)[: 1 + has_roles]:
-        run = _LimitedRun(program, arrays, scalars, chosen=_corners, backwards=backwards)
+        run = _LimitedRun(program, arrays, scalars, backwards=backwards, is_traced=effort.is_traced)
         run.ends_at = ends_at
         try:
             run.grid()
@@ -50,11 +58,12 @@ def check_program(
             if not run.hazards:  # else it is the poison that was used
                 raise
         count = run.count
-        found = {**{(*key,): hazard for key, hazard in run.hazards.items()}, **found}
+        for key, hazard in run.hazards.items():
+            found.setdefault(key, (hazard, run.traces.get(key, ())))
     numbers = bind_dims(program, [array.shape for array in arrays], scalars)
     grid = math.prod(evaluate_size(axis.extent, numbers) for axis in program.grid)
     words = Words(lines)
-    findings = tuple(map(words.describe, found.values()))
+    findings = tuple(words.describe(hazard, steps) for hazard, steps in found.values())
     return Checked(findings=findings, blocks=count, grid=grid, is_whole=is_whole)
 
 
@@ -62,10 +71,13 @@ class _OverLimit(Exception):
     """The time is over."""
 
 
-class _LimitedRun(LateRun):
-    """A run that is given up at a time, as the monotonic clock has it."""
+class _LimitedRun(TracedRun):
+    """A run of some blocks that is given up at a time, as the monotonic clock has it."""
 
     ends_at = math.inf
+
+    def _choose(self, extent: int) -> Sequence[int]:
+        return _corners(extent)
 
     def _run(self, stmt: Plain) -> None:
         if time.monotonic() > self.ends_at:

@@ -1,10 +1,12 @@
 """Findings: hazards in the words of the user's file, each with the fix where it is known."""
 
+from collections.abc import Iterator, Sequence
 from typing import Literal, assert_never
 
 from tileyard.ir.clocks import Moment
 from tileyard.ir.hazards import Hazard, HazardKind
 from tileyard.ir.nodes import Unit
+from tileyard.ir.trace import Step
 from tileyard.model import Record, SourceLine
 
 FindingKind = HazardKind | Literal["dependence reordered"]
@@ -46,11 +48,25 @@ _COMMITS: dict[Unit, str] = {
 }
 
 
+class TimelineStep(Record):
+    """What a role did at a ``line``, or a ``unit`` for it; ``line`` is 0 where it is not known.
+
+    ``role`` counts from 1, and is 0 outside of roles. ``mark`` is 2 for the access of a finding, 1 for the other side, else 0.
+    """
+
+    role: int
+    unit: Unit | Literal[""]
+    line: int
+    text: str
+    mark: Literal[0, 1, 2] = 0
+
+
 class Finding(Record):
     """One mistake: what happens at ``access``, although what ``other`` does comes before or goes on; and the ``fix``.
 
     ``wait`` is the wait that did not help. ``waiting`` are the lines of all who wait in a deadlock. ``roles`` are those of
-    ``access`` and ``other``, by number; ``block`` is the first block in which it was seen.
+    ``access`` and ``other``, by number; ``block`` is the first block in which it was seen. ``timeline`` has the steps before it
+    where these were asked for.
     """
 
     kind: FindingKind
@@ -63,6 +79,7 @@ class Finding(Record):
     other: SourceLine | None = None
     wait: SourceLine | None = None
     waiting: tuple[SourceLine, ...] = ()
+    timeline: tuple[TimelineStep, ...] = ()
 
 
 class Words:
@@ -71,8 +88,8 @@ class Words:
     def __init__(self, lines: dict[int, SourceLine]) -> None:
         self._lines = lines
 
-    def describe(self, hazard: Hazard) -> Finding:
-        """One hazard."""
+    def describe(self, hazard: Hazard, steps: Sequence[Step] = ()) -> Finding:
+        """One hazard, with the ``steps`` before it."""
         left = hazard.left_by
         return Finding(
             kind=hazard.kind,
@@ -85,7 +102,31 @@ class Words:
             other=None if hazard.other is None else self._line(hazard.other),
             wait=None if left is None else self._line(left.moment),
             waiting=tuple(filter(None, map(self._line, hazard.waiting))),
+            timeline=tuple(self._mark(hazard, steps)),
         )
+
+    def _mark(self, hazard: Hazard, steps: Sequence[Step]) -> Iterator[TimelineStep]:
+        """What of the steps has to do with a hazard: synchronization, and accesses to its buffer."""
+        kept = [step for step in steps if step.buffer in ("", hazard.buffer)]
+        own = [i for i, step in enumerate(kept) if not step.unit]  # not what units do for a role
+        mine, theirs = hazard.roles
+        second = [
+            i for i in own if (kept[i].actor, kept[i].moment.number) == (mine, hazard.access.number)
+        ]
+        marks: dict[int, Literal[1, 2]] = {}
+        if hazard.other is not None:
+            number = hazard.other.number
+            first = [i for i in own if (kept[i].actor, kept[i].moment.number) == (theirs, number)]
+            exact = [i for i in first if kept[i].moment == hazard.other]
+            marks |= dict.fromkeys((exact or first)[-1:], 1)
+        waits = [i for i in own[-len(hazard.waiting) :] if hazard.waiting]
+        marks |= dict.fromkeys(waits or second[-1:], 2)
+        for i, step in enumerate(kept):
+            where = self._line(step.moment)
+            line = 0 if where is None else where.line
+            yield TimelineStep(
+                role=step.role, unit=step.unit, line=line, text=step.text, mark=marks.get(i, 0)
+            )
 
     def _line(self, moment: Moment) -> SourceLine | None:
         return self._lines.get(moment.number)

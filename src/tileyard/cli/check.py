@@ -1,5 +1,6 @@
 """``tileyard check``: mistakes in the synchronization of kernels, found without an accelerator."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +31,13 @@ def check(  # noqa: PLR0913 - options, by keyword only
     ] = None,
     limit: Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")] = "10m",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    timeline: Annotated[
+        bool,
+        typer.Option(
+            "--timeline",
+            help="Show what happened before each mistake; on a terminal it is shown for the first one.",
+        ),
+    ] = False,
     sarif: Annotated[
         bool, typer.Option("--sarif", help="Print SARIF 2.1.0, which code scanning reads.")
     ] = False,
@@ -58,4 +66,5 @@ def check(  # noqa: PLR0913 - options, by keyword only
     request = TuneRequest(
         kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
     )
-    return check_file(file, request, parse_duration_s(limit), form)
+    timelines = sys.maxsize if timeline else int(form == "text" and sys.stdout.isatty())
+    return check_file(file, request, parse_duration_s(limit), form, timelines=timelines)

@@ -15,7 +15,6 @@ from tileyard.report.console import outliving_readers
 from tileyard.report.sarif import describe_sarif
 from tileyard.report.sync import NotChecked, SyncReport, describe_check
 from tileyard.report.words import make_visible
-from tileyard.settings import Settings
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import ASK_LIMIT_S, open_space
 from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed, SyncChecked
@@ -23,12 +22,16 @@ from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed, SyncCh
 Form = Literal["text", "json", "sarif"]
 
 
-def check_file(file: Path, request: TuneRequest, limit_s: float, form: Form) -> int:
+def check_file(
+    file: Path, request: TuneRequest, limit_s: float, form: Form, *, timelines: int = 0
+) -> int:
     """Check the first config of a kernel, of each one of the file where none is named.
 
+    ``timelines`` is how many findings are shown with theirs at most.
     Raises UsageError, also for a kernel that is named and cannot be elaborated.
     """
-    report = asyncio.run(_check(file, request, limit_s, load_settings()))
+    question = CheckSync(kernel="", arguments={}, config={}, with_timeline=timelines > 0)
+    report = asyncio.run(_check(file, request, limit_s, question))
     match form:
         case "json":
             print_json(report)
@@ -36,14 +39,15 @@ def check_file(file: Path, request: TuneRequest, limit_s: float, form: Form) -> 
             print_json(describe_sarif(report, Path.cwd(), f"{tileyard.__version__}"))
         case "text":
             with outliving_readers():
-                for line in describe_check(report):
+                for line in describe_check(report, timelines):
                     print(make_visible(line))
     return report.exit_status
 
 
 async def _check(
-    file: Path, request: TuneRequest, limit_s: float, settings: Settings
+    file: Path, request: TuneRequest, limit_s: float, question: CheckSync
 ) -> SyncReport:
+    settings = load_settings()
     author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
     try:
         wanted = await _choose(author, file, request)
@@ -51,7 +55,7 @@ async def _check(
         failed: list[NotChecked] = []
         for one in wanted:
             try:
-                done.append(await _check_kernel(author, one, limit_s))
+                done.append(await _check_kernel(author, one, limit_s, question))
             except TileyardError as error:
                 if len(wanted) == 1:
                     raise
@@ -90,10 +94,14 @@ def _takes(info: KernelInfo, key: str) -> bool:
     return not info.parameters or key in info.parameters
 
 
-async def _check_kernel(author: WorkerAuthor, request: TuneRequest, limit_s: float) -> SyncChecked:
+async def _check_kernel(
+    author: WorkerAuthor, request: TuneRequest, limit_s: float, question: CheckSync
+) -> SyncChecked:
     space = await open_space(author, request)
-    question = CheckSync(kernel=space.kernel, arguments=space.arguments, config=space.configs[0])
-    reply = await author.ask(question, limit_s)
+    asked = msgspec.structs.replace(
+        question, kernel=space.kernel, arguments=space.arguments, config=space.configs[0]
+    )
+    reply = await author.ask(asked, limit_s)
     if isinstance(reply, Failed):
         raise UsageError(f"{space.kernel} cannot be checked: {reply.message}")
     return reply

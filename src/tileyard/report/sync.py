@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tileyard.check.findings import Finding
 from tileyard.check.suppressions import Allowed
 from tileyard.model import Record, SourceLine
+from tileyard.report.timeline import draw_timeline
 from tileyard.report.words import format_config
 from tileyard.wording import count_of
 from tileyard.workers.protocol import SyncChecked
@@ -39,10 +40,17 @@ class SyncReport(Record):
         return tuple(each for where, each in found.items() if where not in used)
 
 
-def describe_check(report: SyncReport) -> Iterator[str]:
-    """The lines of a report: findings first, then a line for each kernel, then what is suppressed."""
+def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
+    """The lines of a report: findings first, then a line for each kernel, then what is suppressed.
+
+    The first ``timelines`` findings have their timelines behind them.
+    """
+    left = timelines
     for one in report.kernels:
-        yield from (describe_finding(report.file, finding) for finding in one.findings)
+        for finding in one.findings:
+            yield describe_finding(report.file, finding)
+            yield from draw_timeline(finding) if left else ()
+            left = max(left - 1, 0)
         yield from (f"not checked: {reason}" for reason in one.unchecked)
     yield from map(describe_kernel, report.kernels)
     yield from (f"not checked: {one.reason}" for one in report.not_checked)

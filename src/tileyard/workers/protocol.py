@@ -212,7 +212,7 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
 
     ``inputs`` are blobs in ``.npy`` format, none for inputs of our own; where they are given, what is found is kept by
     content. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then, or Failed with
-    the outcome ``timeout``.
+    the outcome ``timeout``. Findings have their timelines only where they are asked for.
     """
 
     kernel: str
@@ -220,6 +220,7 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     config: dict[str, Value]
     inputs: tuple[Digest, ...] = ()
     limit_s: float = 0.0
+    with_timeline: bool = False
 
 
 class Judged(Record, tag="judged"):

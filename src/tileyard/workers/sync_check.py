@@ -9,7 +9,7 @@ import msgspec
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.check.blocks import Checked, check_program
+from tileyard.check.blocks import Checked, Effort, check_program
 from tileyard.check.suppressions import sieve
 from tileyard.decoding import decode_json
 from tileyard.errors import KernelFault, UsageError
@@ -58,8 +58,9 @@ def check_kernel(
     if checked is None:
         inputs = [get_array(objects, digest) for digest in request.inputs]
         inputs = inputs or make_inputs(tensor_specs(program, made.integers))
+        effort = Effort(limit_s=request.limit_s or math.inf, is_traced=request.with_timeline)
         try:
-            checked = check_program(program, lines, inputs, scalars, request.limit_s or math.inf)
+            checked = check_program(program, lines, inputs, scalars, effort)
         except KernelFault as fault:
             return Failed(message=str(fault))
         if not (checked.is_whole or checked.findings):
