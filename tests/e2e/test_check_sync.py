@@ -1,10 +1,12 @@
 """``--check-sync`` of ``tune`` and ``test``: a config whose synchronization is wrong is not run."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT, CommandLine
+from tests.warm_python import warm
 
 pytestmark = pytest.mark.slow
 
@@ -58,3 +60,42 @@ def test_a_case_with_findings_fails_its_suite(cli: CommandLine) -> None:
     assert done.returncode == 1, done.stderr
     assert "read before arrival" in json.dumps(json.loads(done.stdout))
     assert cli.run("test", "kernels.py", "--no-check-sync").returncode == 0
+
+
+SCRIPT = f"""
+import sys
+import torch
+{PIPELINES}
+
+kernel = scale(96)
+x = torch.ones(96, device="cuda")
+print(float(kernel(x).sum()))
+if sys.argv[1:]:
+    sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("own", "expected"), [((), 1), (("0",), 1), (("5",), 5)])
+def test_the_kernels_of_a_script_are_checked(
+    cli: CommandLine, own: tuple[str, ...], expected: int
+) -> None:
+    """The script runs as ever; where it ends well, mistakes are its exit status."""
+    wrong = SCRIPT.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)")
+    (cli.cwd / "script.py").write_text(wrong, encoding="utf-8")
+    done = run_script(cli, "--check-sync", "script.py", *own)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (expected, "192.0")
+    assert "x is read at k=0" in done.stderr
+    assert "main: 2 mistakes in 1 of 1 block" in done.stderr
+
+
+def test_a_script_without_mistakes_keeps_its_status(cli: CommandLine) -> None:
+    """What was checked is said."""
+    (cli.cwd / "script.py").write_text(SCRIPT, encoding="utf-8")
+    done = run_script(cli, "--check-sync", "script.py", "0")
+    assert done.returncode == 0, done.stderr
+    assert "main: no mistakes in 1 of 1 block" in done.stderr
+
+
+def run_script(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``tileyard exec``."""
+    return warm("tileyard.__main__").run(("exec", *arguments), cli.cwd, cli.environment())

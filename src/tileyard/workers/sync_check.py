@@ -34,9 +34,16 @@ def check_kernel(
 ) -> SyncChecked | Failed:
     """Check one config, which was elaborated to ``made`` or is now.
 
-    Raises what elaborating it raises, and UsageError for a comment that allows findings and says it wrong.
+    Raises what elaborating it raises, and UsageError as ``check_made`` does.
     """
     made = made or lower_config(found, request.arguments, request.config)
+    return check_made(made, request, objects)
+
+
+def check_made(
+    made: "MadeKernel", request: CheckSync, objects: ObjectStore
+) -> SyncChecked | Failed:
+    """Check what was elaborated. Raises UsageError, also for a kernel that has no Program or whose sizes are open."""
     lowered = made.lowered
     if lowered is None:
         refusal = made.kernel.refusal
@@ -45,13 +52,16 @@ def check_kernel(
     unchecked = tuple(_place(each.where, each.message) for each in lowered.given_up)
     if unchecked:  # without these nothing can be said of the others
         return SyncChecked(
-            kernel=found.name,
+            kernel=request.kernel,
             config=dict(request.config),
             blocks=0,
             grid=0,
             findings=(),
             unchecked=unchecked,
         )
+    open_ones = {var.name for var in (*program.dims, *scalar_params(program))} - made.numbers.keys()
+    if open_ones:
+        raise UsageError(f"{', '.join(sorted(open_ones))} is known only when it is called")
     scalars = [made.numbers[var.name] for var in scalar_params(program)]
     key = _key(program, lines, request.inputs, scalars) if request.inputs else None
     checked = None if key is None else _find(objects, key)
@@ -70,7 +80,7 @@ def check_kernel(
             objects.put_record(RECORD_KIND, key, msgspec.json.encode(checked))
     sieved = sieve(checked.findings, lines)
     return SyncChecked(
-        kernel=found.name,
+        kernel=request.kernel,
         config=dict(request.config),
         blocks=checked.blocks,
         grid=checked.grid,
