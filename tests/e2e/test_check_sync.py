@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT, CommandLine
+from tests.e2e.pytest_tree import Tree
 from tests.warm_python import warm
 
 pytestmark = pytest.mark.slow
@@ -99,3 +100,41 @@ def test_a_script_without_mistakes_keeps_its_status(cli: CommandLine) -> None:
 def run_script(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``tileyard exec``."""
     return warm("tileyard.__main__").run(("exec", *arguments), cli.cwd, cli.environment())
+
+
+def test_a_marker_of_pytest_asks_for_the_check(tmp_path: Path) -> None:
+    """A kernel with mistakes fails its test before anything runs, and no other test."""
+    tree = Tree(tmp_path)
+    wrong = PIPELINES.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)")
+    tests = """
+        import numpy as np, pytest
+        from wrong import scale as bad
+        from right import scale as good
+
+        @pytest.mark.tile_kernel(kernel=bad, N=96, check_sync=True)
+        def test_wrong(tile_kernel):
+            pass
+
+        @pytest.mark.tile_kernel(kernel=bad.get_tir(N=96), out_idx=[1], check_sync=True)
+        def test_wrong_func(tile_kernel):
+            pass
+
+        @pytest.mark.tile_kernel(kernel=bad, N=96)
+        def test_unasked(tile_kernel):
+            pass
+
+        @pytest.mark.tile_kernel(kernel=good, N=96, check_sync=True)
+        def test_right(tile_kernel):
+            pass
+
+        @pytest.mark.tile_kernel(kernel=good.get_tir(N=96), out_idx=[1], check_sync=True)
+        def test_right_func(tile_kernel):
+            pass
+    """
+    tree.write(wrong=wrong, right=PIPELINES, test_it=tests)
+    ran = tree.run()
+    names = ("wrong", "wrong_func", "unasked", "right", "right_func")
+    outcomes = {name: ran.outcome(f"::test_{name}") for name in names}
+    assert [name for name, outcome in outcomes.items() if outcome == "passed"] == list(names[2:])
+    assert "its synchronization: read before arrival: " in ran.message("::test_wrong")
+    assert "x is read at k=0" in ran.message("::test_wrong_func")

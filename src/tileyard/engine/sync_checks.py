@@ -62,16 +62,18 @@ class SyncChecks:
             return True
         for finding in checked.findings:
             self._ledger.write_log(progress, f"{finding.message}\n    {finding.fix}")
-        first, more = checked.findings[0], len(checked.findings) - 1
-        place = (
-            "" if first.access is None else f"{name_line(first.access.file, first.access.line)}: "
-        )
-        rest = f" (and {count_of(more, 'further mistake')})" if more else ""
-        message = f"{first.kind}: {place}{first.message}{rest}"
-        self._ledger.finish(progress, Outcome.RUNTIME_ERROR, message)
+        self._ledger.finish(progress, Outcome.RUNTIME_ERROR, describe_first(checked))
         return False
 
     def _leave(self, kernel: str, progress: Progress) -> bool:
         self._slow.add(kernel)
         self._yard.sync_unchecked.add(progress.case.id)
         return True
+
+
+def describe_first(checked: SyncChecked) -> str:
+    """The first finding of a check that has some, with its kind and place, and how many there are beside it."""
+    first, more = checked.findings[0], len(checked.findings) - 1
+    place = "" if first.access is None else f"{name_line(first.access.file, first.access.line)}: "
+    rest = f" (and {count_of(more, 'further mistake')})" if more else ""
+    return f"{first.kind}: {place}{first.message}{rest}"
