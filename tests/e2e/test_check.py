@@ -45,7 +45,7 @@ def test_a_mistake_has_both_lines_and_the_missing_wait(cli: CommandLine) -> None
     assert done.returncode == 1
     path = cli.cwd / "pipelines.py"
     assert done.stdout.splitlines()[:2] == [
-        f"{path}:46: b is read at k=0 before the copy of line 29 at p=0 has arrived (block 0, 0)",
+        f"{path}:46: b is read at k=0 before the copy of line 29 at p=0 has arrived (block 0, 0) [read-before-arrival]",
         "    the wait of line 34 at k=0 leaves 3 groups: T.ptx_wait_group(2) would cover it, or the stage is wrong",
     ]
     assert done.stdout.splitlines()[-1] == "gemm: 2 mistakes in 6 of 6 blocks"

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from tileyard.check.findings import MEANINGS, Finding
 from tileyard.check.suppressions import Suppressed
 from tileyard.model import SourceLine
-from tileyard.report.sync import SyncReport
+from tileyard.report.sync import SyncReport, name_kind
 from tileyard.workers.protocol import SyncChecked
 
 SCHEMA = (
@@ -31,9 +31,11 @@ def describe_sarif(report: SyncReport, root: Path, version: str) -> dict[str, An
             _notice("warning", f"{one.kernel}: not checked: {text}") for text in one.unchecked
         ]
     for allowed in report.unused:
-        notice = _notice("note", f"allow({allowed.kind}) suppresses nothing")
+        notice = _notice("note", f"allow({name_kind(allowed.kind)}) suppresses nothing")
         notices.append({**notice, "locations": [_location(root, allowed.comment)]})
-    rules = [{"id": _name(kind), "shortDescription": {"text": MEANINGS[kind]}} for kind in _RULES]
+    rules = [
+        {"id": name_kind(kind), "shortDescription": {"text": MEANINGS[kind]}} for kind in _RULES
+    ]
     driver = {"name": "tileyard check", "version": version, "rules": rules}
     invocation = {
         "executionSuccessful": not report.not_checked,
@@ -58,7 +60,7 @@ def _result(root: Path, checked: SyncChecked, found: Finding | Suppressed) -> di
         if where is not None
     ]
     result: dict[str, Any] = {
-        "ruleId": _name(finding.kind),
+        "ruleId": name_kind(finding.kind),
         "ruleIndex": _RULES.index(finding.kind),
         "level": "error",
         "message": {"text": "\n".join(filter(None, (finding.message, finding.fix)))},
@@ -88,7 +90,3 @@ def _location(root: Path, where: SourceLine) -> dict[str, Any]:
     if path.is_relative_to(root):
         artifact = {"uri": quote(path.relative_to(root).as_posix()), "uriBaseId": "%SRCROOT%"}
     return {"physicalLocation": {"artifactLocation": artifact, "region": {"startLine": where.line}}}
-
-
-def _name(kind: str) -> str:
-    return kind.replace(" ", "-")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tileyard.check.findings import Finding
+from tileyard.check.findings import Finding, FindingKind
 from tileyard.check.suppressions import Allowed
 from tileyard.model import Record, SourceLine
 from tileyard.report.timeline import draw_timeline
@@ -59,7 +59,7 @@ def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
             place = name_place(report.file, each.finding.access)
             yield f"suppressed: {place}: {each.finding.message}\n    allowed by line {each.comment.line}: {each.reason}"
     for allowed in report.unused:
-        yield f"unused: {name_place(report.file, allowed.comment)}: allow({allowed.kind}) suppresses nothing"
+        yield f"unused: {name_place(report.file, allowed.comment)}: allow({name_kind(allowed.kind)}) suppresses nothing"
 
 
 def describe_kernel(checked: SyncChecked) -> str:
@@ -74,10 +74,15 @@ def describe_kernel(checked: SyncChecked) -> str:
 
 
 def describe_finding(file: str, finding: Finding) -> str:
-    """A finding in two lines, the first with the place; ``file`` is where a place is not known."""
+    """A finding in two lines, the first with the place and the kind; ``file`` is where a place is not known."""
     place = name_place(file, finding.access)
     block = f" (block {', '.join(map(str, finding.block))})" if finding.block else ""
-    return f"{place}: {finding.message}{block}\n    {finding.fix}"
+    return f"{place}: {finding.message}{block} [{name_kind(finding.kind)}]\n    {finding.fix}"
+
+
+def name_kind(kind: FindingKind) -> str:
+    """A kind in one word, as rules and comments have it."""
+    return kind.replace(" ", "-")
 
 
 def name_place(file: str, where: SourceLine | None) -> str:

@@ -153,7 +153,7 @@ REPORT = SyncReport(
 def test_findings_come_first_and_what_is_suppressed_last() -> None:
     """Each kernel has a line, and a comment that another kernel needs is used."""
     assert list(describe_check(REPORT)) == [
-        "/w/my kernels/k.py:7: a is raced (block 1, 0)\n    order it",
+        "/w/my kernels/k.py:7: a is raced (block 1, 0) [race]\n    order it",
         "not checked: k.py:30: x",
         "one stages=2: 1 mistake in 4 of 9 blocks, 1 suppressed",
         "two: nothing was checked",
