@@ -311,6 +311,8 @@ def test_what_a_check_found_is_kept_by_content(lower: Lower, tmp_path: Path) -> 
     assert isinstance(first, SyncChecked)
     assert (first.blocks, first.findings) == (1, ())
     assert check_kernel(found, short, objects, made) == first
+    other = msgspec.structs.replace(short, recipe="another")
+    assert isinstance(check_kernel(found, other, objects, made), Failed)
 
 
 def test_a_trace_has_the_steps_before_a_hazard(lower: Lower) -> None:

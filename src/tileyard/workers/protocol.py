@@ -207,12 +207,16 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     reference: str = ""
 
 
+SYNC_RECIPE = "1"
+"""The version of the check of synchronization; a change that finds other things raises it."""
+
+
 class CheckSync(Question[SyncChecked], tag="check_sync"):
     """Check the asynchronous operations of one config against the waits that it states.
 
     ``inputs`` are blobs in ``.npy`` format, none for inputs of our own; where they are given, what is found is kept by
     content. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then, or Failed with
-    the outcome ``timeout``. Findings have their timelines only where they are asked for.
+    the outcome ``timeout``. Answers to another ``recipe`` are not used again. Findings have their timelines only where they are asked for.
     """
 
     kernel: str
@@ -221,6 +225,7 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     inputs: tuple[Digest, ...] = ()
     limit_s: float = 0.0
     with_timeline: bool = False
+    recipe: str = SYNC_RECIPE
 
 
 class Judged(Record, tag="judged"):

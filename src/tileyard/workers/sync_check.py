@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
 
 RECORD_KIND = "sync"
-RECIPE = "1"
-"""The version of the check; a change that finds other things raises it."""
 
 
 def check_kernel(
@@ -63,7 +61,7 @@ def check_made(
     if open_ones:
         raise UsageError(f"{', '.join(sorted(open_ones))} is known only when it is called")
     scalars = [made.numbers[var.name] for var in scalar_params(program)]
-    key = _key(program, lines, request.inputs, scalars) if request.inputs else None
+    key = _key(program, lines, request, scalars) if request.inputs else None
     checked = None if key is None else _find(objects, key)
     if checked is None:
         inputs = [get_array(objects, digest) for digest in request.inputs]
@@ -94,7 +92,7 @@ def check_made(
 def _key(
     program: Program,
     lines: Mapping[int, SourceLine],
-    inputs: Sequence[Digest],
+    request: CheckSync,
     scalars: Sequence[Value],
 ) -> Digest:
     """Over what decides what is found, and at which lines."""
@@ -102,9 +100,9 @@ def _key(
         print_program(program),
         canonical_json(sorted(lines.items())),
         canonical_json(scalars),
-        *inputs,
+        *request.inputs,
     )
-    return digest_parts(RECORD_KIND, RECIPE, *parts)
+    return digest_parts(RECORD_KIND, request.recipe, *parts)
 
 
 def _find(objects: ObjectStore, key: Digest) -> Checked | None:
