@@ -88,14 +88,14 @@ class TensorSpec(Record):
 
 
 class Elaborated(Record):
-    """A Kernel beside what follows from it and its source lines, which are part of no key.
+    """A Kernel beside what follows from it and its source lines, which are part of no key. Of one that ``is_asynchronous`` the order can be checked.
 
-    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs`` are the tensor parameters and ``scalars`` the scalar
-    ones, both in calling order. ``tir`` is TVM's JSON with source lines, where the target asks for it.
+    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, where the target asks for it.
     """
 
     kernel: Kernel
     tir: str = ""
+    is_asynchronous: bool = False
     lines: dict[int, SourceLine] = {}
     specs: tuple[TensorSpec, ...] = ()
     scalars: tuple[Value, ...] = ()

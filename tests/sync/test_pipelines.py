@@ -3,19 +3,29 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
+import msgspec
 import numpy as np
 import pytest
 from tests.conftest import ROOT
 from tests.sync.conftest import PIPELINES
 
+from tileyard.artifacts.arrays import put_array
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import UnsupportedError
+from tileyard.frontend.found import Found
 from tileyard.ir.hazards import Hazard, HazardKind, LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
 from tileyard.ir.text import print_program, read_program
+from tileyard.ir.trace import TracedRun
 from tileyard.ir.walk import walk
+from tileyard.model import Kernel, Outcome
+from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
+from tileyard.workers.sync_check import check_kernel
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered
@@ -279,3 +289,54 @@ def test_lines_of_mistakes_do_not_depend_on_the_text(lower: Lower) -> None:
         hazards = find_hazards(lowered, "scale")
         found.append([lines[hazard.access.number].line - shift for hazard in hazards])
     assert found[0] == found[1]
+
+
+def test_what_a_check_found_is_kept_by_content(lower: Lower, tmp_path: Path) -> None:
+    """For the same Program, lines and inputs no block runs again, and a check that is cut short is not kept."""
+    from tileyard.frontend.tilelang import MadeKernel
+
+    lowered = lower(SOURCE, "scale", N=96)
+    objects = ObjectStore(tmp_path / "objects")
+    (digest,) = (put_array(objects, array) for array in arrays_of("scale"))
+    made = MadeKernel(
+        kernel=Kernel(name="scale"), signature=lowered.program, lines={}, lowered=lowered
+    )
+    request = CheckSync(kernel="scale", arguments={}, config={}, inputs=(digest,))
+    found = cast(Found, SimpleNamespace(name="scale"))
+    short = msgspec.structs.replace(request, limit_s=1e-9)
+    failed = check_kernel(found, short, objects, made)
+    assert isinstance(failed, Failed)
+    assert failed.outcome is Outcome.TIMEOUT
+    first = check_kernel(found, request, objects, made)
+    assert isinstance(first, SyncChecked)
+    assert (first.blocks, first.findings) == (1, ())
+    assert check_kernel(found, short, objects, made) == first
+    other = msgspec.structs.replace(short, recipe="another")
+    assert isinstance(check_kernel(found, other, objects, made), Failed)
+
+
+def test_a_trace_has_the_steps_before_a_hazard(lower: Lower) -> None:
+    """Of roles and of what works for them, with the lines of the statements, and only where it is asked for."""
+    text = (ROOT / "tests" / "kernels" / "roles.py").read_text(encoding="utf-8")
+    wrong = text.replace("full[k % 2], k // 2 % 2)", "full[k % 2], (k // 2 + 1) % 2)")
+    assert wrong != text
+    lowered = lower(wrong, "gemm_two_stages", M=64, N=64, K=128)
+    inputs = [np.ones((64, 128), np.float16), np.ones((128, 64), np.float16)]
+    run = TracedRun(lowered.written, inputs, is_traced=True)
+    run.grid()
+    key, steps = next(iter(run.traces.items()))
+    hazard = run.hazards[key]
+    own = [(one.role, one.text) for one in steps if one.buffer in ("", hazard.buffer)]
+    assert own[0] == (1, "wait free[0] p1")
+    assert (1, "issue tma A_shared[0]") in own
+    assert own[-2:] == [(2, "wait full[0] p1"), (2, "issue wgmma")]
+    waits = {
+        lowered.written_lines[one.moment.number].line
+        for steps in run.traces.values()
+        for one in steps
+        if one.text.startswith("wait free")
+    }
+    assert waits == {line_of(text, "barrier_wait(free", "def gemm_two_stages")}
+    silent = TracedRun(lowered.written, inputs)
+    silent.grid()
+    assert (silent.hazards.keys(), silent.traces) == (run.hazards.keys(), {})

@@ -40,6 +40,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     inputs: Callable[..., object] | None = None,
     check: bool = True,
     require_check: bool = False,
+    check_sync: bool | None = None,
     target: str = "cpu",
     also_build: str | Sequence[str] = (),
     devices: str | Sequence[str] = (),
@@ -73,6 +74,8 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         check: Whether results are compared with the reference.
         require_check: Whether a config wins only if its results were compared: then there is no
             best one without a reference.
+        check_sync: Whether a config fails whose synchronization has mistakes; by default where finding
+            them takes under a second.
         target: What to compile for.
         also_build: Further targets, such as ``cuda:sm_90a``, for which the configs are built and not
             run; ``study.result.also_built`` has one result per target.
@@ -123,6 +126,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         devices=(devices,) if isinstance(devices, str) else tuple(devices),
         file=str(Path(file).absolute()) if file else "",
         reuse=not fresh,
+        check_sync=check_sync,
     )
     client = RunClient(start, settings, None if author is None else author.answer)
     shown = sys.stderr.isatty() if progress is None else progress

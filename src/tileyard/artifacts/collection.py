@@ -36,6 +36,7 @@ RECORD_KINDS = {
     "build": "artifacts",
     "binary": "artifacts",
     "golden": "golden results",
+    "sync": "checks of synchronization",
     "answer": "author answers",
 }
 """What people call the records of a kind, and the blobs that they name. Others keep their names."""

@@ -1,20 +1,23 @@
 """Checks one Program on one set of inputs: runs blocks of its grid in the asynchronous meaning."""
 
 import math
+import time
 from collections.abc import Sequence
 
 from tileyard.check.findings import Finding, Words
 from tileyard.errors import KernelFault
-from tileyard.ir.hazards import Hazard, LateRun, Schedule, schedules
+from tileyard.ir.hazards import Hazard, Schedule, schedules
+from tileyard.ir.interpret import Plain
 from tileyard.ir.nodes import Issue, Program, Roles
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
+from tileyard.ir.trace import Step, TracedRun
 from tileyard.ir.walk import walk
 from tileyard.model import Record, SourceLine, Value
 
 
 class Checked(Record):
-    """What was found in ``blocks`` of a ``grid``.
+    """What was found in ``blocks`` of a ``grid``; not ``is_whole`` where the time did not suffice for all of them.
 
     ``taken`` are the branches that ran: the number of the statement, and whether its condition held.
     """
@@ -22,7 +25,15 @@ class Checked(Record):
     findings: tuple[Finding, ...]
     blocks: int
     grid: int
+    is_whole: bool = True
     taken: frozenset[tuple[int, bool]] = frozenset()
+
+
+class Effort(Record):
+    """How long a check may take, and whether its findings have timelines."""
+
+    limit_s: float = math.inf
+    is_traced: bool = False
 
 
 def check_program(
@@ -30,33 +41,60 @@ def check_program(
     lines: dict[int, SourceLine],
     arrays: Sequence[Array],
     scalars: Sequence[Value] = (),
+    effort: Effort = Effort(),  # noqa: B008 - a frozen record
 ) -> Checked:
-    """Run the blocks at the corners of the grid and their neighbours, with roles in both orders.
+    """Run the blocks at the corners of the grid and their neighbours, with roles in all orders that matter.
 
     Raises KernelFault where the kernel fails by itself.
     """
-    found: dict[tuple[str, int, int], Hazard] = {}
+    found: dict[tuple[str, int, int], tuple[Hazard, tuple[Step, ...]]] = {}
     count = 0
+    ends_at, is_whole = time.monotonic() + effort.limit_s, True
     taken: set[tuple[int, bool]] = set()
     for schedule in schedules_of(program):
-        run = LateRun(program, arrays, scalars, chosen=corners, schedule=schedule)
+        run = _LimitedRun(program, arrays, scalars, schedule=schedule, is_traced=effort.is_traced)
+        run.ends_at = ends_at
         try:
             run.grid()
+        except _OverLimit:
+            is_whole = False
         except KernelFault:
             if not run.hazards:  # else it is the poison that was used
                 raise
-        count = run.count
+        count = max(count, run.count)
         taken |= run.taken
-        found = {**{(*key,): hazard for key, hazard in run.hazards.items()}, **found}
+        for key, hazard in run.hazards.items():
+            found.setdefault(key, (hazard, run.traces.get(key, ())))
     numbers = bind_dims(program, [array.shape for array in arrays], scalars)
     grid = math.prod(evaluate_size(axis.extent, numbers) for axis in program.grid)
     words = Words(lines)
+    findings = tuple(words.describe(hazard, steps) for hazard, steps in found.values())
     return Checked(
-        findings=tuple(map(words.describe, found.values())),
-        blocks=count,
-        grid=grid,
-        taken=frozenset(taken),
+        findings=findings, blocks=count, grid=grid, is_whole=is_whole, taken=frozenset(taken)
     )
+
+
+class _OverLimit(Exception):
+    """The time is over."""
+
+
+class _LimitedRun(TracedRun):
+    """A run of some blocks that is given up at a time, as the monotonic clock has it."""
+
+    ends_at = math.inf
+
+    def _choose(self, extent: int) -> Sequence[int]:
+        return corners(extent)
+
+    def _run(self, stmt: Plain) -> None:
+        if time.monotonic() > self.ends_at:
+            raise _OverLimit
+        super()._run(stmt)
+
+
+def has_order(program: Program) -> bool:
+    """Whether a Program has roles or asynchronous operations, so that there is something to check."""
+    return any(isinstance(stmt, Roles | Issue) for stmt in walk(program.body))
 
 
 def schedules_of(program: Program) -> tuple[Schedule, ...]:

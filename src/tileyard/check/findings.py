@@ -1,13 +1,32 @@
 """Findings: hazards in the words of the user's file, each with the fix where it is known."""
 
+from collections.abc import Iterator, Sequence
 from typing import Literal, assert_never
 
 from tileyard.ir.clocks import Moment
 from tileyard.ir.hazards import Hazard, HazardKind
 from tileyard.ir.nodes import Unit
+from tileyard.ir.trace import Step
 from tileyard.model import Diagnostic, Record, SourceLine
 
 FindingKind = HazardKind | Literal["dependence reordered"]
+
+MEANINGS: dict[FindingKind, str] = {
+    "read before arrival": "A tile is read before the asynchronous operation that fills it has arrived.",
+    "wait without group": "A tile is read behind a wait that does not cover its copy, because the copy is in no group.",
+    "overwritten in flight": "A tile is written while an asynchronous operation to it is in flight.",
+    "source changed in flight": "A tile is written while an asynchronous operation may still read it.",
+    "overwritten before release": "A tile is overwritten, and nothing orders that after the last read of its old content.",
+    "race": "Two accesses to the same element, one of them a write, are not ordered.",
+    "missing fence": "An asynchronous operation uses what another role wrote, without a proxy fence between.",
+    "uninitialised": "A tile is read where nothing has written.",
+    "out of bounds": "An index is outside of the shape of its buffer.",
+    "deadlock": "All roles that are left wait for something that nobody will do.",
+    "bytes": "A barrier expects more bytes than the copies that end at it bring.",
+    "extra arrive": "More arrive at a barrier in one phase than it expects.",
+    "dependence reordered": "A pipeline runs statements in an order in which one does not see what another wrote.",
+}
+"""All kinds of findings, each in one sentence. The names are fixed: suppressions, JSON and SARIF use them."""
 
 _NOUNS: dict[Unit, str] = {
     "cp_async": "copy",
@@ -29,12 +48,25 @@ _COMMITS: dict[Unit, str] = {
 }
 
 
+class TimelineStep(Record):
+    """What a role did at a ``line``, or a ``unit`` for it; ``line`` is 0 where it is not known.
+
+    ``role`` counts from 1, and is 0 outside of roles. ``mark`` is 2 for the access of a finding, 1 for the other side, else 0.
+    """
+
+    role: int
+    unit: Unit | Literal[""]
+    line: int
+    text: str
+    mark: Literal[0, 1, 2] = 0
+
+
 class Finding(Record):
     """One mistake: what happens at ``access``, although what ``other`` does comes before or goes on; and the ``fix``.
 
     ``wait`` is the wait that did not help. ``waiting`` are the lines of all who wait in a deadlock. ``roles`` are those of
     ``access`` and ``other``, by number; ``block`` is the first block in which it was seen, and ``instance`` the sizes by
-    which it was seen first, as in ``M=32, K=96``.
+    which it was seen first, as in ``M=32, K=96``. ``timeline`` has the steps before it where these were asked for.
     """
 
     kind: FindingKind
@@ -48,6 +80,7 @@ class Finding(Record):
     other: SourceLine | None = None
     wait: SourceLine | None = None
     waiting: tuple[SourceLine, ...] = ()
+    timeline: tuple[TimelineStep, ...] = ()
 
 
 class Words:
@@ -56,8 +89,8 @@ class Words:
     def __init__(self, lines: dict[int, SourceLine]) -> None:
         self._lines = lines
 
-    def describe(self, hazard: Hazard) -> Finding:
-        """One hazard."""
+    def describe(self, hazard: Hazard, steps: Sequence[Step] = ()) -> Finding:
+        """One hazard, with the ``steps`` before it."""
         left = hazard.left_by
         return Finding(
             kind=hazard.kind,
@@ -70,7 +103,31 @@ class Words:
             other=None if hazard.other is None else self._line(hazard.other),
             wait=None if left is None else self._line(left.moment),
             waiting=tuple(filter(None, map(self._line, hazard.waiting))),
+            timeline=tuple(self._mark(hazard, steps)),
         )
+
+    def _mark(self, hazard: Hazard, steps: Sequence[Step]) -> Iterator[TimelineStep]:
+        """What of the steps has to do with a hazard: synchronization, and accesses to its buffer."""
+        kept = [step for step in steps if step.buffer in ("", hazard.buffer)]
+        own = [i for i, step in enumerate(kept) if not step.unit]  # not what units do for a role
+        mine, theirs = hazard.roles
+        second = [
+            i for i in own if (kept[i].actor, kept[i].moment.number) == (mine, hazard.access.number)
+        ]
+        marks: dict[int, Literal[1, 2]] = {}
+        if hazard.other is not None:
+            number = hazard.other.number
+            first = [i for i in own if (kept[i].actor, kept[i].moment.number) == (theirs, number)]
+            exact = [i for i in first if kept[i].moment == hazard.other]
+            marks |= dict.fromkeys((exact or first)[-1:], 1)
+        waits = [i for i in own[-len(hazard.waiting) :] if hazard.waiting]
+        marks |= dict.fromkeys(waits or second[-1:], 2)
+        for i, step in enumerate(kept):
+            where = self._line(step.moment)
+            line = 0 if where is None else where.line
+            yield TimelineStep(
+                role=step.role, unit=step.unit, line=line, text=step.text, mark=marks.get(i, 0)
+            )
 
     def _line(self, moment: Moment) -> SourceLine | None:
         return self._lines.get(moment.number)

@@ -16,6 +16,7 @@ from tileyard.settings import read_settings
 
 if TYPE_CHECKING:
     from tileyard.scripts.tally import Summary
+    from tileyard.workers.protocol import SyncChecked
 
 FORMATS = ("plain", "json", "none")
 
@@ -27,6 +28,7 @@ class Wanted:
         self.summary = "plain"
         self.is_module = False
         self.is_help = False
+        self.is_checked = False
         self.argv: list[str] = []
         rest = list(arguments)
         while rest and rest[0].startswith("-") and not self.argv:
@@ -39,6 +41,8 @@ class Wanted:
         option, equals, value = rest.pop(0).partition("=")
         if option in ("--help", "-h"):
             self.is_help = True
+        elif option == "--check-sync" and not equals:
+            self.is_checked = True
         elif option == "--summary":
             self.summary = value if equals else next(iter(rest), "")
             del rest[: 0 if equals else 1]
@@ -71,19 +75,39 @@ def run_exec(arguments: list[str]) -> int:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         # torch and TileLang with it: only where a script is run
         from tileyard.cli.exec_study import run_study
-        from tileyard.scripts.run import run_script
+        from tileyard.scripts.run import Helpers, run_script
 
+        checker = None
+        if wanted.is_checked:
+            from tileyard.artifacts.objects import ObjectStore
+            from tileyard.scripts.checking import KernelChecker
+
+            checker = KernelChecker(ObjectStore(settings.home / "objects"), tell_checked)
         return run_script(
             wanted.argv,
             settings,
             partial(tell, wanted.summary),
             is_module=wanted.is_module,
-            study=partial(run_study, settings),
+            helpers=Helpers(study=partial(run_study, settings), checker=checker),
         )
     except TileyardError as error:
         return say(str(error), error.exit_status)
     except KeyboardInterrupt:  # before the script began
         return INTERRUPTED
+
+
+def tell_checked(checked: "SyncChecked | str") -> None:
+    """Print what the check of a kernel found on stderr, or why there was none."""
+    from tileyard.report.sync import SyncReport, describe_check
+    from tileyard.report.words import make_visible
+
+    lines = (
+        [checked]
+        if isinstance(checked, str)
+        else describe_check(SyncReport(file="?", kernels=(checked,)))
+    )
+    for line in lines:
+        print(make_visible(line), file=sys.stderr)
 
 
 def tell(form: str, summary: "Summary") -> None:

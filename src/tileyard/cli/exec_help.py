@@ -11,10 +11,13 @@ those of this CPU.
 
   --summary FORM         what was done, in one line on stderr when the script
                          has ended: plain (default), json, or none
+  --check-sync           check the synchronization of each kernel that it
+                         compiles, and print mistakes on stderr
   -m MODULE              run a module instead, as python -m does
   -h, --help             show this
 
-Exit status: the script's own; 2 if there is no such script.
+Exit status: the script's own; 2 if there is no such script; with --check-sync
+1 instead of 0 if there were mistakes.
 """
 
 

@@ -39,6 +39,13 @@ RequireCheck = Annotated[
     bool,
     typer.Option("--require-check", help="Fail where nothing says what is right (exit status 1)."),
 ]
+CheckSync = Annotated[
+    bool | None,
+    typer.Option(
+        "--check-sync/--no-check-sync",
+        help="Fail configs with mistakes in their synchronization; by default where finding them takes under a second.",
+    ),
+]
 RunLimit = Annotated[str, typer.Option(metavar="TIME", help="End a config that runs longer.")]
 BuildLimit = Annotated[str, typer.Option(metavar="TIME", help="End a build that takes longer.")]
 MemoryLimit = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import RequireCheck
+from tileyard.cli.kernel_options import CheckSync, RequireCheck
 from tileyard.cli.suite_options import (
     PieceLength,
     PolicyName,
@@ -64,6 +64,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     ] = None,
     commit: Annotated[str, typer.Option(help="What toolchain and bundle must be of.")] = "",
     require_check: RequireCheck = False,
+    check_sync: CheckSync = None,
     golden_threads: Annotated[
         int, typer.Option(min=0, help="Threads of each golden or check step.")
     ] = 0,
@@ -120,6 +121,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         golden_threads=golden_threads,
         require_check=require_check,
         keep_work=keep_work,
+        check_sync=check_sync,
         compile_workers=compile_workers,
         queue_limit_s=parse_time_s("--queue-limit", queue_limit),
     )

@@ -7,6 +7,7 @@ import typer
 from tileyard.cli.kernel_options import (
     ArgumentValues,
     BuildLimit,
+    CheckSync,
     CompileWorkers,
     CpuLevel,
     DeviceNames,
@@ -41,6 +42,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     ] = "",
     check: Annotated[bool, typer.Option(help="Compare results with the reference.")] = True,
     require_check: RequireCheck = False,
+    check_sync: CheckSync = None,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     cpu_arch: CpuLevel = "",
     devices: DeviceNames = None,
@@ -128,6 +130,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         file=str(file),
         also_build=tuple(also_build or ()),
         reuse=resume,
+        check_sync=check_sync,
         overlap=overlap,
         compile_workers=compile_workers,
         group_size=None if group_size == "auto" else parse_count(group_size, "--group-size"),

@@ -13,6 +13,7 @@ from tileyard.artifacts.manifest import TREE_FILE, Build, find_artifact, find_bu
 from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.programs import Programs
+from tileyard.engine.sync_checks import SyncChecks
 from tileyard.engine.yard import Yard
 from tileyard.errors import HOST_FAULTS, DamagedError, WorkerLostError
 from tileyard.events import BuildEnded, BuildStarted
@@ -48,6 +49,7 @@ class Preparation:
         self._yard = yard
         self._ledger = ledger
         self._pool = pool
+        self._sync = SyncChecks(yard, ledger)
         self._goldens: dict[str, Golden] = {}
         self._artifacts: set[BuildKey] = set()
         # Builds that have failed in this run, each with the case that it was made for.
@@ -72,6 +74,8 @@ class Preparation:
         Raises HOST_FAULTS; then it can be called again.
         """
         if not (await self._elaborate(progress) and await self._make_golden(progress)):
+            return False
+        if not await self._sync.passes(progress) or self._is_known(progress):
             return False
         # What the case is made of is kept, so that it can be run again by hand.
         record = RunRecord(case=progress.case, entry=run_entry(progress))
@@ -266,11 +270,15 @@ class Preparation:
         progress.golden = golden
         run = run_key(own_build(progress), golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
-        if case.until != "judged":
-            return True
-        if self._ledger.skip_proven(progress):
+        return True
+
+    def _is_known(self, progress: Progress) -> bool:
+        """Whether a case ended because earlier runs know how it does."""
+        if progress.case.until != "judged":
             return False
-        return progress.batch.order == "interleaved" or not self._ledger.recall_measured(progress)
+        if self._ledger.skip_proven(progress):
+            return True
+        return progress.batch.order != "interleaved" and self._ledger.recall_measured(progress)
 
     async def _ask_golden(self, case: Case, elaborated: Elaborated) -> Golden | Failed:
         work = case.work

@@ -27,7 +27,7 @@ from tileyard.workers.protocol import (
 )
 
 RECORD_KIND = "answer"
-RECIPE = "1"
+RECIPE = "2"
 """The version of what is remembered and how; a change that makes old records wrong raises it."""
 
 

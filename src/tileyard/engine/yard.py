@@ -37,7 +37,8 @@ class Workplace:
     is there. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
     wait for a device. ``compile_workers`` is None for one on each core that no device owns; ``group_size`` is
     how many kernels are built in one request, None for what suits the target. ``proven_by`` is the run, or
-    ``any``, whose passed cases are skipped where their run keys are the same; empty for none.
+    ``any``, whose passed cases are skipped where their run keys are the same; empty for none. ``check_sync`` has the synchronization of kernels checked before
+    they are built, None where that takes no long time.
     """
 
     reuse: bool = True
@@ -47,6 +48,7 @@ class Workplace:
     compile_workers: int | None = None
     group_size: int | None = None
     proven_by: str = ""
+    check_sync: bool | None = False
 
 
 @dataclass(kw_only=True)
@@ -56,7 +58,7 @@ class Yard(Workplace, RunnerSite):
     ``programs`` answers for cases of programs, None where there are none.
 
     ``listeners`` are told every event, ``unwritten`` is what they were told that it cannot be written, and ``flushes`` are called whenever some have been told: a
-    listener may keep events until then.
+    listener may keep events until then. ``sync_unchecked`` are the cases whose synchronization would have taken too long to check.
 
     ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` takes what a runner would need for
     each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
@@ -74,6 +76,7 @@ class Yard(Workplace, RunnerSite):
     shelf: dict[str, RunEntry] = field(default_factory=dict)
     builds: dict[str, Build] = field(default_factory=dict)
     unwritten: set[str] = field(default_factory=set)
+    sync_unchecked: set[str] = field(default_factory=set)
     reprobe_s: float = INTERVAL_S
     judge: str = JUDGE
 

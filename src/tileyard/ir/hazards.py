@@ -432,15 +432,11 @@ class LateRun(AsynchronousRun):
 
     def _stuck(self, waiting: dict[int, Blocked]) -> None:
         moments = [self._moment_of(one.stmt) for one in waiting.values()]
-        barriers = {
-            one.where.removeprefix("for ").removeprefix("at "): one for one in waiting.values()
-        }
+        barriers = {one.where.partition(" ")[2]: one for one in waiting.values()}
         known = {one.name: one for one in (*self._barriers.values(), *self._named.values())}
         states = [_describe_state(known.get(name), one.where) for name, one in barriers.items()]
-        short = any(
-            name in known and known[name].pending and known[name].arrived == known[name].expected
-            for name in barriers
-        )
+        met = (known[name] for name in barriers if name in known)
+        short = any(one.pending and one.arrived == one.expected for one in met)
         self._keep(
             Hazard(
                 kind="bytes" if short else "deadlock",

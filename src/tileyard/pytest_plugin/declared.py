@@ -21,7 +21,7 @@ from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile
 from tileyard.pytest_plugin.records import BodyStep, FunctionStep, KernelStep, Step
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
-_KERNEL_OPTIONS = frozenset({"kernel", "name", "arguments", "target", "out_idx"})
+_KERNEL_OPTIONS = frozenset({"kernel", "name", "arguments", "target", "out_idx", "check_sync"})
 _FUNCTION_OPTIONS = frozenset({"function", "name", "limit"})
 
 
@@ -93,13 +93,17 @@ class DeclaredSteps:
             }
         elif own or given:
             raise UsageError(f"{name} is a PrimFunc, which takes no arguments: {', '.join(own)}")
-        identity = (id(kernel), canonical_json(arguments), target, out_idx)
+        check_sync = options.get("check_sync", False)
+        if not isinstance(check_sync, bool):
+            raise UsageError(f"check_sync is True or False, not {check_sync!r}")
+        identity = (id(kernel), canonical_json(arguments), target, out_idx, check_sync)
         step = KernelStep(
             id=f"{prefix}:{name}",
             source=source,
             arguments=arguments,
             target=target,
             out_idx=out_idx,
+            check_sync=check_sync,
         )
         return name, identity, step
 

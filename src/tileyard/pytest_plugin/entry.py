@@ -17,7 +17,7 @@ ACTIVE: "pytest.StashKey[Active]" = pytest.StashKey()
 """Where a run with ``--tileyard`` keeps what belongs to it."""
 
 MARKERS = (
-    "tile_kernel(*, kernel, name='', arguments=None, target='', out_idx=None, **values): build this "
+    "tile_kernel(*, kernel, name='', arguments=None, target='', out_idx=None, check_sync=False, **values): build this "
     "kernel before the tests run; values come from here and from the test's own parameters",
     "tile_compile(*, function, name='', limit=''): call this function before the tests run, with no "
     "device; it gets `out`, a directory, and the test's parameters that it names",

@@ -26,8 +26,9 @@ import pytest
 
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.engine.sync_checks import describe_first
 from tileyard.engine.yard import Workplace
-from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError
+from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError, UsageError
 from tileyard.events import BuildStarted, Event, RunStarted
 from tileyard.frontend.blame import call_by_name
 from tileyard.model import Case, Elaborated, KernelWork, Limits, Outcome, Record
@@ -53,10 +54,13 @@ from tileyard.workers.author import Author
 from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,
+    CheckSync,
     ElaborateConfig,
     ElaboratedConfig,
     Failed,
+    SyncChecked,
 )
+from tileyard.workers.sync_check import check_made
 
 Make = Callable[[Sequence[Step]], list[StepResult]]
 S = TypeVar("S")
@@ -273,7 +277,10 @@ class Preparing:
         def answer(step: KernelStep) -> AuthorReply:
             return _elaborate(step, self._objects, with_tir=needs_tir[step.target])
 
-        async for step, at, reply in self._ask_all(steps, answer, self._limits.elaborate_s):
+        limit_s = self._limits.elaborate_s
+        if any(step.check_sync for step in steps):
+            limit_s += self._limits.build_s
+        async for step, at, reply in self._ask_all(steps, answer, limit_s):
             result = StepResult(
                 step=step.id, target=step.target, at=at, seconds=time.monotonic() - at
             )
@@ -343,12 +350,41 @@ def _elaborate(step: KernelStep, objects: ObjectStore, *, with_tir: bool) -> Aut
         request = ElaborateConfig(
             kernel=found.name, arguments=step.arguments, config={}, with_tir=with_tir
         )
-        return Author({found.name: found}, objects).answer(request)
+        author = Author({found.name: found}, objects)
+        reply = author.answer(request)
+        if step.check_sync and isinstance(reply, ElaboratedConfig):
+            question = CheckSync(kernel=found.name, arguments=step.arguments, config={})
+            return _judge(author.answer(question), reply)
+        return reply
     try:
         elaborated = lower(step.source, step.out_idx)
     except (UnsupportedError, InvalidProgramError) as error:
         return Failed(message=str(error), outcome=Outcome.COMPILE_ERROR)
-    return ElaboratedConfig(elaborated=elaborated)
+    done = ElaboratedConfig(elaborated=elaborated)
+    return _judge(_check_func(step, objects), done) if step.check_sync else done
+
+
+def _check_func(step: KernelStep, objects: ObjectStore) -> SyncChecked | Failed:
+    from tileyard.frontend.tilelang import make_kernel
+
+    made = make_kernel(step.source, step.out_idx)
+    question = CheckSync(kernel=made.kernel.name, arguments={}, config={})
+    try:
+        return check_made(made, question, objects)
+    except UsageError as error:
+        return Failed(message=str(error))
+
+
+def _judge(checked: AuthorReply, elaborated: ElaboratedConfig) -> AuthorReply:
+    """What was elaborated, unless the check of its synchronization found mistakes or could not be made."""
+    if isinstance(checked, SyncChecked):
+        if not checked.findings:
+            return elaborated
+        checked = Failed(message=describe_first(checked))
+    if isinstance(checked, Failed):
+        message = f"its synchronization: {checked.message}"
+        return Failed(message=message, outcome=Outcome.RUNTIME_ERROR)
+    raise AssertionError(f"CheckSync was answered with {checked}")
 
 
 def _call_function(step: FunctionStep, folder: Path, pickled: Path) -> str:

@@ -12,7 +12,8 @@ from tileyard.model import BuildKey, Outcome, Record, Value
 class KernelStep:
     """Build one kernel. ``id`` names the step in every process of the run.
 
-    ``source`` is a kernel with its ``arguments``, or a PrimFunc with its ``out_idx``.
+    ``source`` is a kernel with its ``arguments``, or a PrimFunc with its ``out_idx``. With ``check_sync`` it fails where its
+    synchronization has mistakes.
     """
 
     id: str
@@ -20,6 +21,7 @@ class KernelStep:
     arguments: dict[str, Value]
     target: str
     out_idx: tuple[int, ...] | None
+    check_sync: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
 from tileyard.model import BuildKey, Digest, Elaborated, SourceLine
+from tileyard.scripts.checking import KernelChecker
 from tileyard.scripts.cpu_work import as_cpu_work
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.settings import Settings
@@ -46,9 +47,12 @@ class BuiltKernel:
 
 
 class Builder:
-    """Builds for the target ``cpu`` into the store of ``settings``; any thread may ask."""
+    """Builds for the target ``cpu`` into the store of ``settings``, and has kernels checked first; any thread may ask."""
 
-    def __init__(self, settings: Settings, tally: Tally) -> None:
+    def __init__(
+        self, settings: Settings, tally: Tally, checker: KernelChecker | None = None
+    ) -> None:
+        self._checker = checker
         self._settings = settings
         self._tally = tally
         self._objects = ObjectStore(settings.home / "objects")
@@ -73,6 +77,8 @@ class Builder:
             raise self._refuse(name, str(error.message), error) from None
         except InvalidProgramError as error:
             raise self._refuse(name, str(error.message)) from None
+        if self._checker is not None:
+            self._checker.check(name, made)
         made = dataclasses.replace(made, kernel=as_cpu_work(made.kernel))
         key = build_key(made.kernel, TARGET, fingerprint, {})
         # Another kernel with this Program says other lines of the user's.

@@ -15,11 +15,13 @@ import signal
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
 
 from tileyard.frontend.no_device import adjust_tilelang
 from tileyard.scripts.building import Builder
+from tileyard.scripts.checking import KernelChecker
 from tileyard.scripts.tally import Summary, Tally
 from tileyard.scripts.tilelang_device import answer_device
 from tileyard.scripts.tilelang_jit import compile_for_cpu
@@ -35,22 +37,34 @@ _OURS = str(Path(__file__).parents[1]) + os.sep
 _FAILED = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class Helpers:
+    """What carries out what the script's tuners ask for, and what checks its kernels; None for neither."""
+
+    study: RunStudy | None = None
+    checker: KernelChecker | None = None
+
+
+NONE = Helpers()
+
+
 def run_script(
     arguments: list[str],
     settings: Settings,
     tell: Callable[[Summary], None],
     *,
     is_module: bool = False,
-    study: RunStudy | None = None,
+    helpers: Helpers = NONE,
 ) -> int:
     """Run ``arguments[0]`` with the others as its own, and return its exit status.
 
-    ``tell`` is given the summary once, when the process ends; ``study`` carries out what the script's
-    tuners ask for. Ends by the signal where the script
+    ``tell`` is given the summary once, when the process ends. Where a checker among the ``helpers`` found mistakes, the status is not 0.
+    Ends by the signal where the script
     was interrupted; SystemExit passes through.
     """
     tally = Tally(len(settings.cores))
-    install_hooks(settings, tally, study)
+    checker = helpers.checker
+    install_hooks(settings, tally, helpers)
     process = os.getpid()
 
     def end() -> None:
@@ -67,6 +81,8 @@ def run_script(
             run_file(arguments[0])
     except SystemExit as ended:
         ended.__traceback__ = None
+        if checker is not None and checker.found and not ended.code:
+            return _FAILED
         raise
     except KeyboardInterrupt as error:
         show(error)
@@ -77,10 +93,14 @@ def run_script(
     except BaseException as error:  # noqa: BLE001 (whatever it is, the interpreter would show it)
         show(error)
         return _FAILED
-    return 0
+    return _FAILED if checker is not None and checker.found else 0
 
 
-def install_hooks(settings: Settings, tally: Tally, study: RunStudy | None = None) -> None:
+def install_hooks(
+    settings: Settings,
+    tally: Tally,
+    helpers: Helpers = NONE,
+) -> None:
     """Import torch and TileLang and have them answer for the CPU."""
     torch = importlib.import_module("torch")
     importlib.import_module("tilelang")
@@ -92,9 +112,9 @@ def install_hooks(settings: Settings, tally: Tally, study: RunStudy | None = Non
     answer_cuda(torch, tally)
     profile_host(torch, tally)
     answer_device(torch)
-    compile_for_cpu(Builder(settings, tally), tally)
+    compile_for_cpu(Builder(settings, tally, helpers.checker), tally)
     time_on_cpu(tally)
-    TunerHooks(settings, tally, study).install()
+    TunerHooks(settings, tally, helpers.study).install()
 
 
 def run_file(path: str) -> None:

@@ -18,13 +18,14 @@ from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.engine.source import CaseSource
+from tileyard.engine.sync_checks import LIMIT_S
 from tileyard.engine.yard import Listener, Workplace, Yard
 from tileyard.events import Note, RunEnded, RunStarted, StopReason
 from tileyard.model import WELL, Case, Device, Outcome
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
 from tileyard.store.events import EventLog
-from tileyard.wording import describe_unrecorded
+from tileyard.wording import count_of, describe_unrecorded
 from tileyard.workers.protocol import RunEntry
 
 ResultT = TypeVar("ResultT")
@@ -129,11 +130,20 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
         result = plan.fold(ending)
         if ending.unrecorded:
             yard.emit(Note(text=describe_unrecorded(ending.unrecorded), level="warning"))
+        if yard.sync_unchecked:
+            yard.emit(Note(text=_describe_unchecked(len(yard.sync_unchecked))))
         if skipped := bench.store.describe_skipped():
             yard.emit(Note(text=skipped, level="warning"))
         yard.emit(RunEnded(run=bench.run, at=bench.clock.wall_s(), reason=reason))
         yard.flush()
     return result
+
+
+def _describe_unchecked(count: int) -> str:
+    return (
+        f"the synchronization of {count_of(count, 'case')} was not checked: it takes more than {LIMIT_S:g} s, or fails "
+        "(--check-sync has no limit)"
+    )
 
 
 def _open_yard(plan: Plan[ResultT], bench: Bench, log: EventLog) -> Yard:

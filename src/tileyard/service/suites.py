@@ -119,6 +119,7 @@ class _OpenSuite:
                 reuse=False,
                 queue_limit_s=start.queue_limit_s,
                 compile_workers=start.compile_workers,
+                check_sync=start.check_sync,
                 proven_by=start.changed or (ANY_RUN if policy.changed else ""),
             ),
             programs=self._program_site(selection.cases),

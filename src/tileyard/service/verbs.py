@@ -45,13 +45,14 @@ class StartTune(Verb[StudyResult]):
 
     ``devices`` are names, none for all devices of the target's class. ``compile_workers`` and
     ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
-    ``also_build`` the configs are built, and not run.
+    ``also_build`` the configs are built, and not run. ``check_sync`` is as in a yard.
     """
 
     request: TuneRequest
     target: str
     file: str
     reuse: bool
+    check_sync: bool | None = False
     also_build: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     overlap: bool = True
@@ -84,7 +85,7 @@ class StartTest(Verb[SuiteResult]):
     use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
     suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
     policy says. With ``require_check`` a case that nothing was compared with fails. Without
-    ``keep_work`` the folders of cases that passed are removed.
+    ``keep_work`` the folders of cases that passed are removed. ``check_sync`` is as in a yard.
     """
 
     kept = "what has ended is recorded; --changed any leaves out what passed with the same content"
@@ -108,6 +109,7 @@ class StartTest(Verb[SuiteResult]):
     golden_threads: int = 0
     require_check: bool = False
     keep_work: bool = False
+    check_sync: bool | None = False
     compile_workers: int | None = None
     queue_limit_s: float = 1800.0
 

@@ -13,12 +13,13 @@ import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Self, assert_never
+from typing import TYPE_CHECKING, Self, assert_never
 
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.check.blocks import has_order
 from tileyard.errors import (
     InvalidProgramError,
     KernelFileError,
@@ -51,10 +52,16 @@ from tileyard.workers.protocol import (
     MakeGolden,
     Space,
 )
-from tileyard.workers.sync_check import check_kernel
+from tileyard.workers.sync_check import check_made
+from tileyard.workers.sync_sizes import check_sizes
+
+if TYPE_CHECKING:
+    from tileyard.frontend.tilelang import MadeKernel
 
 Answer = Callable[[AuthorRequest], AuthorReply]
 
+KEPT = 4
+"""How many elaborated configs are kept for the question that follows: the check of their synchronization."""
 IMPORT_THRESHOLDS = (100_000, 50, 100)
 """Imports make a million objects that stay: to search them again and again costs a sixth of the time."""
 
@@ -72,6 +79,7 @@ class Author:
         self._objects = objects
         self._namespace = namespace or {}
         self._goldens: dict[str, AuthorReply | UserCodeError] = {}
+        self._made: dict[str, MadeKernel] = {}
 
     @classmethod
     def of_file(cls, file: Path, objects: ObjectStore) -> Self:
@@ -116,7 +124,12 @@ class Author:
             case MakeGolden(kernel=name):
                 return self._make_golden(find_kernel(self.kernels, name), request)
             case CheckSync(kernel=name):
-                return check_kernel(find_kernel(self.kernels, name), request, self._objects)
+                made = self._made.pop(_config_key(request), None)
+                found = find_kernel(self.kernels, name)
+                if not request.inputs:
+                    return check_sizes(found, request, self._objects)
+                made = made or lower_config(found, request.arguments, request.config)
+                return check_made(made, request, self._objects)
             case _:
                 assert_never(request)
 
@@ -135,10 +148,16 @@ class Author:
     def _elaborate(self, found: Found, request: ElaborateConfig) -> ElaboratedConfig:
         lowered = lower_config(found, request.arguments, request.config, with_tir=request.with_tir)
         signature, numbers = lowered.signature, lowered.numbers
+        is_asynchronous = lowered.lowered is not None and has_order(lowered.lowered.written)
+        if is_asynchronous:
+            while len(self._made) >= KEPT:
+                del self._made[next(iter(self._made))]
+            self._made[_config_key(request)] = lowered
         return ElaboratedConfig(
             elaborated=Elaborated(
                 kernel=lowered.kernel,
                 tir=lowered.tir,
+                is_asynchronous=is_asynchronous,
                 lines=lowered.lines,
                 specs=tensor_specs(signature, lowered.integers),
                 scalars=tuple(numbers[var.name] for var in scalar_params(signature)),
@@ -171,6 +190,10 @@ class Author:
             what = "is not callable" if name in self._namespace else "is not in the kernel's file"
             raise UsageError(f"reference {name!r} {what}")
         return function
+
+
+def _config_key(request: ElaborateConfig | CheckSync) -> str:
+    return canonical_json((request.kernel, request.arguments, request.config))
 
 
 # ---- failures ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar, get_args
 
 from tileyard.artifacts.manifest import Build
 from tileyard.check.findings import Finding
+from tileyard.check.suppressions import Allowed, Suppressed
 from tileyard.errors import ToolMissingError
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (
@@ -132,6 +133,7 @@ class SyncChecked(Record, tag="sync_checked"):
 
     An instance is a choice of sizes; it is empty where none of them makes a difference. ``trips`` has the trip counts by the line of each loop whose
     iterations wait or overlap.
+    ``suppressed`` are findings that comments in the file allow, ``unused`` the comments that allow nothing.
     """
 
     kernel: str
@@ -142,6 +144,8 @@ class SyncChecked(Record, tag="sync_checked"):
     unchecked: tuple[str, ...]
     instances: tuple[dict[str, int], ...] = ()
     trips: dict[int, tuple[int, ...]] = {}
+    suppressed: tuple[Suppressed, ...] = ()
+    unused: tuple[Allowed, ...] = ()
 
 
 class Failed(Record, tag="failed"):
@@ -207,10 +211,19 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     reference: str = ""
 
 
-class CheckSync(Question[SyncChecked], tag="check_sync"):
-    """Check the synchronization of one config. The values of arguments that are ``guessed`` are nobody's wish.
+SYNC_RECIPE = "1"
+"""The version of the check of synchronization; a change that finds other things raises it."""
 
-    With an ``architecture``, as ``sm_90a``, the kernel is checked as TileLang's passes plan it for that.
+
+class CheckSync(Question[SyncChecked], tag="check_sync"):
+    """Check the synchronization of one config at sizes of the check's own choice, or on ``inputs``.
+
+    The values of arguments that are ``guessed`` are nobody's wish. With an ``architecture``, as ``sm_90a``, the kernel is
+    checked as TileLang's passes plan it for that.
+
+    ``inputs`` are blobs in ``.npy`` format; where they are given, only the sizes of the arguments are checked, and what is found is
+    kept by content. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then, or Failed with
+    the outcome ``timeout``. Answers to another ``recipe`` are not used again. Findings have their timelines only where they are asked for.
     """
 
     kernel: str
@@ -218,6 +231,10 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     config: dict[str, Value]
     architecture: str = ""
     guessed: tuple[str, ...] = ()
+    inputs: tuple[Digest, ...] = ()
+    limit_s: float = 0.0
+    with_timeline: bool = False
+    recipe: str = SYNC_RECIPE
 
 
 class Judged(Record, tag="judged"):

@@ -41,6 +41,12 @@ def test_what_makes_no_sense_is_named(arguments: list[str], expected: str) -> No
         Wanted(arguments)
 
 
+def test_a_check_is_asked_for() -> None:
+    """By an option before the script."""
+    assert Wanted(["--check-sync", "a.py"]).is_checked
+    assert not Wanted(["a.py", "--check-sync"]).is_checked
+
+
 def test_help_needs_no_script(capsys: pytest.CaptureFixture[str]) -> None:
     """It is printed, and nothing else is done."""
     expected = 0

@@ -97,7 +97,7 @@ def test_what_is_allowed_is_shown_and_passes(
 
 
 def test_the_document_is_what_the_schema_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """And the schema is that of the code: ``python tools/schema.py`` writes it."""
+    """And the schema is that of the code: ``python tools/schema.py regress`` writes it."""
     assert main(["regress", "--reports", str(REPORTS), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     schema = json.loads(SCHEMA.read_text())

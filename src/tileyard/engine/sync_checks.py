@@ -1,0 +1,79 @@
+"""Checks of the synchronization of kernels before they are built: a config whose check has findings is not run."""
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.engine.ledger import Ledger, Progress
+from tileyard.engine.yard import Yard
+from tileyard.model import INFRASTRUCTURE, KernelWork, Outcome
+from tileyard.wording import count_of, name_line
+from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
+
+LIMIT_S = 1.0
+"""How long a check may run where nobody asked for it."""
+ASK_LIMIT_S = 600.0
+
+
+class SyncChecks:
+    """Asks authors of cases that have inputs, each config once in a run.
+
+    Where nobody asked for checks, the first one that takes too long is the last one of its kernel with these arguments.
+    """
+
+    def __init__(self, yard: Yard, ledger: Ledger) -> None:
+        self._yard = yard
+        self._ledger = ledger
+        self._known: dict[str, SyncChecked | Failed] = {}
+        self._slow: set[str] = set()
+
+    async def passes(self, progress: Progress) -> bool:
+        """Whether a case may go on; else it has ended. Raises WorkerLostError where it is to be prepared again."""
+        wanted, case, elaborated = self._yard.check_sync, progress.case, progress.elaborated
+        work, golden = case.work, progress.golden
+        if wanted is False or case.until == "built" or not isinstance(work, KernelWork):
+            return True
+        if elaborated is None or golden is None or not elaborated.is_asynchronous:
+            return True
+        kernel = canonical_json((case.side, work.file, work.kernel, work.arguments))
+        if kernel in self._slow:
+            return self._leave(kernel, progress)
+        request = CheckSync(
+            kernel=work.kernel,
+            arguments=work.arguments,
+            config=work.config,
+            inputs=golden.inputs,
+            limit_s=0.0 if wanted else LIMIT_S,
+        )
+        key = canonical_json((case.side, work.file, request))
+        if key not in self._known:
+            author = self._yard.authors.of(case.side, work.file)
+            answer = await author.ask(request, ASK_LIMIT_S)
+            self._known[key] = answer
+        reply = self._known[key]
+        if isinstance(reply, SyncChecked):
+            return self._judge(reply, progress)
+        if wanted or reply.usage:
+            lost = reply.outcome in INFRASTRUCTURE
+            outcome = reply.outcome if lost else Outcome.RUNTIME_ERROR
+            self._ledger.finish(progress, outcome, f"its synchronization: {reply.message}")
+            return False
+        return self._leave(kernel, progress)
+
+    def _judge(self, checked: SyncChecked, progress: Progress) -> bool:
+        if not checked.findings:
+            return True
+        for finding in checked.findings:
+            self._ledger.write_log(progress, f"{finding.message}\n    {finding.fix}")
+        self._ledger.finish(progress, Outcome.RUNTIME_ERROR, describe_first(checked))
+        return False
+
+    def _leave(self, kernel: str, progress: Progress) -> bool:
+        self._slow.add(kernel)
+        self._yard.sync_unchecked.add(progress.case.id)
+        return True
+
+
+def describe_first(checked: SyncChecked) -> str:
+    """The first finding of a check that has some, with its kind and place, and how many there are beside it."""
+    first, more = checked.findings[0], len(checked.findings) - 1
+    place = "" if first.access is None else f"{name_line(first.access.file, first.access.line)}: "
+    rest = f" (and {count_of(more, 'further mistake')})" if more else ""
+    return f"{first.kind}: {place}{first.message}{rest}"

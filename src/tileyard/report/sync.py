@@ -1,0 +1,92 @@
+"""What ``tileyard check`` found, for people and as one document."""
+
+from collections.abc import Iterator
+
+from tileyard.check.findings import Finding, FindingKind
+from tileyard.check.suppressions import Allowed
+from tileyard.model import Record, SourceLine
+from tileyard.report.check_shapes import describe_extent, describe_instance, describe_shapes
+from tileyard.report.timeline import draw_timeline
+from tileyard.report.words import format_config
+from tileyard.wording import count_of
+from tileyard.workers.protocol import SyncChecked
+
+
+class NotChecked(Record):
+    """A kernel that could not be elaborated, or fails by itself; ``reason`` names it, too."""
+
+    kernel: str
+    reason: str
+
+
+class SyncReport(Record):
+    """What a check came to: ``kernels`` are in the order of the ``file``."""
+
+    file: str
+    kernels: tuple[SyncChecked, ...]
+    not_checked: tuple[NotChecked, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """1 mistakes, else 2 where a kernel could not be checked, else 0."""
+        if any(one.findings for one in self.kernels):
+            return 1
+        return 2 if self.not_checked else 0
+
+    @property
+    def unused(self) -> tuple[Allowed, ...]:
+        """The comments that allow nothing, whichever kernel has their lines."""
+        used = {each.comment for one in self.kernels for each in one.suppressed}
+        found = {each.comment: each for one in self.kernels for each in one.unused}
+        return tuple(each for where, each in found.items() if where not in used)
+
+
+def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
+    """The lines of a report: findings first, then a line for each kernel, then what is suppressed.
+
+    The first ``timelines`` findings have their timelines behind them.
+    """
+    left = timelines
+    for one in report.kernels:
+        for finding in one.findings:
+            yield describe_finding(report.file, finding)
+            yield from draw_timeline(finding) if left else ()
+            left = max(left - 1, 0)
+        yield from (f"not checked: {reason}" for reason in one.unchecked)
+    for one in report.kernels:
+        yield describe_kernel(one)
+        yield from (f"    {line}" for line in describe_extent(one))
+    yield from (f"not checked: {one.reason}" for one in report.not_checked)
+    for one in report.kernels:
+        for each in one.suppressed:
+            place = name_place(report.file, each.finding.access)
+            yield f"suppressed: {place}: {each.finding.message}\n    allowed by line {each.comment.line}: {each.reason}"
+    for allowed in report.unused:
+        yield f"unused: {name_place(report.file, allowed.comment)}: allow({name_kind(allowed.kind)}) suppresses nothing"
+
+
+def describe_kernel(checked: SyncChecked) -> str:
+    """How one config did, in one line."""
+    config = f" {format_config(checked.config)}" if checked.config else ""
+    if not checked.blocks:
+        return f"{checked.kernel}{config}: nothing was checked"
+    found = count_of(len(checked.findings), "mistake") if checked.findings else "no mistakes"
+    blocks = f"{checked.blocks} of {count_of(checked.grid, 'block')}"
+    suppressed = f", {len(checked.suppressed)} suppressed" if checked.suppressed else ""
+    return f"{checked.kernel}{config}: {found} in {blocks}{describe_shapes(checked)}{suppressed}"
+
+
+def describe_finding(file: str, finding: Finding) -> str:
+    """A finding in two lines, the first with the place and the kind; ``file`` is where a place is not known."""
+    place = name_place(file, finding.access)
+    return f"{place}: {finding.message}{describe_instance(finding)} [{name_kind(finding.kind)}]\n    {finding.fix}"
+
+
+def name_kind(kind: FindingKind) -> str:
+    """A kind in one word, as rules and comments have it."""
+    return kind.replace(" ", "-")
+
+
+def name_place(file: str, where: SourceLine | None) -> str:
+    """A line as editors follow it."""
+    return f"{file}:?" if where is None else f"{where.file}:{where.line}"

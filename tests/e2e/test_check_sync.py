@@ -1,0 +1,140 @@
+"""``--check-sync`` of ``tune`` and ``test``: a config whose synchronization is wrong is not run."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT, CommandLine
+from tests.e2e.pytest_tree import Tree
+from tests.warm_python import warm
+
+pytestmark = pytest.mark.slow
+
+PIPELINES = (ROOT / "tests" / "sync" / "pipelines.py").read_text(encoding="utf-8")
+SOURCE = f"""
+import numpy as np
+import tileyard
+
+{PIPELINES}
+
+def double(X):
+    return X * 2
+
+@tileyard.kernel(space={{"left": [1, 2]}}, shapes={{"small": {{"N": 96}}}}, reference=double)
+def doubled(N, left):
+    return scale.get_tir(N, left)
+
+__all__ = ["doubled"]
+""".replace("def scale(N):", "def scale(N, left):").replace(
+    "T.ptx_wait_group(1)", "T.ptx_wait_group(left)"
+)
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    """A folder with a kernel of which one config waits for too few copies."""
+    (tmp_path / "kernels.py").write_text(SOURCE, encoding="utf-8")
+    return CommandLine(tmp_path)
+
+
+def test_a_config_with_findings_is_not_tuned(cli: CommandLine) -> None:
+    """It is no best one, also where it was measured before; its message is the first finding."""
+    unasked = cli.run_json("tune", "kernels.py::doubled", "--no-check-sync")
+    assert [one["outcome"] for one in unasked["trials"]] == ["passed", "passed"]
+    for options in ((), ("--check-sync",)):
+        result = cli.run_json("tune", "kernels.py::doubled", *options)
+        right, wrong = sorted(result["trials"], key=lambda trial: trial["config"]["left"])
+        assert (right["outcome"], wrong["outcome"]) == ("passed", "runtime_error")
+        assert wrong["message"].startswith("read before arrival: kernels.py:")
+        assert "x is read at k=0" in wrong["message"]
+        assert result["best"]["config"] == {"left": 1}
+
+
+def test_a_case_with_findings_fails_its_suite(cli: CommandLine) -> None:
+    """Unless nobody is to look."""
+    text = SOURCE.replace('{"left": [1, 2]}', '{"left": [2]}')
+    (cli.cwd / "kernels.py").write_text(
+        text.replace("N, left):\n    return", "N, left=2):\n    return")
+    )
+    done = cli.run("test", "kernels.py", "--json")
+    assert done.returncode == 1, done.stderr
+    assert "read before arrival" in json.dumps(json.loads(done.stdout))
+    assert cli.run("test", "kernels.py", "--no-check-sync").returncode == 0
+
+
+SCRIPT = f"""
+import sys
+import torch
+{PIPELINES}
+
+kernel = scale(96)
+x = torch.ones(96, device="cuda")
+print(float(kernel(x).sum()))
+if sys.argv[1:]:
+    sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("own", "expected"), [((), 1), (("0",), 1), (("5",), 5)])
+def test_the_kernels_of_a_script_are_checked(
+    cli: CommandLine, own: tuple[str, ...], expected: int
+) -> None:
+    """The script runs as ever; where it ends well, mistakes are its exit status."""
+    wrong = SCRIPT.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)")
+    (cli.cwd / "script.py").write_text(wrong, encoding="utf-8")
+    done = run_script(cli, "--check-sync", "script.py", *own)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (expected, "192.0")
+    assert "x is read at k=0" in done.stderr
+    assert "main: 2 mistakes in 1 of 1 block" in done.stderr
+
+
+def test_a_script_without_mistakes_keeps_its_status(cli: CommandLine) -> None:
+    """What was checked is said."""
+    (cli.cwd / "script.py").write_text(SCRIPT, encoding="utf-8")
+    done = run_script(cli, "--check-sync", "script.py", "0")
+    assert done.returncode == 0, done.stderr
+    assert "main: no mistakes in 1 of 1 block" in done.stderr
+
+
+def run_script(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``tileyard exec``."""
+    return warm("tileyard.__main__").run(("exec", *arguments), cli.cwd, cli.environment())
+
+
+def test_a_marker_of_pytest_asks_for_the_check(tmp_path: Path) -> None:
+    """A kernel with mistakes fails its test before anything runs, and no other test."""
+    tree = Tree(tmp_path)
+    wrong = PIPELINES.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)")
+    tests = """
+        import numpy as np, pytest
+        from wrong import scale as bad
+        from right import scale as good
+
+        @pytest.mark.tile_kernel(kernel=bad, N=96, check_sync=True)
+        def test_wrong(tile_kernel):
+            pass
+
+        @pytest.mark.tile_kernel(kernel=bad.get_tir(N=96), out_idx=[1], check_sync=True)
+        def test_wrong_func(tile_kernel):
+            pass
+
+        @pytest.mark.tile_kernel(kernel=bad, N=96)
+        def test_unasked(tile_kernel):
+            pass
+
+        @pytest.mark.tile_kernel(kernel=good, N=96, check_sync=True)
+        def test_right(tile_kernel):
+            pass
+
+        @pytest.mark.tile_kernel(kernel=good.get_tir(N=96), out_idx=[1], check_sync=True)
+        def test_right_func(tile_kernel):
+            pass
+    """
+    tree.write(wrong=wrong, right=PIPELINES, test_it=tests)
+    ran = tree.run()
+    names = ("wrong", "wrong_func", "unasked", "right", "right_func")
+    outcomes = {name: ran.outcome(f"::test_{name}") for name in names}
+    assert [name for name, outcome in outcomes.items() if outcome == "passed"] == list(names[2:])
+    assert "its synchronization: read before arrival: " in ran.message("::test_wrong")
+    assert "x is read at k=0" in ran.message("::test_wrong_func")

@@ -1,0 +1,147 @@
+"""Which cases are asked about their synchronization, and what becomes of them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.simulated_yard import open_simulated_yard
+
+from tileyard.check.findings import Finding
+from tileyard.engine.authors import Authors
+from tileyard.engine.ledger import Ledger
+from tileyard.engine.sync_checks import LIMIT_S, SyncChecks
+from tileyard.model import (
+    Batch,
+    Case,
+    Elaborated,
+    GoldenKey,
+    Kernel,
+    KernelWork,
+    Outcome,
+    Side,
+    SourceLine,
+)
+from tileyard.workers.protocol import AnswerT, CheckSync, Failed, Golden, Question, SyncChecked
+
+GOLDEN = Golden(key=GoldenKey("g"), inputs=(), outputs=())
+FINE = SyncChecked(kernel="k", config={}, blocks=1, grid=1, findings=(), unchecked=())
+RACE = Finding(
+    kind="race",
+    message="a is raced",
+    fix="order it",
+    buffer="a",
+    access=SourceLine(file="/k.py", line=3),
+)
+SLOW = Failed(message="the check takes longer than 1 s", outcome=Outcome.TIMEOUT)
+
+
+@dataclass
+class Checker:
+    """An author that answers each question about a config."""
+
+    answer: Callable[[CheckSync], SyncChecked | Failed]
+    cores: tuple[int, ...] = (0,)
+    asked: list[CheckSync] = field(default_factory=list)
+
+    async def begin(self) -> None:
+        """Nothing has to be started."""
+
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
+        """What the check found."""
+        assert isinstance(request, CheckSync)
+        self.asked.append(request)
+        reply = self.answer(request)
+        return reply if isinstance(reply, Failed) else request.check(reply)
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+
+def check(
+    folder: Path,
+    author: Checker,
+    *cases: Case,
+    wanted: bool | None = None,
+    is_asynchronous: bool = True,
+) -> tuple[list[str], int]:
+    """Prepare cases up to their check: how each went on, and how many were not checked."""
+    with open_simulated_yard(
+        folder, (), (0,), authors=Authors([Side()], (0,), lambda side, file: author)
+    ) as yard:
+        yard.check_sync = wanted
+        ledger = Ledger(yard, "run")
+        checks = SyncChecks(yard, ledger)
+        ended: list[str] = []
+        for case in cases:
+            ledger.open(case, Batch(id=case.id, cases=(case,)))
+            progress = ledger.progress(case.key)
+            progress.elaborated = Elaborated(
+                kernel=Kernel(name="k"), is_asynchronous=is_asynchronous
+            )
+            progress.golden = GOLDEN
+            is_well = asyncio.run(checks.passes(progress))
+            trials = [] if is_well else ledger.take()
+            ended += ["passes"] if is_well else [f"{t.outcome}: {t.message}" for t in trials]
+        return ended, len(yard.sync_unchecked)
+
+
+def case_of(number: int, **arguments: int) -> Case:
+    """A config of one kernel."""
+    work = KernelWork(kernel="k", arguments=dict(arguments), config={"n": number})
+    return Case(id=f"c{number}", work=work)
+
+
+def test_the_first_finding_ends_a_case(tmp_path: Path) -> None:
+    """And the number of the others is said."""
+    found = SyncChecked(
+        kernel="k", config={}, blocks=1, grid=1, findings=(RACE, RACE), unchecked=()
+    )
+    author = Checker(lambda request: found if request.config["n"] == 1 else FINE)
+    ended, unchecked = check(tmp_path, author, case_of(1), case_of(2))
+    message = "race: /k.py:3: a is raced (and 1 further mistake)"
+    assert ended == [f"runtime_error: {message}", "passes"]
+    assert unchecked == 0
+
+
+def test_a_config_is_asked_about_once(tmp_path: Path) -> None:
+    """However often it runs."""
+    author = Checker(lambda _: FINE)
+    first = case_of(1)
+    again = Case(id="f1", work=first.work)
+    assert check(tmp_path, author, first, again)[0] == ["passes"] * 2
+    assert [one.limit_s for one in author.asked] == [LIMIT_S]
+
+
+def test_a_slow_check_is_the_last_of_its_kernel(tmp_path: Path) -> None:
+    """With the same arguments; what was not checked is counted, and runs."""
+    author = Checker(lambda _: SLOW)
+    cases = case_of(1, N=4), case_of(2, N=4), case_of(3, N=5)
+    assert check(tmp_path, author, *cases) == (["passes"] * 3, 3)
+    assert [one.config["n"] for one in author.asked] == [1, 3]
+
+
+def test_a_check_that_was_asked_for_has_no_limit(tmp_path: Path) -> None:
+    """And a config that cannot be checked fails."""
+    author = Checker(lambda _: Failed(message="it fails"))
+    ended, unchecked = check(tmp_path, author, case_of(1), wanted=True)
+    assert ended == ["runtime_error: its synchronization: it fails"]
+    assert (author.asked[0].limit_s, unchecked) == (0.0, 0)
+
+
+def test_a_comment_that_says_it_wrong_fails_a_case(tmp_path: Path) -> None:
+    """Also where nobody asked for the check."""
+    author = Checker(lambda _: Failed(message="k.py:3: no reason", usage=True))
+    assert check(tmp_path, author, case_of(1))[0] == [
+        "runtime_error: its synchronization: k.py:3: no reason"
+    ]
+
+
+def test_nobody_is_asked_needlessly(tmp_path: Path) -> None:
+    """Neither about kernels without asynchronous operations, nor where it is not wanted, nor where nothing runs."""
+    author = Checker(lambda _: FINE)
+    assert check(tmp_path / "a", author, case_of(1), is_asynchronous=False) == (["passes"], 0)
+    assert check(tmp_path / "b", author, case_of(1), wanted=False) == (["passes"], 0)
+    built = Case(id="c", work=KernelWork(kernel="k"), until="built")
+    assert check(tmp_path / "c", author, built) == (["passes"], 0)
+    assert author.asked == []
