@@ -6,6 +6,8 @@ n-th execution of a statement has to read what the n-th one read before.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tileyard.check.blocks import corners
 from tileyard.check.findings import Finding
 from tileyard.check.recorder import Execution, Form, Recorder
@@ -45,29 +47,44 @@ def compare(written: Recorder, planned: Recorder) -> Finding | None:
             continue
         expected = before.get(role, next(iter(before.values())))
         if writers != expected:
-            return _describe(execution, buffer, expected, writers)
+            number = f" in execution {execution.number} of this line"
+            read = f"is read{number if execution.number > 1 else ''}"
+            return _describe(buffer, read, (expected, writers), execution)
+    return _compare_outputs(written, planned)
+
+
+def _compare_outputs(written: Recorder, planned: Recorder) -> Finding | None:
+    """An element that another execution has written last; the order of atomic updates is open."""
+    left = planned.left()
+    for name, (marks, events) in written.left().items():
+        if name not in left:
+            continue
+        other_marks, other_events = left[name]
+        for one, other in np.unique(np.stack([marks, other_marks]), axis=1).T:
+            before, after = events[one], other_events[other]
+            is_open = all(e is not None and e.source.kind == "atomic" for e in (before, after))
+            if before != after and not is_open:
+                return _describe(name, "is left", ({before}, {after}), after or before)
     return None
 
 
 def _describe(
-    execution: Execution,
     buffer: str,
-    expected: set[Execution | None],
-    found: set[Execution | None],
+    what: str,
+    writers: tuple[set[Execution | None], set[Execution | None]],
+    execution: Execution | None,
 ) -> Finding:
-    as_written = _first(expected - found or expected)
-    as_planned = _first(found - expected or found)
-    number = f" in execution {execution.number} of this line" if execution.number > 1 else ""
+    """What is done to ``buffer`` by ``execution``, and whose values it has to do with: as written, and as planned."""
+    expected, found = writers
+    before, after = _first(expected - found or expected), _first(found - expected or found)
     return Finding(
         kind="dependence reordered",
-        message=(
-            f"{buffer} is read{number} with {_what(as_planned)}; as the kernel is written, with {_what(as_written)}"
-        ),
+        message=f"{buffer} {what} with {_what(after)}; as the kernel is written, with {_what(before)}",
         fix="TileLang's pipelining does not keep this dependence: T.serial, or num_stages=0, keeps the order",
         buffer=buffer,
-        block=execution.block,
-        access=execution.source.line,
-        other=None if as_written is None else as_written.source.line,
+        block=() if execution is None else execution.block,
+        access=None if execution is None else execution.source.line,
+        other=None if before is None else before.source.line,
     )
 
 

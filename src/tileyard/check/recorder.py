@@ -27,6 +27,7 @@ from tileyard.ir.nodes import (
     Var,
 )
 from tileyard.ir.rewrite import rewrite
+from tileyard.ir.specs import tensors
 from tileyard.ir.tiles import Array, Memory
 from tileyard.ir.walk import bodies, walk, walk_expr, written_region
 from tileyard.model import SourceLine, Value
@@ -202,6 +203,11 @@ class Recorder(Run):
             return self._nest is not None
         is_update = isinstance(stmt, Atomic) and stmt.var is None
         return isinstance(stmt, Store | Atomic | Copy | Fill | Gemm | Reduce) and not is_update
+
+    def left(self) -> dict[str, tuple[Marks, list[Execution | None]]]:
+        """For each array that has been written: the marks of its elements, and which executions they mean."""
+        names = [tensor.buffer.name for tensor in tensors(self._program) if tensor.role != "in"]
+        return {name: (self._marks[name], self._events) for name in names if name in self._marks}
 
     def _marks_of(self, buffer: str, shape: tuple[int, ...]) -> Marks:
         """The marks of a buffer's storage in ``shape``: for each byte of an element where others view it."""

@@ -5,6 +5,7 @@ kernels are elaborated, so that the rest of the frontend lowers it like any othe
 """
 
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -82,7 +83,10 @@ def run_prefix(func: Any, target: Any, options: Mapping[str, Value]) -> tuple[An
     prefix = _Prefix()
     name = str(attributes_of(func).get("global_symbol") or "main")
     mod = tvm.IRModule({name: func})
-    config = normalize_pass_configs(dict(options))
+    with warnings.catch_warnings(
+        action="ignore"
+    ):  # TileLang says it when it compiles the kernel, too
+        config = normalize_pass_configs(dict(options))
     try:
         with tvm.transform.PassContext(opt_level=3, config=config), target:
             PreLowerSemanticCheck(mod)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tileyard.check.blocks import check_program
 from tileyard.check.dependences import find_reordered
 from tileyard.check.findings import Finding, describe_race
@@ -45,7 +47,9 @@ def check_kernel(
     except KernelFault as fault:
         raise UsageError(str(fault)) from None
     reordered: Sequence[Finding] = ()
+    hazards = checked.findings
     if architecture:
+        hazards = tuple(replace(each, fix=f"in TileLang's plan: {each.fix}") for each in hazards)
         written = lower_config(found, arguments, config).lowered
         if written is not None:
             before = Form(written.written, written.written_lines)
@@ -55,7 +59,7 @@ def check_kernel(
         config=dict(config),
         blocks=checked.blocks,
         grid=checked.grid,
-        findings=(*reordered, *map(describe_race, lowered.races), *checked.findings),
+        findings=(*reordered, *map(describe_race, lowered.races), *hazards),
         unchecked=(),
     )
 
