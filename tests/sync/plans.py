@@ -103,13 +103,13 @@ def seeded(N, stages):
     return main
 
 
-@tilelang.jit
+@tilelang.jit(target="c")
 def on_a_cpu(N):
     """For a target that has no threads."""
 
     @T.prim_func
     def main(X: T.Tensor((N,), "float32")):
-        with T.Kernel(1, is_cpu=True) as _:
+        with T.Kernel(1) as _:
             for i in T.serial(N):
                 X[i] = X[i] + 1.0
 

@@ -163,6 +163,15 @@ def test_what_cannot_be_planned_is_said_in_one_line(
     assert "\n" not in caught.value.message
 
 
+def test_a_kernel_for_a_cpu_has_no_plan(plans: ModuleType) -> None:
+    """It names its target itself."""
+    found = importlib.import_module("tileyard.frontend.discover").find_kernels(plans)["on_a_cpu"]
+    lower = importlib.import_module("tileyard.frontend.found").lower_config
+    assert lower(found, {"N": 4}, {}).lowered is not None
+    with pytest.raises(UsageError, match="the kernel names a CPU, and only plans for CUDA"):
+        lower(found, {"N": 4}, {}, architecture="sm_80")
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_statements_keep_their_lines(kernels: Modules, architecture: str) -> None:
     """Copies of a statement have its line, what TileLang has put in that of the loop."""

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from tileyard.check.findings import Finding, Words
 from tileyard.errors import KernelFault
-from tileyard.ir.hazards import Hazard, LateRun
-from tileyard.ir.nodes import Program, Roles
+from tileyard.ir.hazards import SCHEDULES, Hazard, LateRun, Schedule
+from tileyard.ir.nodes import Issue, Program, Roles
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
 from tileyard.ir.walk import walk
@@ -31,11 +31,10 @@ def check_program(
 
     Raises KernelFault where the kernel fails by itself.
     """
-    has_roles = any(isinstance(stmt, Roles) for stmt in walk(program.body))
     found: dict[tuple[str, int, int], Hazard] = {}
     count = 0
-    for backwards in (False, True)[: 1 + has_roles]:
-        run = LateRun(program, arrays, scalars, chosen=corners, backwards=backwards)
+    for schedule in _schedules(program):
+        run = LateRun(program, arrays, scalars, chosen=corners, schedule=schedule)
         try:
             run.grid()
         except KernelFault:
@@ -47,6 +46,13 @@ def check_program(
     grid = math.prod(evaluate_size(axis.extent, numbers) for axis in program.grid)
     words = Words(lines)
     return Checked(findings=tuple(map(words.describe, found.values())), blocks=count, grid=grid)
+
+
+def _schedules(program: Program) -> tuple[Schedule, ...]:
+    """The orders that can make a difference: in which roles go on, and when loads end."""
+    kinds = [stmt.unit if isinstance(stmt, Issue) else type(stmt) for stmt in walk(program.body)]
+    found = SCHEDULES if Roles in kinds else SCHEDULES[:: len(SCHEDULES) // 2]
+    return found if "tma" in kinds or Roles in kinds else found[:1]
 
 
 def corners(extent: int) -> tuple[int, ...]:

@@ -394,6 +394,10 @@ class Scope:
         self._first_versions.add(view.name)
         return view
 
+    def stored(self, data: object) -> str:
+        """The name of the buffer whose storage a variable of TIR is; empty for none of the kernel's."""
+        return self._storage.get(key_of(data), "")
+
     def bind_view(
         self, tir: object, dtype: str, shape: tuple[Expr, ...], owner: Buffer, name: str = ""
     ) -> Buffer:

@@ -47,9 +47,11 @@ from tileyard.ir.nodes import (
     Reduce,
     ReduceKind,
     Region,
+    SparseGemm,
     Stmt,
     Store,
     Var,
+    WaitGroup,
 )
 from tileyard.ir.tiles import identity
 from tileyard.ir.verify_exprs import without_ones
@@ -266,6 +268,8 @@ def _load_by_tma(
     barrier = call.annotations.get("barrier")
     extents = [extent.value for extent in to.extents if isinstance(extent, Const)]
     if barrier is None or len(extents) < len(to.extents):
+        missing = "without a barrier" if barrier is None else "of a size that is not constant"
+        scope.give_up("tma_copy", missing)
         return stmts
     place = lower_barrier(scope, barrier)
     size = math.prod(map(int, extents)) * find_dtype(scope.named(to.buffer).dtype).bits // 8
@@ -284,10 +288,7 @@ def _flag(scope: Scope, name: str, value: Any) -> bool:  # noqa: ANN401
 
 
 def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates.
-
-    One that may end later ends at once.
-    """
+    """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates."""
     args: Sequence[Any] = list(call.args)
     scope.require(len(args) == 13, f"gemm with {len(args)} arguments")
     scope.require(type(args[10]).__name__ == "IntImm", "gemm with a barrier")
@@ -298,15 +299,41 @@ def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         transpose_a=_flag(scope, "gemm's transpose_A", args[3]),
         transpose_b=_flag(scope, "gemm's transpose_B", args[4]),
     )
+    return _cleared(scope, product, args[9])
+
+
+def _cleared(scope: Scope, product: Gemm | SparseGemm, clears: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     cleared = msgspec.structs.replace(product, clear=True)
-    if type(args[9]).__name__ != "IntImm":
-        return (If(convert(lower_expr(scope, args[9]), "bool"), (cleared,), (product,)),)
-    return (cleared if _flag(scope, "gemm's clear_accum", args[9]) else product,)
+    if type(clears).__name__ != "IntImm":
+        return (If(convert(lower_expr(scope, clears), "bool"), (cleared,), (product,)),)
+    return (cleared if _flag(scope, "gemm's clear_accum", clears) else product,)
 
 
-def _gemm_by_wgmma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """TileLang commits each of these products by itself, and waits for none."""
-    return (Issue("wgmma", _gemm(scope, call)), CommitGroup("wgmma"))
+def _sparse_gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """``gemm_sp``'s arguments: a, e, b, c, three transposes, m, n, k, policy, clear."""
+    args: Sequence[Any] = list(call.args)
+    scope.require(len(args) == 12, f"gemm_sp with {len(args)} arguments")
+    a, e, b, c = (lower_region(scope, arg) for arg in args[:4])
+    of_a, of_e, of_b = (_flag(scope, "gemm_sp's transpose", arg) for arg in args[4:7])
+    product = SparseGemm(a, e, b, c, transpose_a=of_a, transpose_e=of_e, transpose_b=of_b)
+    return _cleared(scope, product, args[11])
+
+
+def _product(
+    make: Callable[[Scope, Any], tuple[Stmt, ...]],
+    default: int,
+    scope: Scope,
+    call: Any,  # noqa: ANN401
+) -> tuple[Stmt, ...]:
+    """A product, which TileLang commits by itself if how many groups may be left after it is given: -1 for all.
+
+    Where none may be left it is over at once.
+    """
+    made, left = make(scope, call), int(call.annotations.get("wg_wait", default))
+    if not left:
+        return made
+    wait = (WaitGroup(Const(left, "int32"), "wgmma"),) if left > 0 else ()
+    return (Issue("wgmma", made), CommitGroup("wgmma"), *wait)
 
 
 def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -427,8 +454,10 @@ _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]
     "async_copy": (_copy_asynchronously, _COPY_HINTS),
     "tma_copy": (_copy_by_tma, _COPY_HINTS | {"barrier", "emit_arrive", "is_tma_copy"}),
     "fill": (_fill, frozenset({"tl.ws_op_id"})),
-    "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
-    "wgmma_gemm": (_gemm_by_wgmma, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "gemm": (partial(_product, _gemm, 0), frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "wgmma_gemm": (partial(_product, _gemm, -1), frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "gemm_sp": (partial(_product, _sparse_gemm, 0), frozenset({"tl.ws_op_id", "wg_wait"})),
+    "wgmma_gemm_sp": (partial(_product, _sparse_gemm, -1), frozenset({"tl.ws_op_id", "wg_wait"})),
     "reduce": (_reduce, frozenset({"tl.ws_op_id", "batch", "enable_fadd2", _NAN})),
     "atomicadd": (partial(_atomic, "add"), _HINTS),
     "atomicmax": (partial(_atomic, "max"), _HINTS),

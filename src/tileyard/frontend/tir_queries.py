@@ -213,6 +213,7 @@ LOOP_HINTS = frozenset(
         "coalesced_width",
         "num_stages",
         "parallel_loop_layout",
+        "parallel_prefer_async",
         "pragma_unroll_explicit",
         "pragma_unroll_factor",
         "prefer_async",
@@ -225,9 +226,7 @@ LOOP_HINTS = frozenset(
 )
 """Annotations of a loop that say how it is run; its iterations mean the same without them."""
 
-BLOCK_HINTS = frozenset(
-    {"l2_hit_ratio_map", "layout_map", "reducer_info", "tl.non_restrict_params"}
-)
+BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "reducer_info", "tl.non_restrict_params"})
 _SAFE_VALUES = "safe_value_map"
 
 
