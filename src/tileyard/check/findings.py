@@ -2,6 +2,8 @@
 
 from typing import Literal, assert_never
 
+import msgspec
+
 from tileyard.ir.clocks import Moment
 from tileyard.ir.hazards import Hazard, HazardKind
 from tileyard.ir.nodes import Unit
@@ -33,7 +35,8 @@ class Finding(Record):
     """One mistake: what happens at ``access``, although what ``other`` does comes before or goes on; and the ``fix``.
 
     ``wait`` is the wait that did not help. ``waiting`` are the lines of all who wait in a deadlock. ``roles`` are those of
-    ``access`` and ``other``, by number; ``block`` is the first block in which it was seen.
+    ``access`` and ``other``, by number; ``block`` is the first block in which it was seen, and ``instance`` the sizes by
+    which it was seen first, as in ``M=32, K=96``.
     """
 
     kind: FindingKind
@@ -41,6 +44,7 @@ class Finding(Record):
     fix: str
     buffer: str
     block: tuple[int, ...] = ()
+    instance: str = ""
     roles: tuple[int, int] = (0, 0)
     access: SourceLine | None = None
     other: SourceLine | None = None
@@ -158,6 +162,11 @@ def describe_race(race: Diagnostic) -> Finding:
         access=race.where,
         other=race.where,
     )
+
+
+def in_plan(finding: Finding) -> Finding:
+    """A finding in what TileLang's passes have planned: its fix is not in the user's text."""
+    return msgspec.structs.replace(finding, fix=f"in TileLang's plan: {finding.fix}")
 
 
 def _when(moment: Moment) -> str:
