@@ -279,3 +279,20 @@ def test_a_role_that_fills_what_the_other_still_reads_is_found(
     kinds = {finding.kind for finding in done.findings}
     wanted = {"dependence reordered", "overwritten before release"}
     assert (kinds == set()) if is_right else (kinds >= wanted)
+
+
+@pytest.mark.parametrize(("steps", "is_right"), [(3, True), (4, False)])
+def test_a_version_that_is_not_the_last_one_is_found(
+    plans: ModuleType, steps: int, is_right: bool
+) -> None:
+    """TileLang 0.1.15 reads the first version behind the loop: with 2 stages right after an odd number of steps only."""
+    done = read_back(plans.reread, {"N": steps, "stages": 2}, "sm_80")
+    assert done.are_equal == is_right
+    assert [finding.kind for finding in done.findings] == ["dependence reordered"] * (not is_right)
+
+
+def test_what_tilelang_itself_refuses_is_said(plans: ModuleType) -> None:
+    """With its reason."""
+    done = read_back(plans.reread, {"N": 4, "stages": 2}, "sm_90a")
+    assert done.refusal.startswith("TileLang cannot plan main: ")
+    assert "Versioned buffer load escaped pipeline stage context" in done.refusal
