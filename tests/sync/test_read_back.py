@@ -37,7 +37,7 @@ SAMPLE = (
 
 SMALL = {
     "convolution": {"N": 1, "C": 32, "H": 6, "W": 6, "K": 2},
-    "conv2d": {"h": 4, "w": 4, "c": 32},
+    "conv2d": {"h": 4, "w": 4, "c": 32, "kernel": 2, "padding": 0},
 }
 """Sizes of what the interpreter is slow at: images that are laid out element by element."""
 

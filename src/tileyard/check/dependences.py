@@ -10,7 +10,7 @@ import numpy as np
 
 from tileyard.check.blocks import corners
 from tileyard.check.findings import Finding
-from tileyard.check.recorder import Execution, Form, Recorder
+from tileyard.check.recorder import Execution, Form, Recorder, Source
 from tileyard.errors import KernelFault
 from tileyard.ir.tiles import Array
 from tileyard.model import Value
@@ -36,25 +36,44 @@ def find_reordered(
 def compare(written: Recorder, planned: Recorder) -> Finding | None:
     """The first execution of ``planned`` that reads what another one has written than in ``written``; None for none.
 
-    Both have run. Statements and buffers that are in one of them only say nothing.
+    Both have run. Statements and buffers that are in one of them only say nothing; nor do the numbers of executions, where a
+    statement is executed more often in one of them, as where a pass wraps it in a loop that threads share out.
     """
-    known: dict[tuple[Execution, str], dict[int, set[Execution | None]]] = {}
+    both = (written.totals, planned.totals)
+    sources = [{source for _, source in totals} for totals in both]
+    uneven = {key for one, other in (both, both[::-1]) for key in one if one[key] != other.get(key)}
+
+    def known(executions: set[Execution | None]) -> set[Execution | None]:
+        return {one and (_any(one) if one[:2] in uneven else one) for one in executions}
+
+    before: dict[tuple[Execution, str], dict[int, set[Execution | None]]] = {}
     for (execution, buffer, role), writers in written.reads.items():
-        known.setdefault((execution, buffer), {})[role] = writers
+        before.setdefault((execution, buffer), {})[role] = known(writers)
     for (execution, buffer, role), writers in planned.reads.items():
-        before = known.get((execution, buffer))
-        if before is None:
+        roles = before.get((execution, buffer))
+        if roles is None or execution[:2] in uneven:
             continue
-        expected = before.get(role, next(iter(before.values())))
-        if writers != expected:
+        expected, found = roles.get(role, next(iter(roles.values()))), known(writers)
+        if found != expected and _are_in(sources, expected | found):
             number = f" in execution {execution.number} of this line"
             read = f"is read{number if execution.number > 1 else ''}"
-            return _describe(buffer, read, (expected, writers), execution)
-    return _compare_outputs(written, planned)
+            return _describe(buffer, read, (expected, found), execution)
+    return _compare_outputs(written, planned, sources)
 
 
-def _compare_outputs(written: Recorder, planned: Recorder) -> Finding | None:
-    """An element that another execution has written last; the order of atomic updates is open."""
+def _are_in(sources: list[set[Source]], executions: set[Execution | None]) -> bool:
+    """Whether both forms have all these statements."""
+    return all(one is None or all(one.source in known for known in sources) for one in executions)
+
+
+def _any(execution: Execution) -> Execution:
+    return execution._replace(number=0)
+
+
+def _compare_outputs(
+    written: Recorder, planned: Recorder, sources: list[set[Source]]
+) -> Finding | None:
+    """An element that another statement has written last; the order of atomic updates is open."""
     left = planned.left()
     for name, (marks, events) in written.left().items():
         if name not in left:
@@ -63,7 +82,8 @@ def _compare_outputs(written: Recorder, planned: Recorder) -> Finding | None:
         for one, other in np.unique(np.stack([marks, other_marks]), axis=1).T:
             before, after = events[one], other_events[other]
             is_open = all(e is not None and e.source.kind == "atomic" for e in (before, after))
-            if before != after and not is_open:
+            is_other = (before and _any(before)) != (after and _any(after))
+            if is_other and not is_open and _are_in(sources, {before, after}):
                 return _describe(name, "is left", ({before}, {after}), after or before)
     return None
 
@@ -96,4 +116,5 @@ def _first(executions: set[Execution | None]) -> Execution | None:
 def _what(execution: Execution | None) -> str:
     if execution is None:
         return "what was there before"
-    return f"what line {execution.source.line.line} wrote in its execution {execution.number}"
+    number = f" in its execution {execution.number}" if execution.number else ""
+    return f"what line {execution.source.line.line} wrote{number}"

@@ -60,7 +60,7 @@ class Recorder(Run):
     """A run in the synchronous meaning that notes who reads what from whom. Roles go on until they have to wait.
 
     ``chosen`` are the blocks that run of each dimension of the grid. ``reads`` fills as it goes, for each role apart: several
-    roles may execute copies of one statement.
+    roles may execute copies of one statement. ``totals`` are how often one role has executed each statement in a block.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Recorder(Run):
         self._nest: set[int] | None = None
         self._current = 0
         self.reads: dict[tuple[Execution, str, int], set[Execution | None]] = {}
+        self.totals: dict[tuple[tuple[int, ...], Source], int] = {}
         super().__init__(program, arrays, scalars, lambda _: None)
         self._lanes = Lanes(self._raw, self._values)
 
@@ -170,6 +171,7 @@ class Recorder(Run):
                 self._nest.add(id(stmt))
         block = tuple(int(self._values[axis.var.name]) for axis in self._program.grid)
         execution = Execution(block, source, self._counts[source, role])
+        self.totals[block, source] = max(self.totals.get((block, source), 0), execution.number)
         if self._events[-1] != execution:
             self._events.append(execution)
         self._current = len(self._events) - 1
