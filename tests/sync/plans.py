@@ -103,14 +103,35 @@ def seeded(N, stages):
     return main
 
 
-@tilelang.jit
+@tilelang.jit(target="c")
 def on_a_cpu(N):
     """For a target that has no threads."""
 
     @T.prim_func
     def main(X: T.Tensor((N,), "float32")):
-        with T.Kernel(1, is_cpu=True) as _:
+        with T.Kernel(1) as _:
             for i in T.serial(N):
                 X[i] = X[i] + 1.0
+
+    return main
+
+
+@tilelang.jit
+def reread(N, stages):
+    """Right as written: behind the loop the tile holds what the last step has copied.
+
+    On sm_80 TileLang reads the first version there, whichever is the last one. For sm_90a it refuses the kernel.
+    """
+
+    @T.prim_func
+    def main(X: T.Tensor((N, BLOCK, BLOCK), "float32"), Y: T.Tensor((N, BLOCK, BLOCK), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            tile = T.alloc_shared((BLOCK, BLOCK), "float32")
+            for k in T.Pipelined(N, num_stages=stages):
+                T.copy(X[k, 0, 0], tile)  # the copy
+                for i, j in T.Parallel(BLOCK, BLOCK):
+                    Y[k, i, j] = tile[i, j] * 2.0
+            for i, j in T.Parallel(BLOCK, BLOCK):
+                Y[0, i, j] = tile[i, j]  # the use
 
     return main

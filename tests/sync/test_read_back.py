@@ -37,7 +37,7 @@ SAMPLE = (
 
 SMALL = {
     "convolution": {"N": 1, "C": 32, "H": 6, "W": 6, "K": 2},
-    "conv2d": {"h": 4, "w": 4, "c": 32},
+    "conv2d": {"h": 4, "w": 4, "c": 32, "kernel": 2, "padding": 0},
 }
 """Sizes of what the interpreter is slow at: images that are laid out element by element."""
 
@@ -163,6 +163,15 @@ def test_what_cannot_be_planned_is_said_in_one_line(
     assert "\n" not in caught.value.message
 
 
+def test_a_kernel_for_a_cpu_has_no_plan(plans: ModuleType) -> None:
+    """It names its target itself."""
+    found = importlib.import_module("tileyard.frontend.discover").find_kernels(plans)["on_a_cpu"]
+    lower = importlib.import_module("tileyard.frontend.found").lower_config
+    assert lower(found, {"N": 4}, {}).lowered is not None
+    with pytest.raises(UsageError, match="the kernel names a CPU, and only plans for CUDA"):
+        lower(found, {"N": 4}, {}, architecture="sm_80")
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_statements_keep_their_lines(kernels: Modules, architecture: str) -> None:
     """Copies of a statement have its line, what TileLang has put in that of the loop."""
@@ -270,3 +279,20 @@ def test_a_role_that_fills_what_the_other_still_reads_is_found(
     kinds = {finding.kind for finding in done.findings}
     wanted = {"dependence reordered", "overwritten before release"}
     assert (kinds == set()) if is_right else (kinds >= wanted)
+
+
+@pytest.mark.parametrize(("steps", "is_right"), [(3, True), (4, False)])
+def test_a_version_that_is_not_the_last_one_is_found(
+    plans: ModuleType, steps: int, is_right: bool
+) -> None:
+    """TileLang 0.1.15 reads the first version behind the loop: with 2 stages right after an odd number of steps only."""
+    done = read_back(plans.reread, {"N": steps, "stages": 2}, "sm_80")
+    assert done.are_equal == is_right
+    assert [finding.kind for finding in done.findings] == ["dependence reordered"] * (not is_right)
+
+
+def test_what_tilelang_itself_refuses_is_said(plans: ModuleType) -> None:
+    """With its reason."""
+    done = read_back(plans.reread, {"N": 4, "stages": 2}, "sm_90a")
+    assert done.refusal.startswith("TileLang cannot plan main: ")
+    assert "Versioned buffer load escaped pipeline stage context" in done.refusal

@@ -6,9 +6,11 @@ n-th execution of a statement has to read what the n-th one read before.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tileyard.check.blocks import corners
 from tileyard.check.findings import Finding
-from tileyard.check.recorder import Execution, Form, Recorder
+from tileyard.check.recorder import Execution, Form, Recorder, Source
 from tileyard.errors import KernelFault
 from tileyard.ir.tiles import Array
 from tileyard.model import Value
@@ -34,40 +36,75 @@ def find_reordered(
 def compare(written: Recorder, planned: Recorder) -> Finding | None:
     """The first execution of ``planned`` that reads what another one has written than in ``written``; None for none.
 
-    Both have run. Statements and buffers that are in one of them only say nothing.
+    Both have run. Statements and buffers that are in one of them only say nothing; nor do the numbers of executions, where a
+    statement is executed more often in one of them, as where a pass wraps it in a loop that threads share out.
     """
-    known: dict[tuple[Execution, str], dict[int, set[Execution | None]]] = {}
+    both = (written.totals, planned.totals)
+    sources = [{source for _, source in totals} for totals in both]
+    uneven = {key for one, other in (both, both[::-1]) for key in one if one[key] != other.get(key)}
+
+    def known(executions: set[Execution | None]) -> set[Execution | None]:
+        return {one and (_any(one) if one[:2] in uneven else one) for one in executions}
+
+    before: dict[tuple[Execution, str], dict[int, set[Execution | None]]] = {}
     for (execution, buffer, role), writers in written.reads.items():
-        known.setdefault((execution, buffer), {})[role] = writers
+        before.setdefault((execution, buffer), {})[role] = known(writers)
     for (execution, buffer, role), writers in planned.reads.items():
-        before = known.get((execution, buffer))
-        if before is None:
+        roles = before.get((execution, buffer))
+        if roles is None or execution[:2] in uneven:
             continue
-        expected = before.get(role, next(iter(before.values())))
-        if writers != expected:
-            return _describe(execution, buffer, expected, writers)
+        expected, found = roles.get(role, next(iter(roles.values()))), known(writers)
+        if found != expected and _are_in(sources, expected | found):
+            number = f" in execution {execution.number} of this line"
+            read = f"is read{number if execution.number > 1 else ''}"
+            return _describe(buffer, read, (expected, found), execution)
+    return _compare_outputs(written, planned, sources)
+
+
+def _are_in(sources: list[set[Source]], executions: set[Execution | None]) -> bool:
+    """Whether both forms have all these statements."""
+    return all(one is None or all(one.source in known for known in sources) for one in executions)
+
+
+def _any(execution: Execution) -> Execution:
+    return execution._replace(number=0)
+
+
+def _compare_outputs(
+    written: Recorder, planned: Recorder, sources: list[set[Source]]
+) -> Finding | None:
+    """An element that another statement has written last; the order of atomic updates is open."""
+    left = planned.left()
+    for name, (marks, events) in written.left().items():
+        if name not in left:
+            continue
+        other_marks, other_events = left[name]
+        for one, other in np.unique(np.stack([marks, other_marks]), axis=1).T:
+            before, after = events[one], other_events[other]
+            is_open = all(e is not None and e.source.kind == "atomic" for e in (before, after))
+            is_other = (before and _any(before)) != (after and _any(after))
+            if is_other and not is_open and _are_in(sources, {before, after}):
+                return _describe(name, "is left", ({before}, {after}), after or before)
     return None
 
 
 def _describe(
-    execution: Execution,
     buffer: str,
-    expected: set[Execution | None],
-    found: set[Execution | None],
+    what: str,
+    writers: tuple[set[Execution | None], set[Execution | None]],
+    execution: Execution | None,
 ) -> Finding:
-    as_written = _first(expected - found or expected)
-    as_planned = _first(found - expected or found)
-    number = f" in execution {execution.number} of this line" if execution.number > 1 else ""
+    """What is done to ``buffer`` by ``execution``, and whose values it has to do with: as written, and as planned."""
+    expected, found = writers
+    before, after = _first(expected - found or expected), _first(found - expected or found)
     return Finding(
         kind="dependence reordered",
-        message=(
-            f"{buffer} is read{number} with {_what(as_planned)}; as the kernel is written, with {_what(as_written)}"
-        ),
+        message=f"{buffer} {what} with {_what(after)}; as the kernel is written, with {_what(before)}",
         fix="TileLang's pipelining does not keep this dependence: T.serial, or num_stages=0, keeps the order",
         buffer=buffer,
-        block=execution.block,
-        access=execution.source.line,
-        other=None if as_written is None else as_written.source.line,
+        block=() if execution is None else execution.block,
+        access=None if execution is None else execution.source.line,
+        other=None if before is None else before.source.line,
     )
 
 
@@ -79,4 +116,5 @@ def _first(executions: set[Execution | None]) -> Execution | None:
 def _what(execution: Execution | None) -> str:
     if execution is None:
         return "what was there before"
-    return f"what line {execution.source.line.line} wrote in its execution {execution.number}"
+    number = f" in its execution {execution.number}" if execution.number else ""
+    return f"what line {execution.source.line.line} wrote{number}"

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal, assert_never
 
+import msgspec
+
 from tileyard.ir.clocks import Moment
 from tileyard.ir.hazards import Hazard, HazardKind
 from tileyard.ir.nodes import Unit
@@ -217,6 +219,11 @@ def describe_race(race: Diagnostic) -> Finding:
         access=race.where,
         other=race.where,
     )
+
+
+def in_plan(finding: Finding) -> Finding:
+    """A finding in what TileLang's passes have planned: its fix is not in the user's text."""
+    return msgspec.structs.replace(finding, fix=f"in TileLang's plan: {finding.fix}")
 
 
 def _when(moment: Moment) -> str:

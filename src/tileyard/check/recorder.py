@@ -27,6 +27,7 @@ from tileyard.ir.nodes import (
     Var,
 )
 from tileyard.ir.rewrite import rewrite
+from tileyard.ir.specs import tensors
 from tileyard.ir.tiles import Array, Memory
 from tileyard.ir.walk import bodies, walk, walk_expr, written_region
 from tileyard.model import SourceLine, Value
@@ -59,7 +60,7 @@ class Recorder(Run):
     """A run in the synchronous meaning that notes who reads what from whom. Roles go on until they have to wait.
 
     ``chosen`` are the blocks that run of each dimension of the grid. ``reads`` fills as it goes, for each role apart: several
-    roles may execute copies of one statement.
+    roles may execute copies of one statement. ``totals`` are how often one role has executed each statement in a block.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Recorder(Run):
         self._nest: set[int] | None = None
         self._current = 0
         self.reads: dict[tuple[Execution, str, int], set[Execution | None]] = {}
+        self.totals: dict[tuple[tuple[int, ...], Source], int] = {}
         super().__init__(program, arrays, scalars, lambda _: None)
         self._lanes = Lanes(self._raw, self._values)
 
@@ -169,6 +171,7 @@ class Recorder(Run):
                 self._nest.add(id(stmt))
         block = tuple(int(self._values[axis.var.name]) for axis in self._program.grid)
         execution = Execution(block, source, self._counts[source, role])
+        self.totals[block, source] = max(self.totals.get((block, source), 0), execution.number)
         if self._events[-1] != execution:
             self._events.append(execution)
         self._current = len(self._events) - 1
@@ -202,6 +205,11 @@ class Recorder(Run):
             return self._nest is not None
         is_update = isinstance(stmt, Atomic) and stmt.var is None
         return isinstance(stmt, Store | Atomic | Copy | Fill | Gemm | Reduce) and not is_update
+
+    def left(self) -> dict[str, tuple[Marks, list[Execution | None]]]:
+        """For each array that has been written: the marks of its elements, and which executions they mean."""
+        names = [tensor.buffer.name for tensor in tensors(self._program) if tensor.role != "in"]
+        return {name: (self._marks[name], self._events) for name in names if name in self._marks}
 
     def _marks_of(self, buffer: str, shape: tuple[int, ...]) -> Marks:
         """The marks of a buffer's storage in ``shape``: for each byte of an element where others view it."""

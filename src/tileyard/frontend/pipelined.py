@@ -5,6 +5,7 @@ kernels are elaborated, so that the rest of the frontend lowers it like any othe
 """
 
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -82,7 +83,10 @@ def run_prefix(func: Any, target: Any, options: Mapping[str, Value]) -> tuple[An
     prefix = _Prefix()
     name = str(attributes_of(func).get("global_symbol") or "main")
     mod = tvm.IRModule({name: func})
-    config = normalize_pass_configs(dict(options))
+    with warnings.catch_warnings(
+        action="ignore"
+    ):  # TileLang says it when it compiles the kernel, too
+        config = normalize_pass_configs(dict(options))
     try:
         with tvm.transform.PassContext(opt_level=3, config=config), target:
             PreLowerSemanticCheck(mod)
@@ -104,12 +108,14 @@ Line = tuple[str, int]
 class _Lines:
     """Where statements stood before the passes: tile operations by their marks, loops by what is in them.
 
-    ``loops`` has for each line the loops around what stands there, the innermost first.
+    ``loops`` has for each line the loops around what stands there, the innermost first; ``stores`` for each buffer by name the
+    spans of the stores to it.
     """
 
     def __init__(self) -> None:
         self.operations: list[Any] = []
         self.loops: dict[Line, list[Any]] = defaultdict(list)
+        self.stores: dict[str, dict[Line, Any]] = defaultdict(dict)
 
     def note_loops(self, stmt: Any, around: tuple[Any, ...] = ()) -> None:  # noqa: ANN401
         """Note for all lines below ``stmt`` which loops are around them."""
@@ -119,6 +125,8 @@ class _Lines:
             self.loops[where] += [loop for loop in around if loop not in self.loops[where]]
         if type(stmt).__name__ == "For":
             around = (stmt, *around)
+        if where is not None and type(stmt).__name__ == "BufferStore":
+            self.stores[str(stmt.buffer.name)][where] = span
         for body in bodies_of(stmt):
             self.note_loops(body, around)
 
@@ -183,7 +191,7 @@ def _restore(func: Any, lines: _Lines) -> Any:  # noqa: ANN401
         return rules[type(stmt).__name__](stmt)
 
     body = _transform(func.body, change, [f"tirx.{kind}" for kind in rules])
-    kinds = ["tirx.For", "tirx.SBlockRealize"]
+    kinds = ["tirx.For", "tirx.SBlockRealize", "tirx.BufferStore"]
     return func.with_body(_transform(body, lambda stmt: _restore_line(stmt, lines), kinds))
 
 
@@ -242,7 +250,12 @@ def _restore_block(stmt: Any, threads: list[Any]) -> Any:  # noqa: ANN401
 
 
 def _restore_line(stmt: Any, lines: _Lines) -> Any:  # noqa: ANN401
-    """Give a loop its line again, and what a pipeline does around its loop the line of that."""
+    """Give a loop its line again, what a pipeline does around its loop the line of that, and a store that of the only one."""
+    if type(stmt).__name__ == "BufferStore":
+        spans = list(lines.stores.get(str(stmt.buffer.name), {}).values())
+        if tl_ir.get_stmt_span(stmt) is None and len(spans) == 1:
+            tl_ir.set_stmt_span(stmt, spans[0])
+        return None
     is_loop = type(stmt).__name__ == "For"
     body = stmt.body if is_loop else stmt.block.body
     if tl_ir.get_stmt_span(stmt if is_loop else stmt.block) is not None:

@@ -390,7 +390,7 @@ class Scope:
 
     def bind_first_version(self, tir: object, owner: Buffer) -> Buffer:
         """Declare a buffer of TIR that is the first of the versions that TileLang's pipelining has made of it."""
-        view = self.bind_view(tir, owner.dtype, owner.shape, owner)
+        view = self.bind_view(tir, owner.dtype, owner.shape, owner, f"{owner.name}_0")
         self._first_versions.add(view.name)
         return view
 
@@ -398,9 +398,11 @@ class Scope:
         """The name of the buffer whose storage a variable of TIR is; empty for none of the kernel's."""
         return self._storage.get(key_of(data), "")
 
-    def bind_view(self, tir: object, dtype: str, shape: tuple[Expr, ...], owner: Buffer) -> Buffer:
-        """Declare a buffer of TIR that is another one's storage."""
-        name = self.names.take(str(tir.name))  # type: ignore[attr-defined]
+    def bind_view(
+        self, tir: object, dtype: str, shape: tuple[Expr, ...], owner: Buffer, name: str = ""
+    ) -> Buffer:
+        """Declare a buffer of TIR that is another one's storage, under its own name if none is given."""
+        name = self.names.take(name or str(tir.name))  # type: ignore[attr-defined]
         view = Buffer(name, dtype, shape, owner.scope, view_of=owner.name)
         self._buffers[key_of(tir)] = self._known[name] = view
         self.buffers.append(view)

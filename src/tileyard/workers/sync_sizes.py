@@ -11,7 +11,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import Effort, check_program
 from tileyard.check.dependences import find_reordered
 from tileyard.check.extents import measure
-from tileyard.check.findings import describe_race
+from tileyard.check.findings import Finding, describe_race, in_plan
 from tileyard.check.recorder import Form
 from tileyard.check.shapes import Instance, Measured, plan_instances
 from tileyard.check.suppressions import sieve
@@ -29,6 +29,7 @@ from tileyard.errors import (
 from tileyard.frontend.found import Found, bind_numbers, lower_config
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.model import Value
+from tileyard.targets.base import Array
 from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.protocol import CheckSync, MakeGolden, SyncChecked
@@ -42,13 +43,18 @@ BUDGET_S = 60.0
 GUESSES = (64, 128, 256, 1024, 32, 16, 8, 4, 2, 1)
 """Values that are tried for arguments that nobody has given."""
 
+FEW_STAGES = 2
+
 _REFUSALS = (UserCodeError, UsageError, UnsupportedError, InvalidProgramError, BindError)
 
 
 def check_sizes(
     found: Found, request: CheckSync, objects: ObjectStore, clock: Clock | None = None
 ) -> SyncChecked:
-    """Check one config. Raises what elaborating it raises, and UsageError where it fails by itself."""
+    """Check one config, with an architecture as it is planned for that, and against what is written.
+
+    Raises what elaborating it raises, and UsageError where it fails by itself.
+    """
     return _Check(found, request, objects, clock or Clock()).run()
 
 
@@ -111,24 +117,37 @@ class _Check:
         errors = []
         for guess in GUESSES if guessed else (0,):
             arguments = {**given, **dict.fromkeys(guessed, guess)}
-            made = self._make(arguments)
+            made = self._make(arguments, self._request.architecture)
             if not isinstance(made, TileyardError):
                 if made.lowered is None:
                     refusal = made.kernel.refusal
                     raise UsageError(refusal.message if refusal else "it has no Program")
-                return arguments, made.lowered
+                return self._with_few_stages(arguments, guessed), made.lowered
             errors.append(made)
         if guessed:
             raise UsageError(f"it needs a value for {', '.join(guessed)}: {errors[0]}")
         raise errors[0]
 
-    def _make(self, arguments: dict[str, Value]) -> "MadeKernel | TileyardError":
+    def _with_few_stages(self, arguments: dict[str, Value], guessed: list[str]) -> dict[str, Value]:
+        """With guesses that say how deep a pipeline is, which is never as deep as a size is large."""
+        for name in guessed:
+            shallow = {**arguments, name: FEW_STAGES}
+            before, after = self._measure(arguments), self._measure(shallow)
+            if before is not None and after is not None and before.depths != after.depths:
+                arguments = shallow
+        return arguments
+
+    def _make(
+        self, arguments: dict[str, Value], architecture: str = ""
+    ) -> "MadeKernel | TileyardError":
         """The kernel at these arguments, elaborated once for those of its own; or why it cannot be."""
         own = {k: v for k, v in arguments.items() if k in self._found.parameters.own}
-        key = canonical_json(own)
+        key = canonical_json([own, architecture])
         try:
             if key not in self._made:
-                self._made[key] = self._elaborate(arguments, self._request.architecture)
+                self._made[key] = lower_config(
+                    self._found, arguments, self._request.config, architecture=architecture
+                )
             made = self._made[key]
             if isinstance(made, TileyardError):
                 return made
@@ -137,10 +156,8 @@ class _Check:
             self._made.setdefault(key, error)
             return error
 
-    def _elaborate(self, arguments: dict[str, Value], architecture: str = "") -> "MadeKernel":
-        return lower_config(self._found, arguments, self._request.config, architecture=architecture)
-
     def _measure(self, arguments: dict[str, Value]) -> Measured | None:
+        """The loops are those that the user wrote, whatever the kernel is planned for."""
         made = self._make(arguments)
         if isinstance(made, TileyardError) or made.lowered is None:
             return None
@@ -169,7 +186,7 @@ class _Check:
             raise UsageError(str(next(iter(self._skipped.values()))))
 
     def _check(self, arguments: dict[str, Value], instance: Instance) -> None:
-        made = self._make(arguments)
+        made = self._make(arguments, self._request.architecture)
         if isinstance(made, TileyardError):
             raise made
         lowered = made.lowered
@@ -189,13 +206,12 @@ class _Check:
         )
         inputs = maker.try_out()
         checked = check_program(program, lines, inputs, scalars, self._effort)
-        self._tally.add_findings(tuple(map(describe_race, lowered.races)), instance.text)
         if self._request.architecture:
-            written = self._elaborate(arguments).lowered
-            if written is not None:
-                forms = Form(written.written, written.written_lines), Form(program, lines)
-                reordered = find_reordered(*forms, inputs, scalars)
-                self._tally.add_findings(tuple(reordered), instance.text)
+            plain = tuple(map(in_plan, checked.findings))
+            checked = msgspec.structs.replace(checked, findings=plain)
+            form = Form(program, lines)
+            self._tally.add_findings(self._reordered(arguments, form, inputs), instance.text)
+        self._tally.add_findings(tuple(map(describe_race, lowered.races)), instance.text)
         if 0 in arguments.values():  # no sum of nothing is defined
             kept = tuple(one for one in checked.findings if one.kind != "uninitialised")
             checked = msgspec.structs.replace(checked, findings=kept)
@@ -203,6 +219,17 @@ class _Check:
         measured = self._measure(arguments)
         if measured is not None:
             self._tally.add_trips(measured)
+
+    def _reordered(
+        self, arguments: dict[str, Value], planned: Form, inputs: list[Array]
+    ) -> tuple[Finding, ...]:
+        """What comes in another order than the one that is written."""
+        made = self._make(arguments)
+        if isinstance(made, TileyardError) or made.lowered is None:
+            return ()
+        written = Form(made.lowered.written, made.lowered.written_lines)
+        scalars = [made.numbers[var.name] for var in scalar_params(written.program)]
+        return tuple(find_reordered(written, planned, inputs, scalars))
 
     def _left_out(self, refused: tuple[Instance, ...]) -> Iterator[str]:
         """What was wanted and not checked, in words."""

@@ -125,3 +125,19 @@ def test_recording_changes_no_result() -> None:
         total += expected[k]
         expected[k + 1] += total
     np.testing.assert_array_equal(run.written()[0], expected)
+
+
+def test_what_is_written_last_counts() -> None:
+    """Also where nothing in the kernel reads it."""
+    first = "    for i in parallel(4):  # 1\n        X[0, i] = 1.0  # 2\n"
+    second = "    for j in parallel(2):  # 3\n        X[0, j] = 2.0  # 4\n"
+    (found,) = find_reordered(form(first + second), form(second + first), [X])
+    assert found.message == (
+        "X is left with what line 2 wrote in its execution 1; as the kernel is written, with what line 4 wrote in its execution 1"
+    )
+
+
+def test_a_statement_that_a_pass_wraps_says_no_numbers() -> None:
+    """Executed once for all threads, or by one after the other: the next reader sees the same."""
+    once = "    for i in parallel(4):  # 1\n        X[0, i] = 1.0  # 2\n    copy(X[0, :], total)  # 3\n"
+    assert find_reordered(form(once.replace("parallel", "serial")), form(once), [X]) == ()
