@@ -120,7 +120,7 @@ def f(A: float16[8, 16], E: int16[8, 2], B: float16[32, 6], C: out.float32[8, 6]
     copy(E, e)
     copy(B, b)
     sync(threads=128, count=128)
-    fence_proxy_async()
+    fence_proxy_async(threads=128)
     with issue("wgmma"):
         gemm_sp(a, e, b, c, clear=True)
     commit_group(unit="wgmma")
