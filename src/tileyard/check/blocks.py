@@ -14,11 +14,15 @@ from tileyard.model import Record, SourceLine, Value
 
 
 class Checked(Record):
-    """What was found in ``blocks`` of a ``grid``."""
+    """What was found in ``blocks`` of a ``grid``.
+
+    ``taken`` are the branches that ran: the number of the statement, and whether its condition held.
+    """
 
     findings: tuple[Finding, ...]
     blocks: int
     grid: int
+    taken: frozenset[tuple[int, bool]] = frozenset()
 
 
 def check_program(
@@ -33,6 +37,7 @@ def check_program(
     """
     found: dict[tuple[str, int, int], Hazard] = {}
     count = 0
+    taken: set[tuple[int, bool]] = set()
     for schedule in _schedules(program):
         run = LateRun(program, arrays, scalars, chosen=corners, schedule=schedule)
         try:
@@ -41,11 +46,17 @@ def check_program(
             if not run.hazards:  # else it is the poison that was used
                 raise
         count = run.count
+        taken |= run.taken
         found = {**{(*key,): hazard for key, hazard in run.hazards.items()}, **found}
     numbers = bind_dims(program, [array.shape for array in arrays], scalars)
     grid = math.prod(evaluate_size(axis.extent, numbers) for axis in program.grid)
     words = Words(lines)
-    return Checked(findings=tuple(map(words.describe, found.values())), blocks=count, grid=grid)
+    return Checked(
+        findings=tuple(map(words.describe, found.values())),
+        blocks=count,
+        grid=grid,
+        taken=frozenset(taken),
+    )
 
 
 def _schedules(program: Program) -> tuple[Schedule, ...]:

@@ -33,7 +33,8 @@ class Finding(Record):
     """One mistake: what happens at ``access``, although what ``other`` does comes before or goes on; and the ``fix``.
 
     ``wait`` is the wait that did not help. ``waiting`` are the lines of all who wait in a deadlock. ``roles`` are those of
-    ``access`` and ``other``, by number; ``block`` is the first block in which it was seen.
+    ``access`` and ``other``, by number; ``block`` is the first block in which it was seen, and ``instance`` the sizes by
+    which it was seen first, as in ``M=32, K=96``.
     """
 
     kind: FindingKind
@@ -41,6 +42,7 @@ class Finding(Record):
     fix: str
     buffer: str
     block: tuple[int, ...] = ()
+    instance: str = ""
     roles: tuple[int, int] = (0, 0)
     access: SourceLine | None = None
     other: SourceLine | None = None

@@ -1,4 +1,4 @@
-"""``tileyard check``: mistakes in asynchronous copies, found without an accelerator."""
+"""``tileyard check``: mistakes in the synchronization of a kernel, found without an accelerator."""
 
 from typing import Annotated
 
@@ -37,10 +37,10 @@ def check(  # noqa: PLR0913 - options, by keyword only
     limit: Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")] = "10m",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Check the asynchronous copies of a kernel (cp.async) against the waits that it states.
+    """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each other.
 
-    The first and the last blocks of the grid run in an interpreter in which a copy arrives as late as its
-    waits allow. Choose small sizes: it is slow. What cannot be checked yet is named: TMA, wgmma, barriers.
+    Blocks run in an interpreter in which each operation takes effect as late as its waits allow. Sizes are chosen
+    small, so that loops run from no time to a few times more than they have stages; --arg and --shape say where to begin.
 
     Exit status: 0 nothing was found, 1 mistakes, 2 bad usage.
     """

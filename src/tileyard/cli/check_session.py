@@ -8,6 +8,7 @@ from tileyard.cli.opening import load_settings, print_json
 from tileyard.engine.authors import WorkerAuthor
 from tileyard.errors import UsageError
 from tileyard.model import Side
+from tileyard.report.check_shapes import describe_extent, describe_instance, describe_shapes
 from tileyard.report.words import format_config, make_visible
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import open_space
@@ -15,6 +16,8 @@ from tileyard.wording import count_of
 from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
 
 FOUND = 1
+FIRST_GUESS = 64
+"""What arguments get that have no value, before the check looks for one that fits."""
 
 
 def check_file(
@@ -33,12 +36,13 @@ async def _ask(file: Path, request: TuneRequest, limit_s: float, architecture: s
     settings = load_settings()
     author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
     try:
-        space = await open_space(author, request)
+        space = await open_space(author, request, guess=FIRST_GUESS)
         question = CheckSync(
             kernel=space.kernel,
             arguments=space.arguments,
             config=space.configs[0],
             architecture=architecture,
+            guessed=space.guessed,
         )
         reply = await author.ask(question, limit_s)
     finally:
@@ -59,11 +63,12 @@ def _print(file: Path, checked: SyncChecked) -> None:
         return
     found = count_of(len(checked.findings), "mistake") if checked.findings else "no mistakes"
     blocks = f"{checked.blocks} of {count_of(checked.grid, 'block')}"
-    print(make_visible(f"{checked.kernel}{config}: {found} in {blocks}"))
+    print(make_visible(f"{checked.kernel}{config}: {found} in {blocks}{describe_shapes(checked)}"))
+    for line in describe_extent(checked):
+        print(make_visible(f"    {line}"))
 
 
 def _describe(file: Path, finding: Finding) -> str:
     where = finding.access
     place = f"{file}:?" if where is None else f"{where.file}:{where.line}"
-    block = f" (block {', '.join(map(str, finding.block))})" if finding.block else ""
-    return f"{place}: {finding.message}{block}\n    {finding.fix}"
+    return f"{place}: {finding.message}{describe_instance(finding)}\n    {finding.fix}"

@@ -259,11 +259,11 @@ def lower_config(
     kernel = msgspec.structs.replace(
         made.kernel, pass_options=elaboration.pass_options, flags=elaboration.flags
     )
-    numbers = _bind_numbers(found, made.signature, arguments)
+    numbers = bind_numbers(found, made.signature, arguments)
     return replace(made, kernel=kernel, numbers=numbers)
 
 
-def _bind_numbers(found: Found, program: Program, arguments: Arguments) -> dict[str, Value]:
+def bind_numbers(found: Found, program: Program, arguments: Arguments) -> dict[str, Value]:
     """The dimensions and scalar parameters of a Program by name, taken from the arguments."""
     wanted = {var.name: var.dtype for var in (*program.dims, *scalar_params(program))}
     own = found.parameters.own

@@ -208,8 +208,7 @@ class Run:
                             if (yield from self._body(stmt.body)):
                                 break
                     case If():
-                        branch = stmt.then if self._value(stmt.cond) else stmt.orelse
-                        if (yield from self._body(branch)):
+                        if (yield from self._body(self._branch(stmt))):
                             return True
                     case While():
                         while self._value(stmt.cond):
@@ -232,6 +231,9 @@ class Run:
                     fault.message += f" in `{print_statement(self._program, stmt)}`"
                 raise
         return False
+
+    def _branch(self, stmt: If) -> tuple[Stmt, ...]:
+        return stmt.then if self._value(stmt.cond) else stmt.orelse
 
     def _await(self, stmt: Await) -> Blocked:
         return Blocked(stmt=stmt, where=stmt.message, is_over=lambda: bool(self._value(stmt.cond)))

@@ -42,7 +42,8 @@ class OpenSpace:
     """The kernel to tune, its complete arguments, and the configs to try, in order, as far as they are drawn.
 
     ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 where
-    it is not stated; ``tolerance`` is the one that the kernel declares, if any.
+    it is not stated; ``tolerance`` is the one that the kernel declares, if any. The values of arguments that are ``guessed``
+    are nobody's wish.
     """
 
     kernel: str
@@ -54,6 +55,7 @@ class OpenSpace:
     is_whole: bool = True
     wanted: int = 0
     asks: Asks | None = None
+    guessed: tuple[str, ...] = ()
     points: Iterator[dict[str, Value]] = field(default_factory=lambda: iter(()))
 
     async def draw(self, count: int) -> None:
@@ -80,19 +82,25 @@ class OpenSpace:
         return len(self.configs) if self.is_whole else min(self.wanted, self.size)
 
 
-async def open_space(asks: Asks, request: TuneRequest) -> OpenSpace:
+async def open_space(asks: Asks, request: TuneRequest, guess: int | None = None) -> OpenSpace:
     """Find the kernel, complete its arguments, and draw the first configs: all of a small space.
 
+    Arguments that have no value get ``guess``, where there is one.
     Raises KernelFileError or UsageError naming what the request got wrong.
     """
     _check_numbers(request)
     described = await _ask(asks, DescribeKernels())
     info = choose_kernel(described.kernels, request.kernel)
-    completed = _complete_arguments(info, request)
+    completed, guessed = _complete_arguments(info, request, guess)
     arguments = {key: value for key, value in completed.items() if key not in info.tunable}
     pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
     expand = ExpandSpace(kernel=info.name, arguments=arguments, reference=request.reference)
-    space = await _ask(asks, expand)
+    try:
+        space = await _ask(asks, expand)
+    except KernelFileError:
+        if guessed:  # it is the guess that does not fit
+            raise _missing(info, guessed) from None
+        raise
     points = _Points(space, {**pinned, **request.overrides})
     opened = OpenSpace(
         kernel=info.name,
@@ -103,6 +111,7 @@ async def open_space(asks: Asks, request: TuneRequest) -> OpenSpace:
         tolerance=info.tolerance,
         is_whole=False,
         asks=asks,
+        guessed=guessed,
         points=points.draw(request),
     )
     await opened.draw(1)
@@ -162,8 +171,10 @@ def choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
     return kernels[0]
 
 
-def _complete_arguments(info: KernelInfo, request: TuneRequest) -> dict[str, Value]:
-    """The named shape (the first one if none is named), then the arguments given by hand."""
+def _complete_arguments(
+    info: KernelInfo, request: TuneRequest, guess: int | None
+) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """The named shape (the first one if none is named), then the arguments given by hand; and which are guessed."""
     shape = shape_arguments(info, request.shape)
     for key, what in [(k, "argument") for k in request.arguments] + [
         (k, "config key") for k in request.overrides
@@ -176,12 +187,17 @@ def _complete_arguments(info: KernelInfo, request: TuneRequest) -> dict[str, Val
     arguments = {**shape, **request.arguments}
     varied = {*info.tunable, *request.overrides} - arguments.keys()
     missing = [key for key in info.required if key not in arguments and key not in varied]
-    if missing:
-        raise UsageError(
-            f"{info.name} needs a value for {', '.join(missing)}",
-            f"give it with --arg {missing[0]}=VALUE or --config {missing[0]}=A,B,C",
-        )
-    return arguments
+    if missing and guess is None:
+        raise _missing(info, missing)
+    guesses: dict[str, Value] = {} if guess is None else dict.fromkeys(missing, guess)
+    return {**guesses, **arguments}, tuple(missing)
+
+
+def _missing(info: KernelInfo, names: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"{info.name} needs a value for {', '.join(names)}",
+        f"give it with --arg {names[0]}=VALUE or --config {names[0]}=A,B,C",
+    )
 
 
 def _guess(word: str, known: Sequence[str]) -> str:

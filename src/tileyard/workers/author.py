@@ -116,8 +116,7 @@ class Author:
             case MakeGolden(kernel=name):
                 return self._make_golden(find_kernel(self.kernels, name), request)
             case CheckSync(kernel=name):
-                found = find_kernel(self.kernels, name)
-                return check_kernel(found, request.arguments, request.config, request.architecture)
+                return check_kernel(find_kernel(self.kernels, name), request, self._objects)
             case _:
                 assert_never(request)
 

@@ -66,6 +66,14 @@ class GoldenMaker:
             is_identified=key is not None,
         )
 
+    def try_out(self) -> list[Array]:
+        """The inputs, once the reference has taken them; nothing is kept."""
+        reference = self._bind()
+        with cap_threads(self.request.threads), keep_on_cpu():
+            inputs = self._make_inputs()
+            self._run(reference, inputs)
+        return inputs
+
     # ---- identity ---------------------------------------------------------------------------
 
     def _derive_key(self, reference: Reference | None) -> GoldenKey | None:

@@ -128,7 +128,11 @@ class Golden(Record, tag="golden"):
 
 
 class SyncChecked(Record, tag="sync_checked"):
-    """What was checked of one config: ``blocks`` of the ``grid``; what of it was not, in words."""
+    """What was checked of one config: ``blocks`` of the grids of all ``instances``; what of it was not, in words.
+
+    An instance is a choice of sizes; it is empty where none of them makes a difference. ``trips`` has the trip counts by the line of each loop whose
+    iterations wait or overlap.
+    """
 
     kernel: str
     config: dict[str, Value]
@@ -136,6 +140,8 @@ class SyncChecked(Record, tag="sync_checked"):
     grid: int
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
+    instances: tuple[dict[str, int], ...] = ()
+    trips: dict[int, tuple[int, ...]] = {}
 
 
 class Failed(Record, tag="failed"):
@@ -202,7 +208,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 
 class CheckSync(Question[SyncChecked], tag="check_sync"):
-    """Check the asynchronous operations of one config against the waits that it states.
+    """Check the synchronization of one config. The values of arguments that are ``guessed`` are nobody's wish.
 
     With an ``architecture``, as ``sm_90a``, the kernel is checked as TileLang's passes plan it for that.
     """
@@ -211,6 +217,7 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     arguments: dict[str, Value]
     config: dict[str, Value]
     architecture: str = ""
+    guessed: tuple[str, ...] = ()
 
 
 class Judged(Record, tag="judged"):

@@ -1,63 +1,216 @@
-"""Checks the synchronization of a kernel: elaborates it, makes its inputs, and has its blocks run."""
+"""Checks the synchronization of a kernel: elaborates it at small sizes, makes its inputs, and has its blocks run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import check_program
 from tileyard.check.dependences import find_reordered
-from tileyard.check.findings import Finding, describe_race
+from tileyard.check.extents import measure
+from tileyard.check.findings import describe_race
 from tileyard.check.recorder import Form
-from tileyard.errors import KernelFault, UsageError
-from tileyard.frontend.found import Found, lower_config
-from tileyard.frontend.parameters import Arguments
+from tileyard.check.shapes import Instance, Measured, plan_instances
+from tileyard.check.tally import Tally
+from tileyard.clock import Clock
+from tileyard.errors import (
+    BindError,
+    InvalidProgramError,
+    KernelFault,
+    TileyardError,
+    UnsupportedError,
+    UsageError,
+    UserCodeError,
+)
+from tileyard.frontend.found import Found, bind_numbers, lower_config
 from tileyard.ir.specs import scalar_params, tensor_specs
-from tileyard.measure.inputs import make_inputs
-from tileyard.model import SourceLine
-from tileyard.workers.protocol import SyncChecked
+from tileyard.model import SourceLine, Value
+from tileyard.wording import count_of
+from tileyard.workers.golden import GoldenMaker
+from tileyard.workers.protocol import CheckSync, MakeGolden, SyncChecked
+
+if TYPE_CHECKING:
+    from tileyard.frontend.tilelang import Lowered, MadeKernel
+
+BUDGET_S = 60.0
+
+GUESSES = (64, 128, 256, 1024, 32, 16, 8, 4, 2, 1)
+"""Values that are tried for arguments that nobody has given."""
+
+_REFUSALS = (UserCodeError, UsageError, UnsupportedError, InvalidProgramError, BindError)
 
 
 def check_kernel(
-    found: Found, arguments: Arguments, config: Arguments, architecture: str = ""
+    found: Found, request: CheckSync, objects: ObjectStore, clock: Clock | None = None
 ) -> SyncChecked:
-    """Check one config, with an ``architecture`` as it is planned for that, and against what is written.
+    """Check one config. Raises what elaborating it raises, and UsageError where it fails by itself."""
+    return _Check(found, request, objects, clock or Clock()).run()
 
-    Raises what elaborating it raises, and UsageError where it fails by itself.
-    """
-    made = lower_config(found, arguments, config, architecture=architecture)
-    lowered = made.lowered
-    if lowered is None:
-        refusal = made.kernel.refusal
-        raise UsageError(refusal.message if refusal else "it has no Program")
-    program, lines = lowered.written, lowered.written_lines
-    unchecked = tuple(_place(each.where, each.message) for each in lowered.given_up)
-    if unchecked:  # without these nothing can be said of the others
+
+class _Check:
+    def __init__(
+        self, found: Found, request: CheckSync, objects: ObjectStore, clock: Clock
+    ) -> None:
+        self._found = found
+        self._request = request
+        self._objects = objects
+        self._clock = clock
+        self._made: dict[str, MadeKernel | TileyardError] = {}
+        self._tally = Tally()
+        self._skipped: dict[str, TileyardError] = {}
+        self._late: list[str] = []
+
+    def run(self) -> SyncChecked:
+        """Plan the instances, and check as many as there is time for."""
+        arguments, lowered = self._begin()
+        unchecked = [_place(each.where, each.message) for each in lowered.given_up]
+        if not unchecked:  # else nothing can be said of what is left
+            sizes = {
+                name: value
+                for name, value in {**self._found.parameters.defaults, **arguments}.items()
+                if type(value) is int and name not in self._request.config
+            }
+            plan = plan_instances(
+                sizes,
+                lambda some: self._measure({**arguments, **some}),
+                are_given=arguments == self._request.arguments and not self._request.guessed,
+            )
+            self._check_all(plan.instances, arguments)
+            unchecked += self._left_out(plan.refused)
+            if plan.is_cut:
+                unchecked.append("further trip counts: there are too many to look at")
+        tally = self._tally
         return SyncChecked(
-            kernel=found.name,
-            config=dict(config),
-            blocks=0,
-            grid=0,
-            findings=(),
-            unchecked=unchecked,
+            kernel=self._found.name,
+            config=dict(self._request.config),
+            blocks=tally.blocks,
+            grid=tally.grid,
+            findings=tally.findings,
+            unchecked=tuple(unchecked),
+            instances=tuple(tally.instances),
+            trips=tally.trips(),
         )
-    inputs = make_inputs(tensor_specs(program, made.integers))
-    scalars = [made.numbers[var.name] for var in scalar_params(program)]
-    try:
+
+    # ---- elaboration ------------------------------------------------------------------------
+
+    def _begin(self) -> tuple[dict[str, Value], "Lowered"]:
+        """The arguments, completed by the first guess that the kernel takes."""
+        given, parameters = dict(self._request.arguments), self._found.parameters
+        known = {*given, *self._request.config, *parameters.default_values}
+        guessed = [name for name in parameters.names if name not in known]
+        guessed += self._request.guessed
+        errors = []
+        for guess in GUESSES if guessed else (0,):
+            arguments = {**given, **dict.fromkeys(guessed, guess)}
+            made = self._make(arguments)
+            if not isinstance(made, TileyardError):
+                if made.lowered is None:
+                    refusal = made.kernel.refusal
+                    raise UsageError(refusal.message if refusal else "it has no Program")
+                return arguments, made.lowered
+            errors.append(made)
+        if guessed:
+            raise UsageError(f"it needs a value for {', '.join(guessed)}: {errors[0]}")
+        raise errors[0]
+
+    def _make(self, arguments: dict[str, Value]) -> "MadeKernel | TileyardError":
+        """The kernel at these arguments, elaborated once for those of its own; or why it cannot be."""
+        own = {k: v for k, v in arguments.items() if k in self._found.parameters.own}
+        key = canonical_json(own)
+        try:
+            if key not in self._made:
+                self._made[key] = self._elaborate(arguments, self._request.architecture)
+            made = self._made[key]
+            if isinstance(made, TileyardError):
+                return made
+            return replace(made, numbers=bind_numbers(self._found, made.signature, arguments))
+        except _REFUSALS as error:
+            self._made.setdefault(key, error)
+            return error
+
+    def _elaborate(self, arguments: dict[str, Value], architecture: str = "") -> "MadeKernel":
+        return lower_config(self._found, arguments, self._request.config, architecture=architecture)
+
+    def _measure(self, arguments: dict[str, Value]) -> Measured | None:
+        made = self._make(arguments)
+        if isinstance(made, TileyardError) or made.lowered is None:
+            return None
+        try:
+            return measure(made.lowered.written, made.lowered.written_lines, made.integers)
+        except (KernelFault, BindError):
+            return None
+
+    # ---- instances --------------------------------------------------------------------------
+
+    def _check_all(self, instances: tuple[Instance, ...], arguments: dict[str, Value]) -> None:
+        """Check the cheapest instance first, and none that would take longer than there is time left."""
+        start, cost = self._clock.monotonic_s(), 0.0
+        for one in instances:
+            spent = self._clock.monotonic_s() - start
+            expected = spent / cost * one.cost if cost else 0.0
+            if spent + expected > BUDGET_S:
+                self._late.append(one.text)
+                continue
+            try:
+                self._check({**arguments, **one.sizes}, one)
+            except (*_REFUSALS, KernelFault) as error:
+                self._skipped[one.text] = error
+            cost += one.cost
+        if not self._tally.instances and self._skipped:
+            raise UsageError(str(next(iter(self._skipped.values()))))
+
+    def _check(self, arguments: dict[str, Value], instance: Instance) -> None:
+        made = self._make(arguments)
+        if isinstance(made, TileyardError):
+            raise made
+        lowered = made.lowered
+        if lowered is None or lowered.given_up:
+            raise UsageError("it has operations that are not checked")
+        program, lines = lowered.written, lowered.written_lines
+        scalars = tuple(made.numbers[var.name] for var in scalar_params(program))
+        golden = MakeGolden(
+            kernel=self._found.name,
+            arguments=arguments,
+            specs=tensor_specs(program, made.integers),
+            scalars=scalars,
+        )
+        function = self._found.recipe.reference
+        maker = GoldenMaker(
+            found=self._found, function=function, request=golden, objects=self._objects
+        )
+        inputs = maker.try_out()
         checked = check_program(program, lines, inputs, scalars)
-    except KernelFault as fault:
-        raise UsageError(str(fault)) from None
-    reordered: Sequence[Finding] = ()
-    if architecture:
-        written = lower_config(found, arguments, config).lowered
-        if written is not None:
-            before = Form(written.written, written.written_lines)
-            reordered = find_reordered(before, Form(program, lines), inputs, scalars)
-    return SyncChecked(
-        kernel=found.name,
-        config=dict(config),
-        blocks=checked.blocks,
-        grid=checked.grid,
-        findings=(*reordered, *map(describe_race, lowered.races), *checked.findings),
-        unchecked=(),
-    )
+        self._tally.add_findings(tuple(map(describe_race, lowered.races)), instance.text)
+        if self._request.architecture:
+            written = self._elaborate(arguments).lowered
+            if written is not None:
+                forms = Form(written.written, written.written_lines), Form(program, lines)
+                reordered = find_reordered(*forms, inputs, scalars)
+                self._tally.add_findings(tuple(reordered), instance.text)
+        if 0 in arguments.values():  # no sum of nothing is defined
+            kept = tuple(one for one in checked.findings if one.kind != "uninitialised")
+            checked = msgspec.structs.replace(checked, findings=kept)
+        self._tally.add(program, lines, checked, instance)
+        measured = self._measure(arguments)
+        if measured is not None:
+            self._tally.add_trips(measured)
+
+    def _left_out(self, refused: tuple[Instance, ...]) -> Iterator[str]:
+        """What was wanted and not checked, in words."""
+        yield from self._tally.untaken()
+        skipped = [*(one.text for one in refused), *self._skipped]
+        if skipped:
+            why = next(iter(self._skipped.values()), None)
+            reason = f": {why}" if why else ""
+            yield (
+                f"{count_of(len(skipped), 'choice')} of sizes that the kernel refuses: "
+                f"{'; '.join(skipped)}{reason}"
+            )
+        if self._late:
+            yield f"not within {BUDGET_S:g} s: {'; '.join(self._late)}"
 
 
 def _place(where: SourceLine | None, message: str) -> str:

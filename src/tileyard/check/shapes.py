@@ -1,0 +1,247 @@
+"""Chooses small shapes for a check: every trip count up to a few more than a loop has stages, one long run, ragged edges.
+
+What a kernel does with its sizes is found out by asking: ``measure`` says what it is at some values. A *driver* is a
+size, or several that only change together, on which trip counts or the grid depend. One that changes tiles instead is
+a parameter of the kernel and keeps its value. Plain values only.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tileyard.model import Record
+
+Sizes = Mapping[str, int]
+
+FAR = 16
+"""A size is multiplied by this to see what depends on it: a multiple keeps what divides it."""
+
+MOST_MEASURED = 48
+
+LONG = 3
+"""The long run has so many times as many iterations as there are stages."""
+
+BLOCKS = 2
+
+DEARER = 4
+"""The sizes that were given are checked, too, unless they take more than so many times as long as all that is planned."""
+
+
+class Loop(Record):
+    """A loop whose iterations wait or overlap: the ``copy``-th of its ``line``.
+
+    ``trips`` is None where the data decides. At most ``stages`` iterations are under way at once.
+    """
+
+    line: int
+    copy: int = 0
+    trips: int | None = None
+    stages: int = 1
+
+
+class Measured(Record):
+    """What a kernel is at some sizes. ``tiles`` are the shapes of what blocks keep; ``cost`` is what a run takes, in any unit."""
+
+    loops: tuple[Loop, ...]
+    grid: tuple[int, ...]
+    tiles: tuple[tuple[int, ...], ...] = ()
+    cost: float = 1.0
+
+    def counts(self) -> dict[object, int]:
+        """Trip counts and extents of the grid, each by what has it."""
+        trips = {(loop.line, loop.copy): loop.trips for loop in self.loops}
+        known: dict[object, int] = {key: n for key, n in trips.items() if n is not None}
+        return {**dict(enumerate(self.grid)), **known}
+
+
+Measure = Callable[[dict[str, int]], Measured | None]
+"""None where the kernel refuses these sizes."""
+
+
+class Instance(Record):
+    """Sizes to check. ``shown`` are those that tell instances apart."""
+
+    sizes: dict[str, int]
+    shown: dict[str, int]
+    cost: float
+
+    @property
+    def text(self) -> str:
+        """``M=32, K=96``; empty where nothing could be another value."""
+        return ", ".join(f"{name}={value}" for name, value in self.shown.items())
+
+
+class Plan(Record):
+    """What to check, the cheapest first. ``refused`` are sizes that were wanted, and that the kernel does not take.
+
+    ``is_cut`` says that others were wanted, and were too many to look at.
+    """
+
+    instances: tuple[Instance, ...]
+    refused: tuple[Instance, ...] = ()
+    is_cut: bool = False
+
+
+def plan_instances(sizes: Sizes, measure: Measure, *, are_given: bool = True) -> Plan:
+    """Small sizes for a kernel that takes ``sizes``, which somebody wants or not.
+
+    Raises ValueError where it does not take these.
+    """
+    return _Planner(sizes, measure).plan(are_given=are_given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Driver:
+    """``names`` change together. ``units`` says by how much they have to grow for one more of each count."""
+
+    names: tuple[str, ...]
+    value: int
+    units: dict[object, int] = field(default_factory=dict)
+
+    def at(self, value: int) -> dict[str, int]:
+        return dict.fromkeys(self.names, value)
+
+
+class _Planner:
+    def __init__(self, sizes: Sizes, measure: Measure) -> None:
+        self._measure = measure
+        self._known: dict[tuple[tuple[str, int], ...], Measured | None] = {}
+        self._refused: list[dict[str, int]] = []
+        self._is_cut = False
+        self._sizes = dict(sizes)
+        found = self._at(self._sizes)
+        if found is None:
+            raise ValueError("the kernel does not take its own sizes")
+        self._base = found
+
+    def plan(self, *, are_given: bool) -> Plan:
+        """Vary one driver after the other, with the others at rest."""
+        drivers = list(self._drivers())
+        rest = dict(self._sizes)
+        for driver in drivers:
+            rest |= self._rest(driver, rest)
+        chosen = [rest]
+        for driver in drivers:
+            varied = [{**rest, **driver.at(value)} for value in self._values(driver, rest)]
+            chosen += [*varied, *self._ragged(driver, [rest, *varied[:-1]][-1])]
+        names = [name for driver in drivers for name in driver.names]
+        instances = sorted(self._instances(chosen, names), key=lambda one: one.cost)
+        if are_given and self._base.cost <= DEARER * sum(one.cost for one in instances):
+            chosen.append(self._sizes)
+            instances = sorted(self._instances(chosen, names), key=lambda one: one.cost)
+        refused = tuple(self._instances(self._refused, names))
+        return Plan(instances=tuple(instances), refused=refused, is_cut=self._is_cut)
+
+    def _instances(self, chosen: list[dict[str, int]], names: list[str]) -> Iterator[Instance]:
+        """Each of the sizes once, without those that give no block to run."""
+        for sizes in {tuple(one.items()): one for one in chosen}.values():
+            found = self._at(sizes)
+            if found is None or 0 not in found.grid:
+                cost = 0.0 if found is None else found.cost
+                shown = {name: sizes[name] for name in names}
+                yield Instance(sizes=sizes, shown=shown, cost=cost)
+
+    def _at(self, sizes: dict[str, int]) -> Measured | None:
+        key = tuple(sorted(sizes.items()))
+        if key not in self._known:
+            if len(self._known) >= MOST_MEASURED:
+                self._is_cut = True
+                return None
+            self._known[key] = self._measure(sizes)
+        return self._known[key]
+
+    # ---- what depends on what ---------------------------------------------------------------
+
+    def _drivers(self) -> Iterator[_Driver]:
+        alone: dict[int, list[str]] = {}
+        for name, value in self._sizes.items():
+            driver = self._probe((name,), value)
+            if driver is None and value:
+                alone.setdefault(value, []).append(name)
+            elif driver is not None and driver.units:
+                yield driver
+        for value, names in alone.items():
+            together = self._probe(tuple(names), value) if len(names) > 1 else None
+            if together is not None and together.units:
+                yield together
+
+    def _probe(self, names: tuple[str, ...], value: int) -> _Driver | None:
+        """What ``names`` drive; None where they cannot change, and no units where they are no sizes."""
+        units: dict[object, int] = {}
+        can_change = False
+        for other in (value * FAR if value else FAR, 2 * value, value // FAR):
+            found = None
+            if other != value and (other < value or not can_change):
+                found = self._at({**self._sizes, **dict.fromkeys(names, other)})
+            if found is None:
+                continue
+            can_change = True
+            before, after = self._base.counts(), found.counts()
+            if found.tiles != self._base.tiles or before.keys() != after.keys():
+                return _Driver(names=names, value=value)
+            for key, count in before.items():
+                grows = (after[key] - count) * (other - value) > 0
+                if grows and key not in units:
+                    units[key] = max(1, round((other - value) / (after[key] - count)))
+        return _Driver(names=names, value=value, units=units) if can_change else None
+
+    # ---- which values -----------------------------------------------------------------------
+
+    def _stages(self, key: object) -> int:
+        known = {(loop.line, loop.copy): loop.stages for loop in self._base.loops}
+        return known.get(key, 0)  # type: ignore[call-overload,no-any-return]
+
+    def _rest(self, driver: _Driver, others: dict[str, int]) -> dict[str, int]:
+        """The smallest values that give two blocks and two trips of each loop, or a few more."""
+        for count in (BLOCKS, 2 * BLOCKS, 4 * BLOCKS):
+            values = [self._solve(driver, key, count, others) for key in driver.units]
+            known = [value for value in values if value is not None]
+            if known:
+                return driver.at(max(known))
+        return {}
+
+    def _values(self, driver: _Driver, rest: dict[str, int]) -> Iterator[int]:
+        """The values that give each loop every trip count up to a few more than its stages, and one long run."""
+        for key in driver.units:
+            stages = self._stages(key)
+            if stages:
+                for trips in (*range(stages + 3), LONG * stages + 2):
+                    value = self._solve(driver, key, trips, rest, wanted=True)
+                    if value is not None:
+                        yield value
+
+    def _solve(
+        self,
+        driver: _Driver,
+        key: object,
+        count: int,
+        others: dict[str, int],
+        *,
+        wanted: bool = False,
+    ) -> int | None:
+        """The value of ``driver`` that gives a loop or an axis this count; None where none is found.
+
+        The first guess follows from what is known, and each next one from how far the last one was off, in smaller steps.
+        """
+        unit = driver.units[key]
+        value = driver.value // unit * unit + (count - self._base.counts()[key]) * unit
+        for attempt in range(3):
+            sizes = {**others, **driver.at(value)}
+            found = self._at(sizes) if value >= 0 else None
+            if found is None:
+                if wanted and value >= 0 and not self._is_cut:
+                    self._refused.append(sizes)
+                return None
+            off = count - found.counts().get(key, count)
+            if not off:
+                return value
+            value += off * max(unit >> attempt, 1)
+        return None
+
+    def _ragged(self, driver: _Driver, sizes: dict[str, int]) -> Iterator[dict[str, int]]:
+        """Sizes of which the last tile is partly outside, where the kernel has as many tiles then."""
+        unit = max(driver.units.values())
+        before = self._at(sizes)
+        smaller = {**sizes, **driver.at(sizes[driver.names[0]] - unit // 2)}
+        found = self._at(smaller) if unit > 1 and before is not None else None
+        if found is not None and before is not None and found.counts() == before.counts():
+            yield smaller

@@ -1,0 +1,129 @@
+"""Kernels whose mistakes only some sizes show, and kernels whose sizes are hard to choose."""
+
+import numpy as np
+import tilelang
+import tilelang.language as T
+
+import tileyard
+
+BLOCK = 16
+
+
+def even_numbers(rng, N):
+    """Inputs of the user's own."""
+    return {"X": 2 * rng.integers(0, 9, N).astype(np.float32)}
+
+
+@tilelang.jit(out_idx=[1])
+def late_parity(N):
+    """Two roles and three stages, and parities that are wrong from the eighth iteration on."""
+    steps = T.ceildiv(N, BLOCK)
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=256) as _:
+            x = T.alloc_shared((3, BLOCK), "float32")
+            full = T.alloc_barrier(arrive_count=[128, 128, 128])
+            free = T.alloc_barrier(arrive_count=[128, 128, 128])
+            with T.ws(0):
+                for k in T.serial(steps):
+                    T.barrier_wait(free[k % 3], (k // 3 + 1) % 2)
+                    T.tma_copy(X[k * BLOCK : (k + 1) * BLOCK], x[k % 3, :], barrier=full[k % 3])
+                    T.barrier_arrive(full[k % 3])
+            with T.ws(1):
+                for k in T.serial(steps):
+                    T.barrier_wait(full[k % 3], (k // 3 + k // 8) % 2)
+                    for i in T.Parallel(BLOCK):
+                        Y[k * BLOCK + i] = x[k % 3, i]
+                    T.barrier_arrive(free[k % 3])
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def fourth_barrier(N):
+    """Three stages, and barriers of which the fourth is missing."""
+    steps = T.ceildiv(N, BLOCK)
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=256) as _:
+            x = T.alloc_shared((3, BLOCK), "float32")
+            full = T.alloc_barrier(arrive_count=[128, 128, 128])
+            free = T.alloc_barrier(arrive_count=[128, 128, 128])
+            with T.ws(0):
+                for k in T.serial(steps):
+                    T.barrier_wait(free[k % 4], (k // 4 + 1) % 2)
+                    T.tma_copy(X[k * BLOCK : (k + 1) * BLOCK], x[k % 3, :], barrier=full[k % 3])
+                    T.barrier_arrive(full[k % 3])
+            with T.ws(1):
+                for k in T.serial(steps):
+                    T.barrier_wait(full[k % 3], k // 3 % 2)
+                    for i in T.Parallel(BLOCK):
+                        Y[k * BLOCK + i] = x[k % 3, i]
+                    T.barrier_arrive(free[k % 4])
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def square(M, N):
+    """Sizes that have to be equal, and even in tiles."""
+    assert M == N, "only squares"
+    assert M % (2 * BLOCK) == 0
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float16"), Y: T.Tensor((M, N), "float16")):
+        with T.Kernel(M // BLOCK, threads=128) as bx:
+            x = T.alloc_shared((BLOCK, BLOCK), "float16")
+            for k in T.Pipelined(N // BLOCK, num_stages=2):
+                T.copy(X[bx * BLOCK, k * BLOCK], x)
+                T.copy(x, Y[bx * BLOCK, k * BLOCK])
+
+    return main
+
+
+@tilelang.jit
+def dynamic(block=BLOCK):
+    """A size that the compiled kernel takes, and a number with a branch of its own."""
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32"), twice: T.int32):
+        with T.Kernel(T.ceildiv(N, 4 * block), threads=32) as bx:
+            x = T.alloc_shared((2, block), "float32")
+            for k in T.serial(T.min(4, T.ceildiv(N - bx * 4 * block, block))):
+                at = bx * 4 * block + k * block
+                T.async_copy(X[at : at + block], x[k % 2, :])
+                T.ptx_wait_group(0)
+                if twice > 100:
+                    T.copy(x[k % 2, :], Y[at : at + block])
+                T.copy(x[k % 2, :], Y[at : at + block])
+
+    return main
+
+
+def at_least_three(X, N):
+    """What the kernel is to do, and for which sizes."""
+    assert N >= 48, "three tiles at least"
+    return X
+
+
+@tileyard.kernel(shapes={"large": {"N": 4096}}, reference=at_least_three, inputs=even_numbers)
+def declared(N):
+    """A shape and a reference that say which sizes there are, and a prologue that needs them."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            x = T.alloc_shared((2, BLOCK), "float32")
+            T.async_copy(X[0:BLOCK], x[0, :])
+            for k in T.serial(N // BLOCK):
+                T.ptx_wait_group(0)
+                if N < 48:
+                    T.copy(x[(k + 1) % 2, :], Y[0:BLOCK])
+                if k + 1 < N // BLOCK:
+                    T.async_copy(X[(k + 1) * BLOCK : (k + 2) * BLOCK], x[(k + 1) % 2, :])
+                T.copy(x[k % 2, :], Y[k * BLOCK : (k + 1) * BLOCK])
+
+    return main

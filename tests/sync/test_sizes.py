@@ -1,0 +1,91 @@
+"""The sizes that a check chooses for real kernels, and what only these show."""
+
+from pathlib import Path
+
+import pytest
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.clock import Clock
+from tileyard.frontend.discover import find_kernels, import_file
+from tileyard.workers.protocol import CheckSync, SyncChecked
+from tileyard.workers.sync_check import BUDGET_S, check_kernel
+
+SIZES = Path(__file__).parent / "sizes.py"
+
+pytestmark = pytest.mark.slow
+
+
+class Slow(Clock):
+    """Each look at the clock is half a budget later."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        """Half a budget later."""
+        self.now_s += BUDGET_S / 2
+        return self.now_s
+
+
+def check(tmp_path: Path, kernel: str, clock: Clock | None = None, **arguments: int) -> SyncChecked:
+    """Check a kernel of ``sizes.py``."""
+    found = find_kernels(import_file(SIZES))[kernel]
+    request = CheckSync(kernel=kernel, arguments=dict(arguments), config={})
+    return check_kernel(found, request, ObjectStore(tmp_path), clock)
+
+
+def line_of(words: str) -> int:
+    """The first line of ``sizes.py`` with these words."""
+    lines = SIZES.read_text("utf-8").splitlines()
+    return 1 + next(number for number, line in enumerate(lines) if words in line)
+
+
+def test_a_mistake_of_the_eighth_iteration_is_found(tmp_path: Path) -> None:
+    """A loop of three stages also runs eleven times; the finding has the size that does."""
+    checked = check(tmp_path, "late_parity", N=64)
+    assert {finding.instance for finding in checked.findings} == {"N=176"}
+    assert checked.findings[0].kind == "read before arrival"
+    assert set(checked.trips.values()) == {(0, 1, 2, 3, 4, 5, 11)}
+
+
+def test_a_barrier_too_many_is_found_in_the_smallest_instance(tmp_path: Path) -> None:
+    """In the fourth iteration, whatever the size given."""
+    checked = check(tmp_path, "fourth_barrier", N=1 << 20)
+    assert "out of bounds" in {finding.kind for finding in checked.findings}
+    assert {finding.instance for finding in checked.findings} == {"N=64"}
+
+
+def test_sizes_that_are_missing_are_guessed(tmp_path: Path) -> None:
+    """Also where they have to be equal; what the kernel refuses is named."""
+    checked = check(tmp_path, "square")
+    assert checked.instances == tuple({"M": n, "N": n} for n in (32, 64, 128))
+    assert checked.unchecked == (
+        "2 choices of sizes that the kernel refuses: M=16, N=16; M=48, N=48",
+    )
+
+
+def test_a_branch_that_never_runs_is_named(tmp_path: Path) -> None:
+    """The sizes and numbers of a compiled kernel need no further elaboration."""
+    checked = check(tmp_path, "dynamic", N=64, twice=1)
+    line = line_of("if twice")
+    (said,) = checked.unchecked
+    assert said == f"{SIZES}:{line}: the branch of line {line} was never taken"
+    assert next(iter(checked.trips.values())) == (1, 2, 3, 4)
+    assert check(tmp_path, "dynamic", N=64, twice=101).unchecked == ()
+
+
+def test_the_reference_says_which_sizes_there_are(tmp_path: Path) -> None:
+    """Where it raises there is no instance, and nothing is said of the kernel."""
+    checked = check(tmp_path, "declared", N=4096)
+    assert checked.findings == ()
+    assert [one["N"] for one in checked.instances] == [48, 64, 128]
+    (said,) = checked.unchecked
+    assert said.startswith("3 choices of sizes that the kernel refuses: N=0; N=16; N=32: ")
+    assert said.endswith("reference of declared: AssertionError: three tiles at least")
+
+
+def test_what_there_is_no_time_for_is_named(tmp_path: Path) -> None:
+    """The cheapest instance is checked in any case."""
+    checked = check(tmp_path, "late_parity", Slow(), N=64)
+    assert checked.instances == ({"N": 0},)
+    assert checked.unchecked[-1].startswith("not within 60 s: N=16; N=32; ")
