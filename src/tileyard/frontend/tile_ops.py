@@ -255,6 +255,8 @@ def _copy_by_tma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         return (copied,)
     if scope.named(copied.dst.buffer).scope == "global":
         return (Issue("tma_store", (copied,)), CommitGroup("tma_store"))
+    if "barrier" not in call.annotations:
+        scope.give_up("tma_copy", "without a barrier")
     return _load_by_tma(scope, call, copied.dst, (copied,))
 
 
@@ -267,9 +269,10 @@ def _load_by_tma(
     """``stmts``, which fill a tile, as a load that ends at the barrier of ``call``; as they are where it names none."""
     barrier = call.annotations.get("barrier")
     extents = [extent.value for extent in to.extents if isinstance(extent, Const)]
-    if barrier is None or len(extents) < len(to.extents):
-        missing = "without a barrier" if barrier is None else "of a size that is not constant"
-        scope.give_up("tma_copy", missing)
+    if barrier is None:
+        return stmts
+    if len(extents) < len(to.extents):
+        scope.give_up("tma_copy", "of a size that is not constant")
         return stmts
     place = lower_barrier(scope, barrier)
     size = math.prod(map(int, extents)) * find_dtype(scope.named(to.buffer).dtype).bits // 8
