@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tileyard.frontend.no_device import adjust_tilelang
+
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered
 
@@ -22,6 +24,7 @@ KERNELS = Path(__file__).parent.parent / "kernels"
 def load_module(path: Path) -> ModuleType:
     """Import a file; TileLang looks for a kernel's source in it."""
     os.environ.setdefault("TILELANG_DEFAULT_TARGET", TARGET)
+    adjust_tilelang()
     spec = importlib.util.spec_from_file_location(f"kernels_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -120,6 +120,3 @@ CASES = {
         expect=_attended,
     ),
 }
-
-NOT_LOWERED = {"turns": "tl.named_barrier_arrive is not covered"}
-"""Kernels that the frontend refuses so far, with what it says of them."""

@@ -143,7 +143,7 @@ _THREE_STAGES = (
 
 _RIGHT = "T.clear(right)"
 _THREE_ROLES = (
-    _in("three_roles", "one role's release is enough", changed("[256, 256]", "[128, 128]"), ("overwritten before release", "extra arrive"), ("tx >= 256: >> T.tma_copy(", "for side >> T.tma_copy("), "The stage is filled again while the slower role multiplies it."),
+    _in("three_roles", "one role's release is enough", changed("[256, 256]", "[128, 128]"), ("overwritten before release", "read before arrival", "extra arrive"), ("tx >= 256: >> T.tma_copy(", "for side >> T.tma_copy("), "The stage is filled again while the slower role multiplies it."),
     _in("three_roles", "one role never releases", dropped("T.barrier_arrive(free", _RIGHT), ("deadlock",), (_FREE,), "Half of the arrivals never come."),
     _in("three_roles", "both store to the left", changed("C[by * block, (bx * 2 + 1) * block]", "C[by * block, bx * 2 * block]"), ("race",), ("T.copy(left", "T.copy(right"), "Two roles write the same elements."),
     _in("three_roles", "one role does not wait", dropped(_FULL, _RIGHT), ("read before arrival", "uninitialised"), (f"{_RIGHT} >> T.gemm(",), "Nothing says to that role that the tiles are there."),
@@ -156,7 +156,6 @@ _THREE_ROLES = (
 _PERSISTENT = (
     _in("persistent", "phases begin again for each tile", changed("turn = w * steps + k", "turn = k", C), ("read before arrival", "deadlock"), ("T.gemm(", _FULL), "Three phases have ended per barrier: the parity is the other one."),
     _in("persistent", "fills begin again for each tile", changed("turn = w * steps + k", "turn = k", P), ("overwritten before release", "deadlock"), ("T.tma_copy(", _FREE), "The release that is waited for is of another phase."),
-    _in("persistent", "blocks make the same tiles", changed("(w * blocks + bx) // columns * block,", "w * blocks // columns * block,"), ("race",), ("T.copy(",), "Two blocks write the same elements."),
     _in("persistent", "last stage of a tile is kept", guarded("T.barrier_arrive(free", "k + 1 < steps"), ("deadlock",), (_FREE,), "The next tile waits for that stage."),
     _in("persistent", "stage goes on, phase does not", changed("turn // 2 % 2", "k // 2 % 2"), ("read before arrival", "deadlock"), ("T.gemm(", _FULL), "The parity does not follow from tile to tile."),
 )  # fmt: skip
@@ -177,10 +176,10 @@ _ONE_BARRIER = (
     _in("one_barrier", "count of half the threads", changed("arrive_count=128", "arrive_count=64"), ("extra arrive", "read before arrival", "deadlock"), ("T.barrier_arrive(", "T.barrier_wait("), "A round ends two phases."),
     _in("one_barrier", "bytes expected by all", added("T.mbarrier_expect_tx(here, block * block * 4)", "T.tma_copy("), ("bytes", "deadlock"), ("T.mbarrier_expect_tx(", "T.barrier_wait("), "The copy expects its bytes itself; these never come."),
     _in("one_barrier", "waits behind the use", moved("T.barrier_wait(", "T.sync_threads()"), ("read before arrival",), ("Y[",), "The tile is read first."),
+    _in("one_barrier", "a second block writes something else", together(changed("T.Kernel(1,", "T.Kernel(2,"), changed("as _", "as who"), changed("* 2.0", "* (who + 2.0)")), ("race",), ("Y[",), "Both blocks write all of Y."),
     _in("one_barrier", "half a tile", changed("X[k * block : (k + 1) * block, 0:block], x,", "X[k * block : k * block + block // 2, 0:block], x[0 : block // 2, :],"), ("uninitialised",), ("Y[",), "The second half of the rows is never brought."),
     _in("one_barrier", "arrives every second round", guarded("T.barrier_arrive(", "k % 2 == 0"), ("deadlock",), ("T.barrier_wait(",), "The second phase never ends."),
     _in("one_barrier", "copies after the arrival", moved("T.barrier_arrive(", "T.tma_copy("), ("read before arrival", "bytes"), ("Y[",), "The phase can end before the bytes are expected."),
-    _in("one_barrier", "a second block writes the same", changed("T.Kernel(1,", "T.Kernel(2,"), ("race",), ("Y[",), "Both blocks write all of Y."),
 )  # fmt: skip
 
 _AHEAD = (
@@ -233,7 +232,6 @@ _STORES = (
     _in("stores", "one tile for two stores", everywhere("tile[k % 2", "tile[0", 2), ("source changed in flight",), ("] = X[",), "The wait leaves the store of the round before, which reads the same tile."),
     _in("stores", "waits behind the write", moved("T.tma_store_wait(1)", "T.fence_proxy_async()"), ("source changed in flight",), ("] = X[",), "The tile is written first."),
     _in("stores", "stores the other tile", changed("tile[k % 2, :, :]", "tile[(k + 1) % 2, :, :]"), ("uninitialised",), ("T.tma_copy(",), "The first store is of a tile that nothing wrote."),
-    _in("stores", "a second block stores the same", changed("T.Kernel(1,", "T.Kernel(2,"), ("race",), ("T.tma_copy(",), "Both blocks write all of Y."),
     _in("stores", "a tile too few", changed("(2, block, block)", "(1, block, block)"), ("out of bounds",), ("] = X[", "T.tma_copy("), "The second tile is outside of it."),
     _in("stores", "some threads wait for all", guarded("T.sync_threads()", "T.get_thread_binding() < 64", "T.fence_proxy_async()"), ("deadlock",), ("fence_proxy_async >> T.sync_threads()",), "The barrier is for all threads, and half of them come."),
     _in("stores", "more threads than there are", changed("T.sync_threads()", "T.sync_threads(1, 256)", "T.fence_proxy_async()"), ("deadlock",), ("T.sync_threads(1",), "The block has 128 threads, and 256 are waited for."),
@@ -248,7 +246,7 @@ _STORED = (
     _in("stored_by_another", "fence before the write", moved("T.fence_proxy_async()", "for i, j"), ("missing fence",), _WROTE, "It covers what was written before it."),
     _in("stored_by_another", "count too large", changed("T.tma_store_wait(1)", "T.tma_store_wait(2)"), ("source changed in flight", "overwritten before release"), _WROTE, "A tile is released while its store may read it."),
     _in("stored_by_another", "no wait for the store", dropped("T.tma_store_wait(1)"), ("source changed in flight", "overwritten before release"), _WROTE, "A tile is released while its store may read it."),
-    _in("stored_by_another", "no wait for a free tile", dropped(_FREE), ("source changed in flight", "overwritten before release", "deadlock", "race"), _WROTE, "A tile is written while its store may read it."),
+    _in("stored_by_another", "no wait for a free tile", dropped(_FREE), ("source changed in flight", "overwritten before release", "deadlock", "race"), (*_WROTE, _FULL), "A tile is written while its store may read it."),
     _in("stored_by_another", "no wait for a full tile", dropped(_FULL), ("race", "uninitialised", "source changed in flight", "missing fence"), _WROTE, "The tile may not have been written yet."),
     _in("stored_by_another", "releases the wrong tile", changed("free[(k + 1) % 2]", "free[k % 2]"), ("deadlock",), (_FREE,), "The first tile is released by a store that waits for it to be written again."),
     _in("stored_by_another", "releases in the first round", changed("k >= 1", "k >= 0"), ("source changed in flight", "overwritten before release", "extra arrive", "deadlock"), (*_WROTE, "T.barrier_arrive(free"), "A release comes before there was anything to release: the next one is early."),
@@ -270,7 +268,7 @@ _TOTALS = ("X[2 * k, i]", "X[2 * k + 1, i]")
 _TURNS = (
     _in("turns", "second role does not wait", dropped("T.sync_threads(2, 256)"), ("race", "uninitialised"), _TOTALS, "Both roles use the sum at once."),
     _in("turns", "second turn is never given", dropped("T.named_barrier_arrive(2, 256)"), ("deadlock",), ("T.sync_threads(2",), "Nobody else arrives there."),
-    _in("turns", "waits for the first's turn", changed("T.sync_threads(2, 256)", "T.sync_threads(1, 256)"), ("deadlock", "race", "extra arrive"), (f"{C} >> T.sync_threads(1", "T.named_barrier_arrive(2"), "Both roles wait at one barrier, and nobody at the other."),
+    _in("turns", "waits for the first's turn", changed("T.sync_threads(2, 256)", "T.sync_threads(1, 256)"), ("deadlock", "race", "extra arrive"), (f"{C} >> T.sync_threads(1", "T.sync_threads(1", "T.named_barrier_arrive(2"), "Both roles wait at one barrier, and nobody at the other."),
     _in("turns", "participants disagree", changed("T.sync_threads(2, 256)", "T.sync_threads(2, 128)"), ("deadlock",), ("T.sync_threads(2", "T.named_barrier_arrive(2"), "One side counts 128 threads, the other 256."),
     _in("turns", "waits for its first turn", changed("if k >= 1:", "if k >= 0:"), ("deadlock",), ("T.sync_threads(1", "T.sync_threads(2"), "Both roles wait for the other to begin."),
     _in("turns", "a turn too many", changed("k + 1 < rounds", "k < rounds"), ("extra arrive",), ("T.named_barrier_arrive(1",), "Nobody takes the last turn."),

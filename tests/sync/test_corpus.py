@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import pytest
 from tests.differential.conftest import load_module
-from tests.sync.cases import CASES, NOT_LOWERED
+from tests.sync.cases import CASES
 from tests.sync.mistakes import MISTAKES, SOURCE, Kind, Mistake, alone
 from tests.sync.mutants import Mutant, equivalent, mutants
 
-from tileyard.errors import UnsupportedError
+from tileyard.check.blocks import check_program
+from tileyard.check.findings import Finding, describe_race
 from tileyard.ir.interpret import interpret
 
 if TYPE_CHECKING:
@@ -37,17 +38,23 @@ def load(text: str, folder: Path) -> ModuleType:
 
 def lower_kernel(
     lower: Lower, text: str, kernel: str, folder: Path, arguments: dict[str, int]
-) -> "Lowered | None":
-    """A kernel of this text, elaborated and lowered; None where the frontend refuses it so far."""
+) -> "Lowered":
+    """A kernel of this text, elaborated and lowered."""
     function = getattr(load(alone(text, kernel), folder), kernel)
-    tir = function.get_tir(**arguments)
-    if kernel not in NOT_LOWERED:
-        return lower(tir, function.out_idx)
-    try:
-        return lower(tir, function.out_idx)
-    except UnsupportedError as error:
-        assert NOT_LOWERED[kernel] in str(error)  # noqa: PT017 (an edit may have taken away what is refused)
-        return None
+    return lower(function.get_tir(**arguments), function.out_idx)
+
+
+def check(lowered: "Lowered", kernel: str) -> list[Finding]:
+    """All findings of a kernel on the inputs of its case."""
+    inputs = CASES[kernel].make(np.random.default_rng(5))
+    checked = check_program(lowered.written, lowered.written_lines, inputs)
+    return [*map(describe_race, lowered.races), *checked.findings]
+
+
+def lines_of(finding: Finding) -> set[int]:
+    """All lines that a finding names."""
+    places = (finding.access, finding.other, finding.wait, *finding.waiting)
+    return {place.line for place in places if place is not None}
 
 
 def assert_right(lowered: "Lowered", kernel: str) -> None:
@@ -66,25 +73,16 @@ def test_every_kernel_is_a_case() -> None:
     assert {mistake.kernel for mistake in MISTAKES} == set(CASES)
 
 
-@pytest.mark.parametrize("kernel", [name for name in CASES if name not in NOT_LOWERED])
+@pytest.mark.parametrize("kernel", list(CASES))
 def test_a_correct_kernel_gives_what_it_should(
     lower_prim_func: Lower, tmp_path: Path, kernel: str
 ) -> None:
-    """Nothing of it is given up, and its result is that of NumPy."""
+    """Nothing of it is given up, its result is that of NumPy, and nothing is found in it."""
     case = CASES[kernel]
     lowered = lower_kernel(lower_prim_func, SOURCE, kernel, tmp_path, {**case.arguments})
-    assert lowered is not None
     assert lowered.given_up == ()
     assert_right(lowered, kernel)
-
-
-@pytest.mark.parametrize("kernel", list(NOT_LOWERED))
-def test_a_kernel_that_is_refused_is_refused_by_name(
-    lower_prim_func: Lower, tmp_path: Path, kernel: str
-) -> None:
-    """Once it is lowered, it belongs to the others."""
-    case = CASES[kernel]
-    assert lower_kernel(lower_prim_func, SOURCE, kernel, tmp_path, {**case.arguments}) is None
+    assert check(lowered, kernel) == []
 
 
 def test_mistakes_are_many_and_of_all_kinds() -> None:
@@ -96,17 +94,17 @@ def test_mistakes_are_many_and_of_all_kinds() -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda one: f"{one.kernel}, {one.name}")
-def test_a_mistake_can_be_planted(lower_prim_func: Lower, tmp_path: Path, mistake: Mistake) -> None:
-    """Its edit applies exactly once, the kernel is one still, and the lines that a finding may name are in it."""
+def test_a_mistake_is_found(lower_prim_func: Lower, tmp_path: Path, mistake: Mistake) -> None:
+    """With its kind, at one of its lines."""
     edited = mistake.apply(SOURCE)
     assert edited != SOURCE
     lines = mistake.lines(edited)
     assert lines
     arguments = {**CASES[mistake.kernel].arguments, **mistake.arguments}
-    lower_kernel(lower_prim_func, edited, mistake.kernel, tmp_path, arguments)
-    # ---- THE CHECKER IS TO BE CALLED HERE ----------------------------------------------------
-    # findings = check(lowered.written, lowered.written_lines) of what lower_kernel returned: one of them has a
-    # kind among (mistake.kind, *mistake.also) and one of ``lines`` among its lines.
+    lowered = lower_kernel(lower_prim_func, edited, mistake.kernel, tmp_path, arguments)
+    found = [(one.kind, lines_of(one)) for one in check(lowered, mistake.kernel)]
+    wanted = (mistake.kind, *mistake.also)
+    assert any(kind in wanted and named & lines for kind, named in found), found
 
 
 def test_mutants_keep_their_lines() -> None:
@@ -124,8 +122,7 @@ def test_a_mutant_of_each_operator_is_a_kernel(lower_prim_func: Lower, tmp_path:
     """It is elaborated and lowered."""
     chosen: dict[str, Mutant] = {}
     for mutant in MUTANTS:
-        if mutant.kernel not in NOT_LOWERED:
-            chosen.setdefault(mutant.operator, mutant)
+        chosen.setdefault(mutant.operator, mutant)
     for mutant in chosen.values():
         arguments = {**CASES[mutant.kernel].arguments}
         assert lower_kernel(lower_prim_func, mutant.text, mutant.kernel, tmp_path, arguments)
@@ -134,10 +131,8 @@ def test_a_mutant_of_each_operator_is_a_kernel(lower_prim_func: Lower, tmp_path:
 def test_an_equivalent_mutant_gives_the_same(lower_prim_func: Lower, tmp_path: Path) -> None:
     """In the one order that the interpreter takes, at least."""
     for mutant in MUTANTS:
-        if not equivalent(mutant) or mutant.kernel in NOT_LOWERED:
+        if not equivalent(mutant):
             continue
-        case = CASES[mutant.kernel]
-        arguments = {**case.arguments}
+        arguments = {**CASES[mutant.kernel].arguments}
         lowered = lower_kernel(lower_prim_func, mutant.text, mutant.kernel, tmp_path, arguments)
-        assert lowered is not None
         assert_right(lowered, mutant.kernel)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from tileyard.check.findings import Finding, Words
 from tileyard.errors import KernelFault
-from tileyard.ir.hazards import Hazard, LateRun
-from tileyard.ir.nodes import Program, Roles
+from tileyard.ir.hazards import SCHEDULES, Hazard, LateRun, Schedule
+from tileyard.ir.nodes import Issue, Program, Roles
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
 from tileyard.ir.walk import walk
@@ -35,12 +35,11 @@ def check_program(
 
     Raises KernelFault where the kernel fails by itself.
     """
-    has_roles = any(isinstance(stmt, Roles) for stmt in walk(program.body))
     found: dict[tuple[str, int, int], Hazard] = {}
     count = 0
     taken: set[tuple[int, bool]] = set()
-    for backwards in (False, True)[: 1 + has_roles]:
-        run = LateRun(program, arrays, scalars, chosen=_corners, backwards=backwards)
+    for schedule in _schedules(program):
+        run = LateRun(program, arrays, scalars, chosen=corners, schedule=schedule)
         try:
             run.grid()
         except KernelFault:
@@ -60,5 +59,13 @@ def check_program(
     )
 
 
-def _corners(extent: int) -> tuple[int, ...]:
+def _schedules(program: Program) -> tuple[Schedule, ...]:
+    """The orders that can make a difference: in which roles go on, and when loads end."""
+    kinds = [stmt.unit if isinstance(stmt, Issue) else type(stmt) for stmt in walk(program.body)]
+    found = SCHEDULES if Roles in kinds else SCHEDULES[:: len(SCHEDULES) // 2]
+    return found if "tma" in kinds or Roles in kinds else found[:1]
+
+
+def corners(extent: int) -> tuple[int, ...]:
+    """The blocks that run of a dimension of the grid: the first two, and the last one."""
     return tuple(one for one in sorted({0, 1, extent - 1}) if 0 <= one < extent)

@@ -15,6 +15,8 @@ from tileyard.cli.kernel_options import (
 from tileyard.cli.values import parse_duration_s
 from tileyard.errors import UsageError
 
+DEFAULT_ARCHITECTURE = "sm_90a"
+
 
 def check(  # noqa: PLR0913 - options, by keyword only
     kernel: KernelName,
@@ -25,6 +27,13 @@ def check(  # noqa: PLR0913 - options, by keyword only
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A parameter's value; by default its first one."),
     ] = None,
+    pipeline: Annotated[
+        str,
+        typer.Option(
+            metavar="PIPELINE",
+            help="'written', or 'tilelang[:ARCH]': what TileLang's passes make of it, for sm_90a by default.",
+        ),
+    ] = "written",
     limit: Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")] = "10m",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
@@ -46,4 +55,15 @@ def check(  # noqa: PLR0913 - options, by keyword only
     request = TuneRequest(
         kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
     )
-    return check_file(file, request, parse_duration_s(limit), as_json=json)
+    architecture = _parse_pipeline(pipeline)
+    return check_file(file, request, parse_duration_s(limit), architecture, as_json=json)
+
+
+def _parse_pipeline(text: str) -> str:
+    """The architecture that TileLang is to plan for; empty for the kernel as it is written."""
+    name, colon, architecture = text.partition(":")
+    if text == "written":
+        return ""
+    if name != "tilelang" or (colon and not architecture):
+        raise UsageError(f"--pipeline {text}: either written or tilelang[:ARCH], as tilelang:sm_80")
+    return architecture or DEFAULT_ARCHITECTURE

@@ -10,7 +10,6 @@ from tileyard.errors import UsageError
 from tileyard.model import Side
 from tileyard.report.check_shapes import describe_extent, describe_instance, describe_shapes
 from tileyard.report.words import format_config, make_visible
-from tileyard.settings import Settings
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import open_space
 from tileyard.wording import count_of
@@ -21,9 +20,11 @@ FIRST_GUESS = 64
 """What arguments get that have no value, before the check looks for one that fits."""
 
 
-def check_file(file: Path, request: TuneRequest, limit_s: float, *, as_json: bool) -> int:
+def check_file(
+    file: Path, request: TuneRequest, limit_s: float, architecture: str = "", *, as_json: bool
+) -> int:
     """Check the first config of a kernel. Raises UsageError, also for what cannot be elaborated."""
-    checked = asyncio.run(_ask(file, request, limit_s, load_settings()))
+    checked = asyncio.run(_ask(file, request, limit_s, architecture))
     if as_json:
         print_json(checked)
     else:
@@ -31,7 +32,8 @@ def check_file(file: Path, request: TuneRequest, limit_s: float, *, as_json: boo
     return FOUND if checked.findings else 0
 
 
-async def _ask(file: Path, request: TuneRequest, limit_s: float, settings: Settings) -> SyncChecked:
+async def _ask(file: Path, request: TuneRequest, limit_s: float, architecture: str) -> SyncChecked:
+    settings = load_settings()
     author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
     try:
         space = await open_space(author, request, guess=FIRST_GUESS)
@@ -40,6 +42,7 @@ async def _ask(file: Path, request: TuneRequest, limit_s: float, settings: Setti
             arguments=space.arguments,
             config=space.configs[0],
             guessed=space.guessed,
+            architecture=architecture,
         )
         reply = await author.ask(question, limit_s)
     finally:

@@ -110,9 +110,12 @@ def buffer_of(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
     )
     scope.require(is_zero(tir.elem_offset), view, "has an offset, which is not covered")
     shape = tuple(_extent(scope, extent) for extent in tir.shape)
+    dtype = scope.dtype(tir.dtype, str(tir.name))
+    if (owner.dtype, owner.shape[1:]) == (dtype, shape):
+        return scope.bind_first_version(tir, owner)
     if owner.name in scope.position.own:
         shape = (*scope.position.extents, *shape)
-    return scope.bind_view(tir, scope.dtype(tir.dtype, str(tir.name)), shape, owner)
+    return scope.bind_view(tir, dtype, shape, owner)
 
 
 def is_row_major(tir: Any) -> bool:  # noqa: ANN401

@@ -232,9 +232,14 @@ PROBES = 256
 
 
 def lower_config(
-    found: Found, arguments: Arguments, config: Arguments, *, with_tir: bool = False
+    found: Found,
+    arguments: Arguments,
+    config: Arguments,
+    *,
+    with_tir: bool = False,
+    architecture: str = "",
 ) -> "MadeKernel":
-    """Elaborate and lower one config.
+    """Elaborate and lower one config; with an ``architecture`` as TileLang's passes plan it for that.
 
     Raises UsageError and UserCodeError; UnsupportedError and InvalidProgramError too, except that
     with ``with_tir`` they become the Kernel's refusal where its parameters are covered.
@@ -246,6 +251,10 @@ def lower_config(
 
     with blame_user(f"target of {found.name}"):
         func = for_target(elaboration.func, found.recipe.target)
+    if architecture:
+        from tileyard.frontend.pipelined import plan
+
+        func = plan(func, architecture, elaboration.pass_options)
     made = make_kernel(func, found.recipe.out_idx, found.name, with_tir=with_tir)
     kernel = msgspec.structs.replace(
         made.kernel, pass_options=elaboration.pass_options, flags=elaboration.flags

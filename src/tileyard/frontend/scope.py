@@ -148,6 +148,7 @@ class Scope:
         self.analyzer = tvm.arith.Analyzer()
         self.in_while = False
         self._known: dict[str, Buffer] = {}
+        self._first_versions: set[str] = set()
         self.position = Position()
         self.imported = ""
         self.given_up: list[Diagnostic] = []
@@ -364,6 +365,8 @@ class Scope:
 
         The only element of a fragment is known to every thread; of several, a thread knows its own.
         """
+        if buffer.name in self._first_versions:
+            indices = (Const(0, "int32"), *indices)
         position = self.position
         owner = buffer.view_of or buffer.name
         self.require(
@@ -384,6 +387,16 @@ class Scope:
         """The buffer whose storage ``tir``, another one, reads in its own way."""
         name = self._storage.get(key_of(tir.data))  # type: ignore[attr-defined]
         return None if name is None else self._known[name]
+
+    def bind_first_version(self, tir: object, owner: Buffer) -> Buffer:
+        """Declare a buffer of TIR that is the first of the versions that TileLang's pipelining has made of it."""
+        view = self.bind_view(tir, owner.dtype, owner.shape, owner)
+        self._first_versions.add(view.name)
+        return view
+
+    def stored(self, data: object) -> str:
+        """The name of the buffer whose storage a variable of TIR is; empty for none of the kernel's."""
+        return self._storage.get(key_of(data), "")
 
     def bind_view(self, tir: object, dtype: str, shape: tuple[Expr, ...], owner: Buffer) -> Buffer:
         """Declare a buffer of TIR that is another one's storage."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
+from tileyard.frontend.hints import with_layouts, with_pipeline
 from tileyard.frontend.lockstep import Lockstep, Lowering
 from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
@@ -80,6 +81,7 @@ class BodyLowering:
         self._code = ThreadCode(self._threads)
         lowering = Lowering(self.lower, self._lower_plain, self._numbered, self._note)
         self._lockstep = Lockstep(scope, self._code, self._threads, self._roles, lowering)
+        self._layouts: list[tuple[Any, Any]] = []
         self.grid: dict[str, Axis] = {}
         self.threads: tuple[int, ...] = ()
         self.lines: dict[int, SourceLine] = {}
@@ -95,6 +97,7 @@ class BodyLowering:
             self._code.study(stmt)
         lowered = self.lower(stmt)
         self._roles.require_own_registers()
+        self._scope.buffers = list(with_layouts(self._scope, self._layouts))
         return lowered
 
     def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -166,6 +169,8 @@ class BodyLowering:
             case "barrier_init":
                 counts = {key_of(data): tuple(map(int, given)) for data, given in value.items()}
                 self._arrivals |= counts
+            case "layout_map":
+                self._layouts += value.items()
             case "reducer_info_v2":
                 self._reducers |= {key_of(data): str(info["op"]) for data, info in value.items()}
             case _ if not is_block_hint(name, value):
@@ -225,13 +230,14 @@ class BodyLowering:
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
         first = self._number()
         var = scope.bind_var(stmt.loop_var)
-        kind, stages = _KINDS[int(stmt.kind)], 0
-        if "num_stages" in stmt.annotations and kind == "serial":
-            kind, stages = "pipelined", int(stmt.annotations["num_stages"])
+        kind = _KINDS[int(stmt.kind)]
         position, outside = scope.position, scope.position.is_spread
         position.is_spread = outside or kind == "parallel"
         body, position.is_spread = self.lower(without_continue(stmt.body)), outside
-        return (*first, For(var, start, extent, kind, body, stages))
+        loop = For(var, start, extent, kind, body)
+        if kind == "serial":
+            loop = with_pipeline(scope, loop, stmt.annotations)
+        return (*first, loop)
 
     def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """One dimension of the grid."""

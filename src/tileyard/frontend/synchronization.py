@@ -84,7 +84,7 @@ def lower_synchronization(
         case _ if name in _COMMITS or name in _WAITS:
             return _group(scope, call)
         case "tl.fence_proxy_async":
-            return (Fence(),)
+            return (Fence(threads),)
         case "tirx.tvm_storage_sync" | "tl.named_barrier_arrive":
             return _sync(scope, call, threads, everyone)
         case _:

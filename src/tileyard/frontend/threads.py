@@ -214,21 +214,18 @@ class RoleLowering:
 
     def are_in(self, body: Any) -> bool:  # noqa: ANN401
         """Whether parts of the threads wait for each other below ``body``."""
+        return waits(body) or any(map(self._meets_others, branches(body)))
+
+    def _meets_others(self, branch: Any) -> bool:  # noqa: ANN401
+        """Whether a side of a branch on the thread waits at a numbered barrier for more threads than its own."""
         threads = self._threads
-        if waits(body):
-            return True
-        for branch in branches(body):
-            if threads.decides(branch.condition):
-                chosen = threads.where(branch.condition)
-                sides = ((branch.then_case, chosen), (branch.else_case, threads.everyone - chosen))
-                if any(
-                    count > len(own)
-                    for side, own in sides
-                    if side is not None
-                    for count in _meetings(side)
-                ):
-                    return True
-        return False
+        if not threads.decides(branch.condition):
+            return False
+        chosen = threads.where(branch.condition)
+        sides = ((branch.then_case, chosen), (branch.else_case, threads.everyone - chosen))
+        return any(
+            count > len(own) for side, own in sides if side is not None for count in _meetings(side)
+        )
 
     def body(self, body: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """A body whose threads wait for each other: a role for all that no condition tells apart."""
@@ -257,7 +254,8 @@ class RoleLowering:
         return tuple(found)
 
     def _is_for_a_role(self, branch: Any) -> bool:  # noqa: ANN401
-        return self._threads.decides(branch.condition) and parts_ways(branch)
+        is_decided = self._threads.decides(branch.condition)
+        return is_decided and (parts_ways(branch) or self._meets_others(branch))
 
     def _lower_roles(self, stmts: list[Any], roles: list[ThreadSet]) -> tuple[Stmt, ...]:
         """The same statements as each role runs them."""

@@ -47,9 +47,11 @@ from tileyard.ir.nodes import (
     Reduce,
     ReduceKind,
     Region,
+    SparseGemm,
     Stmt,
     Store,
     Var,
+    WaitGroup,
 )
 from tileyard.ir.tiles import identity
 from tileyard.ir.verify_exprs import without_ones
@@ -65,7 +67,7 @@ def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN
     name = name.removeprefix(TILE_OPS)
     scope.require(name in _RULES, name)
     lower, hints = _RULES[name]
-    unknown = [str(key) for key in call.annotations if str(key) not in hints]
+    unknown = [str(key) for key in call.annotations if str(key) not in hints | _OF_PIPELINES]
     scope.require(not unknown, f"{name} with {', '.join(unknown)}")
     return lower(scope, call)
 
@@ -194,6 +196,23 @@ _ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
 
 
 def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """A copy that is over at once; or one that TileLang's pipelining commits and waits for by statements of their own."""
+    (copied,) = _copy_plainly(scope, call)
+    is_issued = call.annotations.get("no_implicit_async_commit_wait")
+    if is_issued is None or not int(is_issued) or not _fits_cp_async(scope, copied):
+        return (copied,)
+    return (Issue("cp_async", (copied,)),)
+
+
+def _fits_cp_async(scope: Scope, copied: Stmt) -> bool:
+    """Whether ``cp.async`` can do it: from global to shared memory, as it is."""
+    if not isinstance(copied, Copy):
+        return False
+    src, dst = scope.named(copied.src.buffer), scope.named(copied.dst.buffer)
+    return src.scope == "global" and dst.scope == "shared" and src.dtype == dst.dtype
+
+
+def _copy_plainly(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     src, dst = (lower_region(scope, arg) for arg in call.args[:2])
     if scope.named(dst.buffer).scope == "global":
         return (Copy(src, _as_large(dst, src)),)
@@ -202,7 +221,7 @@ def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 def _copy_asynchronously(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """TileLang commits each of these copies by itself, and waits for none."""
-    return (Issue("cp_async", _copy(scope, call)), CommitGroup("cp_async"))
+    return (Issue("cp_async", _copy_plainly(scope, call)), CommitGroup("cp_async"))
 
 
 def _cover(array: Region, tile: Region) -> Region:
@@ -232,19 +251,27 @@ def _copy_as_given(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 def _copy_by_tma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """A load, for whose bytes a barrier waits from now on; or a store, which TileLang commits by itself."""
     (copied,) = _copy_as_given(scope, call)
-    barrier = call.annotations.get("barrier")
     if not isinstance(copied, Copy):
         return (copied,)
-    to = scope.named(copied.dst.buffer)
-    if to.scope == "global":
+    if scope.named(copied.dst.buffer).scope == "global":
         return (Issue("tma_store", (copied,)), CommitGroup("tma_store"))
-    extents = [extent.value for extent in copied.dst.extents if isinstance(extent, Const)]
-    if barrier is None or len(extents) < len(copied.dst.extents):
-        return (copied,)
+    return _load_by_tma(scope, call, copied.dst, (copied,))
+
+
+def _load_by_tma(
+    scope: Scope,
+    call: Any,  # noqa: ANN401
+    to: Region,
+    stmts: tuple[Stmt, ...],
+) -> tuple[Stmt, ...]:
+    """``stmts``, which fill a tile, as a load that ends at the barrier of ``call``; as they are where it names none."""
+    barrier = call.annotations.get("barrier")
+    extents = [extent.value for extent in to.extents if isinstance(extent, Const)]
+    if barrier is None or len(extents) < len(to.extents):
+        return stmts
     place = lower_barrier(scope, barrier)
-    size = math.prod(map(int, extents)) * find_dtype(to.dtype).bits // 8
-    expects = Arrive(place, 0, bytes=size)
-    loaded = (expects, Issue("tma", (copied,), place))
+    size = math.prod(map(int, extents)) * find_dtype(scope.named(to.buffer).dtype).bits // 8
+    loaded = (Arrive(place, 0, bytes=size), Issue("tma", stmts, place))
     emits = call.annotations.get("emit_arrive")
     return (*loaded, Arrive(place)) if emits is not None and int(emits) else loaded
 
@@ -259,10 +286,7 @@ def _flag(scope: Scope, name: str, value: Any) -> bool:  # noqa: ANN401
 
 
 def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates.
-
-    One that may end later ends at once.
-    """
+    """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates."""
     args: Sequence[Any] = list(call.args)
     scope.require(len(args) == 13, f"gemm with {len(args)} arguments")
     scope.require(type(args[10]).__name__ == "IntImm", "gemm with a barrier")
@@ -273,15 +297,41 @@ def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         transpose_a=_flag(scope, "gemm's transpose_A", args[3]),
         transpose_b=_flag(scope, "gemm's transpose_B", args[4]),
     )
+    return _cleared(scope, product, args[9])
+
+
+def _cleared(scope: Scope, product: Gemm | SparseGemm, clears: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     cleared = msgspec.structs.replace(product, clear=True)
-    if type(args[9]).__name__ != "IntImm":
-        return (If(convert(lower_expr(scope, args[9]), "bool"), (cleared,), (product,)),)
-    return (cleared if _flag(scope, "gemm's clear_accum", args[9]) else product,)
+    if type(clears).__name__ != "IntImm":
+        return (If(convert(lower_expr(scope, clears), "bool"), (cleared,), (product,)),)
+    return (cleared if _flag(scope, "gemm's clear_accum", clears) else product,)
 
 
-def _gemm_by_wgmma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """TileLang commits each of these products by itself, and waits for none."""
-    return (Issue("wgmma", _gemm(scope, call)), CommitGroup("wgmma"))
+def _sparse_gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """``gemm_sp``'s arguments: a, e, b, c, three transposes, m, n, k, policy, clear."""
+    args: Sequence[Any] = list(call.args)
+    scope.require(len(args) == 12, f"gemm_sp with {len(args)} arguments")
+    a, e, b, c = (lower_region(scope, arg) for arg in args[:4])
+    of_a, of_e, of_b = (_flag(scope, "gemm_sp's transpose", arg) for arg in args[4:7])
+    product = SparseGemm(a, e, b, c, transpose_a=of_a, transpose_e=of_e, transpose_b=of_b)
+    return _cleared(scope, product, args[11])
+
+
+def _product(
+    make: Callable[[Scope, Any], tuple[Stmt, ...]],
+    default: int,
+    scope: Scope,
+    call: Any,  # noqa: ANN401
+) -> tuple[Stmt, ...]:
+    """A product, which TileLang commits by itself if how many groups may be left after it is given: -1 for all.
+
+    Where none may be left it is over at once.
+    """
+    made, left = make(scope, call), int(call.annotations.get("wg_wait", default))
+    if not left:
+        return made
+    wait = (WaitGroup(Const(left, "int32"), "wgmma"),) if left > 0 else ()
+    return (Issue("wgmma", made), CommitGroup("wgmma"), *wait)
 
 
 def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -345,9 +395,9 @@ def _im2col(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     kernel, stride, dilation, padding = (int(number.value) for number in numbers[:4])
     steps = (lower_expr(scope, nhw_step), lower_expr(scope, c_step))
     window = nests.Window(kernel=kernel, stride=stride, dilation=dilation, padding=padding)
-    return nests.im2col(
-        scope, lower_region(scope, image), lower_region(scope, columns), steps, window
-    )
+    to = lower_region(scope, columns)
+    stmts = nests.im2col(scope, lower_region(scope, image), to, steps, window)
+    return _load_by_tma(scope, call, to, stmts)
 
 
 def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -382,7 +432,7 @@ def _finalize_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN
     return ()
 
 
-_PHASE = "tl.pipeline_mbar_phase_expr"
+_OF_PIPELINES = frozenset({"tl.pipeline_mbar_phase_expr"})
 """What TileLang's pipelining notes for barriers that it makes later."""
 
 _COPY_HINTS = frozenset(
@@ -398,12 +448,14 @@ _COPY_HINTS = frozenset(
 _HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
 
 _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]]] = {
-    "copy": (_copy, _COPY_HINTS),
+    "copy": (_copy, _COPY_HINTS | {"no_implicit_async_commit_wait"}),
     "async_copy": (_copy_asynchronously, _COPY_HINTS),
-    "tma_copy": (_copy_by_tma, _COPY_HINTS | {"barrier", "emit_arrive", "is_tma_copy", _PHASE}),
+    "tma_copy": (_copy_by_tma, _COPY_HINTS | {"barrier", "emit_arrive", "is_tma_copy"}),
     "fill": (_fill, frozenset({"tl.ws_op_id"})),
-    "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait", _PHASE})),
-    "wgmma_gemm": (_gemm_by_wgmma, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "gemm": (partial(_product, _gemm, 0), frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "wgmma_gemm": (partial(_product, _gemm, -1), frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "gemm_sp": (partial(_product, _sparse_gemm, 0), frozenset({"tl.ws_op_id", "wg_wait"})),
+    "wgmma_gemm_sp": (partial(_product, _sparse_gemm, -1), frozenset({"tl.ws_op_id", "wg_wait"})),
     "reduce": (_reduce, frozenset({"tl.ws_op_id", "batch", "enable_fadd2", _NAN})),
     "atomicadd": (partial(_atomic, "add"), _HINTS),
     "atomicmax": (partial(_atomic, "max"), _HINTS),
@@ -413,7 +465,7 @@ _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]
     "finalize_reducer": (_finalize_reducer, _HINTS),
     "finalize_reducer_v2": (_copy_as_given, _HINTS),
     "reducer_init": (_init_reducer, _HINTS),
-    "im2col": (_im2col, _HINTS),
+    "im2col": (_im2col, _HINTS | {"barrier", "emit_arrive", "is_tma_copy"}),
     "transpose": (_transpose, _HINTS),
 }
 """How each tile operation is lowered, and its annotations that change no result."""

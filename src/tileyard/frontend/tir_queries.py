@@ -213,6 +213,7 @@ LOOP_HINTS = frozenset(
         "coalesced_width",
         "num_stages",
         "parallel_loop_layout",
+        "parallel_prefer_async",
         "pragma_unroll_explicit",
         "pragma_unroll_factor",
         "prefer_async",
@@ -220,13 +221,12 @@ LOOP_HINTS = frozenset(
         "tl_pipeline_group",
         "tl_pipeline_order",
         "tl_pipeline_stage",
+        "tl_pipelined_num_stages",
     }
 )
 """Annotations of a loop that say how it is run; its iterations mean the same without them."""
 
-BLOCK_HINTS = frozenset(
-    {"l2_hit_ratio_map", "layout_map", "reducer_info", "tl.non_restrict_params"}
-)
+BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "reducer_info", "tl.non_restrict_params"})
 _SAFE_VALUES = "safe_value_map"
 
 

@@ -7,6 +7,7 @@ The model is PTX's (docs/design/async.md), for all threads of a role as one. One
 operations that they cover share what each role knows.
 """
 
+import math
 import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from tileyard.ir.nodes import (
     Load,
     Program,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Sync,
@@ -42,7 +44,7 @@ from tileyard.ir.rewrite import rewrite
 from tileyard.ir.tiles import Array, Memory
 from tileyard.ir.tiles import copy as copy_box
 from tileyard.ir.tiles import gemm as multiply
-from tileyard.ir.walk import bodies, walk
+from tileyard.ir.walk import bodies, operands, walk
 from tileyard.model import Value
 
 
@@ -76,7 +78,8 @@ class Operation:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Barrier:
-    """One barrier. ``gathered`` is what those know who arrived in the phase that goes on, ``published`` in those that ended."""
+    """One barrier. ``passed`` are the waits that have ended in the phase that goes on: who, when, where. Of these, the ones of which
+    nobody who ended the phase knew are ``missed``: they could have come after it, when they look for the other parity. ``latest`` is the last arrival at a numbered one, with whether it ``waits``. ``gathered`` is what those know who arrived in the phase that goes on, ``published`` in those that ended."""
 
     name: str
     expected: int
@@ -85,12 +88,20 @@ class Barrier:
     pending: int = 0
     gathered: View = field(default_factory=View)
     published: View = field(default_factory=View)
+    latest: Moment | None = None
+    waits: bool = True
+    passed: list[tuple[int, int, Moment]] = field(default_factory=list)
+    missed: list[Moment] = field(default_factory=list)
 
     def settle(self) -> None:
         """End the phase if all have arrived and all bytes have come."""
         if self.arrived >= self.expected and self.pending == 0:
             self.arrived -= self.expected
             self.phase += 1
+            for actor, time, moment in self.passed:
+                if self.gathered.times.get(actor, 0) < time:
+                    self.missed.append(moment)
+            self.passed.clear()
             self.published.join(self.gathered)
 
 
@@ -128,6 +139,7 @@ class AsynchronousRun(Run):
         self._named: dict[int, Barrier] = {}
         self._pending: list[Callable[[], None]] = []
         self._issuing: Operation | None = None
+        self._sizes: dict[int, int] = {}  # how many threads a role has
         self._last_waits: dict[tuple[int, str], Wait] = {}
         super().__init__(program, arrays, scalars, say)
 
@@ -156,9 +168,14 @@ class AsynchronousRun(Run):
     def _run_roles(self, stmt: Roles) -> None:
         outside, before = self._actor, self._views[self._actor]
         actors = [max(self._views) + 1 + i for i in range(len(stmt.bodies))]
+        for actor, ranges in zip(actors, stmt.threads, strict=False):
+            self._sizes[actor] = sum(end - first for first, end in ranges)
         for actor in actors:
             self._views[actor] = before.copy()
             self._views[actor].times[actor] = 1
+            self._views[actor].fence(
+                actor, is_whole=True
+            )  # TileLang puts one, and a barrier, in front of roles
         waiting: dict[int, Blocked | None] = dict.fromkeys(range(len(stmt.bodies)))
         bodies = [self._body(body) for body in stmt.bodies]
         while waiting:
@@ -172,12 +189,17 @@ class AsynchronousRun(Run):
                     waiting[number] = next(bodies[number])
                 except StopIteration:
                     del waiting[number]
+                if self._has_priorities:
+                    break
             if not has_moved and not self._go_on():
                 self._stuck({actors[i]: one for i, one in waiting.items() if one is not None})
         self._actor = outside
         for actor in actors:
             before.join(self._views[actor])
-        before.times[outside] += 1
+        before.fence(outside, is_whole=True)  # and behind them
+
+    _has_priorities = False
+    """Whether the first role of the order that can go on always does."""
 
     def _order(self, roles: list[int]) -> list[int]:
         """The order in which roles have their turns."""
@@ -252,11 +274,11 @@ class AsynchronousRun(Run):
                 operation.bytes += int(np.prod(dst.extents)) * size
             case Store():
                 self._issue_store(operation, stmt)
-            case Gemm():
-                boxes = self._box(stmt.a), self._box(stmt.b), self._box(stmt.c)
-                for box in boxes[: 2 if stmt.clear else 3]:
+            case Gemm() | SparseGemm():
+                boxes = tuple(map(self._box, operands(stmt)))
+                for box in boxes[: -1 if stmt.clear else None]:
                     self._reads(operation, box.buffer, self._raw.overlap(box)[0])
-                self._writes(operation, boxes[2].buffer, self._raw.overlap(boxes[2])[0])
+                self._writes(operation, boxes[-1].buffer, self._raw.overlap(boxes[-1])[0])
                 operation.effects.append(partial(multiply, self._raw, stmt, boxes))
             case _:
                 super()._run(stmt)
@@ -274,6 +296,7 @@ class AsynchronousRun(Run):
         else:
             content = partial(self._value, value)
         self._writes(operation, stmt.buffer, to)
+        operation.bytes += self._raw.array(stmt.buffer).itemsize
         operation.effects.append(lambda: self._raw.store(stmt.buffer, to, content()))
 
     def _reads(self, operation: Operation, buffer: str, where: Places) -> None:
@@ -315,12 +338,15 @@ class AsynchronousRun(Run):
                     self._barriers[key] = Barrier(name=_name(*key), expected=expected)
             case Arrive():
                 self._arrive(stmt)
+                if self._has_priorities and self._in_turns():  # others may be able to go on now
+                    yield Blocked(stmt=stmt, where="", is_over=lambda: True)
             case WaitBarrier():
                 yield from self._wait_at(stmt)
             case Sync():
                 yield from self._sync(stmt)
             case Fence():
-                self._views[self._actor].fence()
+                size = self._sizes.get(self._actor, math.prod(self._program.threads))
+                self._views[self._actor].fence(self._actor, is_whole=stmt.threads >= size)
             case _:
                 raise TypeError(f"{type(stmt).__name__} has no asynchronous meaning")
 
@@ -347,7 +373,8 @@ class AsynchronousRun(Run):
         if not 0 <= number < len(self._arrivals[place.buffer]):
             raise KernelFault(f"{_name(place.buffer, number)} is outside its shape")
         if (place.buffer, number) not in self._barriers:
-            raise KernelFault(f"{_name(place.buffer, number)} is no barrier that is ready")
+            size = len(self._arrivals[place.buffer])
+            raise KernelFault(f"{_name(place.buffer, number)} is outside its shape ({size},)")
         return self._barriers[place.buffer, number]
 
     def _arrive(self, stmt: Arrive) -> None:
@@ -386,22 +413,30 @@ class AsynchronousRun(Run):
         )
         moment = self._moment()
         yield from self._alone(wait)
-        self._views[self._actor].join(barrier.published)
+        view = self._views[self._actor]
+        view.join(barrier.published)
+        barrier.passed.append((self._actor, view.times[self._actor], moment))
+        view.times[self._actor] += 1
         self._last_waits[self._actor, barrier.name] = Wait(moment=moment, count=parity)
 
     def _sync(self, stmt: Sync) -> Waiting:
-        if not self._in_turns():  # all threads of the block, as one
-            return
         name = f"barrier {stmt.barrier}"
         found = self._named.setdefault(stmt.barrier, Barrier(name=name, expected=stmt.count))
+        if found.expected != stmt.count:
+            self._disagree(found, stmt)
         end = found.phase + 1
         self._count_arrivals(found, stmt.threads, self._moment())
+        found.latest, found.waits = self._moment(), stmt.waits
         self._release(found.gathered)
         found.settle()
-        if stmt.waits:
+        is_alone = not self._in_turns() and stmt.threads >= math.prod(self._program.threads)
+        if stmt.waits and (is_alone or self._in_turns()):  # else others are lowered behind
             here = Blocked(stmt=stmt, where=f"at {name}", is_over=lambda: found.phase >= end)
             yield from self._alone(here)
             self._views[self._actor].join(found.published)
+
+    def _disagree(self, barrier: Barrier, stmt: Sync) -> None:
+        """Note that others wait for another number of threads at a numbered barrier."""
 
     def _moment(self) -> Moment:
         """What runs now."""

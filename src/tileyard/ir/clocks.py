@@ -46,17 +46,19 @@ class Event:
 class View:
     """What an actor knows: the ``times`` of others, and which operations are ``over``, and how far.
 
-    ``fenced`` are those of it that asynchronous operations see, too.
+    ``fenced`` are those of it that asynchronous operations see, too. ``own_fence`` counts for operations that the actor
+    issues itself: a fence by one of its threads says nothing of what the others wrote.
     """
 
     times: dict[int, int] = field(default_factory=dict)
     over: dict[int, int] = field(default_factory=dict)
     fenced: "View | None" = None
+    own_fence: "View | None" = None
 
     def copy(self) -> "View":
         """The same, to change apart."""
         fenced = None if self.fenced is None else self.fenced.copy()
-        return View(dict(self.times), dict(self.over), fenced)
+        return View(dict(self.times), dict(self.over), fenced, self.own_fence)
 
     def join(self, other: "View") -> None:
         """Learn all that ``other`` knows."""
@@ -68,9 +70,17 @@ class View:
             self.fenced = self.fenced or View()
             self.fenced.join(other.fenced)
 
-    def fence(self) -> None:
-        """Let asynchronous operations see all that is known."""
-        self.fenced = View(dict(self.times), dict(self.over))
+    def fence(self, actor: int, *, is_whole: bool) -> None:
+        """Let asynchronous operations see all that ``actor``, whose view this is, knows now."""
+        seen = View(dict(self.times), dict(self.over))
+        if is_whole:
+            self.fenced = seen
+        self.own_fence = seen
+        self.times[actor] += 1
+
+    def has_fenced(self, event: Event) -> bool:
+        """Whether an asynchronous operation sees ``event``."""
+        return any(one is not None and one.knows(event) for one in (self.fenced, self.own_fence))
 
     def knows(self, event: Event, least: int = WHOLE) -> bool:
         """Whether ``event`` has happened before, for an operation at ``least`` so far."""
@@ -156,8 +166,7 @@ class History:
         if not view.knows(before, WHOLE if was_write else READ_ONLY):
             return Conflict(event=before, was_write=was_write)
         is_ordinary = was_write and now.is_async and not before.is_async
-        is_seen = view.fenced is not None and view.fenced.knows(before)
-        if is_ordinary and before.actor != now.actor and not is_seen:
+        if is_ordinary and before.actor != now.actor and not view.has_fenced(before):
             return Conflict(event=before, was_write=True, lacks_fence=True)
         return None
 

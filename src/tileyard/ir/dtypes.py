@@ -79,6 +79,11 @@ def find_dtype(name: str) -> DType:
         ) from None
 
 
+def sparse_group(dtype: str) -> int:
+    """Of how many elements in a row one half may differ from 0 in a sparse product."""
+    return 2 if find_dtype(dtype).bits >= 32 else 4
+
+
 def is_float(name: str) -> bool:
     """Whether ``name`` is a floating-point type."""
     return name in DTYPES and DTYPES[name].is_float

@@ -29,7 +29,7 @@ from tileyard.ir.dtypes import poison
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
 from tileyard.ir.lanes import Lanes
-from tileyard.ir.nodes import Atomic, Expr, For, If, Issue, Program, Stmt, Unit, Var
+from tileyard.ir.nodes import Arrive, Atomic, Expr, For, If, Issue, Program, Stmt, Sync, Unit, Var
 from tileyard.ir.tiles import Array, Box, Memory
 from tileyard.model import Value
 
@@ -104,11 +104,31 @@ class Watched(Memory):
         super().write(box, content)
 
 
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """In which order roles go on: each until it waits, then the next; ``backwards`` the other way round.
+
+    With ``priorities`` the first one that can go on always does. With ``is_early`` loads end when they are issued, and not when
+    nobody can go on without.
+    """
+
+    backwards: bool = False
+    priorities: bool = False
+    is_early: bool = False
+
+
+SCHEDULES = tuple(
+    Schedule(backwards=backwards, priorities=priorities, is_early=is_early)
+    for is_early in (False, True)
+    for priorities in (False, True)
+    for backwards in (False, True)
+)
+
+
 class LateRun(AsynchronousRun):
     """A run in which each operation takes effect as late as it may. ``hazards`` fills as it goes.
 
     Of hazards between the same two statements only the first one is kept. ``chosen`` are the blocks that run of each dimension of the
-    grid, all where it is None; ``count`` is how many have run. With ``backwards`` roles have their turns in the reverse order.
+    grid, all where it is None; ``count`` is how many have run.
     ``taken`` are the branches that ran: the number of the statement, and whether its condition held.
     """
 
@@ -119,12 +139,14 @@ class LateRun(AsynchronousRun):
         scalars: Sequence[Value] = (),
         *,
         chosen: Callable[[int], Sequence[int]] | None = None,
-        backwards: bool = False,
+        schedule: Schedule = SCHEDULES[0],
     ) -> None:
         self._chosen = chosen
-        self._backwards = backwards
+        self._schedule = schedule
+        self._has_priorities = schedule.priorities
         self.count = 0
         self.taken: set[tuple[int, bool]] = set()
+        self._registers: set[str] = set()
         self.hazards: dict[tuple[HazardKind, int, int], Hazard] = {}
         self._events: list[Event] = [Event(actor=-1, time=0, moment=Moment(number=-1))]
         self._event: tuple[Stmt | None, int] = (None, 0)
@@ -157,6 +179,7 @@ class LateRun(AsynchronousRun):
         for name in list(self._histories):
             if self._scopes.get(name, "global") != "global":
                 del self._histories[name]
+        self._registers.clear()
         try:
             super()._block()
         except Stuck:
@@ -164,23 +187,25 @@ class LateRun(AsynchronousRun):
         except KernelFault as fault:
             if " is outside its shape" not in fault.message:
                 raise
-            self._keep(
-                Hazard(
-                    kind="out of bounds", buffer="", access=self._moment(), state=(fault.message,)
-                )
-            )
+            self._report("out of bounds", "", fault.message)
 
     def _finish_block(self) -> None:
         super()._finish_block()
         for barrier in self._barriers.values():
             if barrier.pending and not self._pending:
                 state = f"{barrier.name} expects {barrier.pending} bytes that never come"
-                self._keep(
-                    Hazard(kind="bytes", buffer=barrier.name, access=self._moment(), state=(state,))
-                )
+                self._report("bytes", barrier.name, state)
+            for moment in barrier.missed:
+                state = f"the wait for {barrier.name} may come after the phase behind the one that it waits for, and miss it"
+                self._report("deadlock", barrier.name, state, moment)
+        for barrier in self._named.values():
+            if barrier.arrived:
+                state = f"{barrier.arrived} of {barrier.expected} threads come to {barrier.name}"
+                kind: HazardKind = "deadlock" if barrier.waits else "extra arrive"
+                self._report(kind, barrier.name, state, barrier.latest)
 
     def _order(self, roles: list[int]) -> list[int]:
-        return roles[::-1] if self._backwards else roles
+        return roles[::-1] if self._schedule.backwards else roles
 
     def _branch(self, stmt: If) -> tuple[Stmt, ...]:
         branch = super()._branch(stmt)
@@ -214,13 +239,15 @@ class LateRun(AsynchronousRun):
         if report.refusal is not None:
             return False
         for access in report.accesses:
-            if self._scopes.get(access.buffer) not in ("local", "barrier"):
-                self.at, self._is_atomic = access.stmt, access.is_update
-                self._note_lanes(access)
+            self.at, self._is_atomic = access.stmt, access.is_update
+            self._note_lanes(access)
         self.at, self._is_atomic = nest, False
         return True
 
     def _note_lanes(self, access: Access) -> None:
+        if self._scopes.get(access.buffer) == "local":
+            self._note_register(access.buffer, is_write=access.is_write)
+            return
         number, view = self._current(), self._views[self._actor]
         history, marks = self._marks(access.buffer, (self._raw.array(access.buffer).size,))
         if access.is_write:
@@ -247,8 +274,17 @@ class LateRun(AsynchronousRun):
     def _note(self, buffer: str, where: Places, content: Array | None) -> None:
         """Note an access of the statement that runs; a write if there is a ``content``."""
         if self._scopes.get(buffer) in ("local", "barrier"):
+            self._note_register(buffer, is_write=content is not None)
             return
         self._access(buffer, where, content, self._current(), self._views[self._actor])
+
+    def _note_register(self, buffer: str, *, is_write: bool) -> None:
+        """Registers of single threads: only whether any was written at all."""
+        owner = self._owners.get(buffer, buffer)
+        if is_write:
+            self._registers.add(owner)
+        elif owner not in self._registers:
+            self._keep(Hazard(kind="uninitialised", buffer=buffer, access=self._moment()))
 
     def _current(self) -> int:
         """The event of the statement that runs now."""
@@ -265,6 +301,17 @@ class LateRun(AsynchronousRun):
     def _issue(self, stmt: Issue) -> Waiting:
         self._event = (None, 0)
         yield from super()._issue(stmt)
+        if self._schedule.is_early:
+            self._end_pending()
+
+    def _arrive(self, stmt: Arrive) -> None:
+        super()._arrive(stmt)
+        if self._schedule.is_early:
+            self._end_pending()
+
+    def _end_pending(self) -> None:
+        while self._go_on():
+            pass
 
     def _reads(self, operation: Operation, buffer: str, where: Places) -> None:
         self._access(buffer, where, None, self._event_of(operation), operation.view)
@@ -327,7 +374,7 @@ class LateRun(AsynchronousRun):
         """Note a read of a tile of which nothing has been written."""
         owner = self._owners.get(buffer, buffer)
         is_tile = self._scopes.get(owner, "global") != "global"
-        if is_tile and writers.size and not writers.any():
+        if is_tile and not writers.all():
             self._keep(Hazard(kind="uninitialised", buffer=buffer, access=self._moment()))
 
     def _describe(self, buffer: str, conflict: Conflict, number: int, *, is_write: bool) -> Hazard:
@@ -367,6 +414,9 @@ class LateRun(AsynchronousRun):
             state = (
                 f"{barrier.name} has {barrier.arrived} of {barrier.expected} arrivals in this phase, and {count} more come",
             )
+            if barrier.latest is not None:
+                self._report("deadlock", barrier.name, *state, barrier.latest)
+                return
             self._keep(Hazard(kind="extra arrive", buffer=barrier.name, access=moment, state=state))
             return
         super()._count_arrivals(barrier, count, moment)
@@ -393,6 +443,19 @@ class LateRun(AsynchronousRun):
             )
         )
         raise Stuck("nothing can go on")
+
+    def _disagree(self, barrier: Barrier, stmt: Sync) -> None:
+        state = f"{barrier.name} is waited for by {stmt.count} threads, and elsewhere by {barrier.expected}"
+        self._report("deadlock", barrier.name, state)
+
+    def _report(
+        self, kind: HazardKind, buffer: str, state: str, moment: Moment | None = None
+    ) -> None:
+        """Keep a hazard of one statement alone, by default of what runs now."""
+        moment = moment or self._moment()
+        hazard = Hazard(kind=kind, buffer=buffer, access=moment, state=(state,))
+        is_wait = kind == "deadlock"
+        self._keep(msgspec.structs.replace(hazard, waiting=(moment,)) if is_wait else hazard)
 
     def _keep(self, hazard: Hazard) -> None:
         other = -1 if hazard.other is None else hazard.other.number

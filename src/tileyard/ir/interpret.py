@@ -38,6 +38,7 @@ from tileyard.ir.nodes import (
     Reduce,
     Region,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Sync,
@@ -57,6 +58,7 @@ from tileyard.ir.specs import (
     tensors,
 )
 from tileyard.ir.tiles import Array, Box, Memory, atomic, copy, fill, gemm, reduce
+from tileyard.ir.walk import operands
 from tileyard.model import Value
 
 
@@ -114,7 +116,7 @@ class Blocked:
 
 Waiting = Generator[Blocked, None, None]
 
-Plain = Let | Store | Atomic | Print | Assert | Copy | Fill | Gemm | Reduce
+Plain = Let | Store | Atomic | Print | Assert | Copy | Fill | Gemm | SparseGemm | Reduce
 
 
 class Run:
@@ -299,8 +301,8 @@ class Run:
                 copy(self._memory, self._box(stmt.src), self._box(stmt.dst))
             case Fill():
                 fill(self._memory, self._box(stmt.dst), self._value(stmt.value))
-            case Gemm():
-                gemm(self._memory, stmt, (self._box(stmt.a), self._box(stmt.b), self._box(stmt.c)))
+            case Gemm() | SparseGemm():
+                gemm(self._memory, stmt, tuple(map(self._box, operands(stmt))))
             case Reduce():
                 reduce(self._memory, stmt, (self._box(stmt.src), self._box(stmt.dst)))
             case _:

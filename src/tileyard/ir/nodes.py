@@ -76,6 +76,18 @@ Scope = Literal["global", "shared", "fragment", "local", "barrier"]
 Role = Literal["in", "out", "inout"]
 
 
+class Layout(Node, tag="layout"):
+    """Where the elements of a buffer lie, which changes no result.
+
+    ``place`` are the coordinates of the element at the indices ``i0``, ``i1``, ...; in a fragment they are those among what
+    ``thread`` holds, and each element is held ``copies`` times, the first time for ``copy`` 0.
+    """
+
+    place: tuple[Expr, ...]
+    thread: Expr | None = None
+    copies: int = 1
+
+
 class Buffer(Node, tag="buffer"):
     """Named storage. ``shape`` and ``strides`` (in elements) may use dimension variables.
 
@@ -83,6 +95,7 @@ class Buffer(Node, tag="buffer"):
     result: elements are found by their indices. With ``view_of`` it is the storage of that buffer, which is
     no view itself: the same bytes in row-major order, read as another shape or dtype. In scope ``barrier`` it is a row of
     barriers, and ``arrivals`` has how many arrivals end a phase of each; their dtype is int32.
+    ``layout`` is what the user asks for, None where nothing is said.
     """
 
     name: str
@@ -92,6 +105,7 @@ class Buffer(Node, tag="buffer"):
     strides: tuple[Expr, ...] = ()
     view_of: str = ""
     arrivals: tuple[int, ...] = ()
+    layout: Layout | None = None
 
 
 class Tensor(Node, tag="tensor"):
@@ -178,7 +192,9 @@ class For(Node, tag="for"):
     """``extent`` iterations of ``var`` from ``start``; iterations of ``parallel`` are independent.
 
     Those of ``blocks`` are blocks of a launch within a Program that has no grid, because it has several.
-    ``stages`` is the depth asked for by a ``pipelined`` loop, else 0. It changes no result.
+    ``stages`` is the depth asked for by a ``pipelined`` loop, else 0. ``order`` and ``stage`` are its schedule where the
+    user gives one: of each statement of the body, as TileLang counts them, its place among all and the iterations by which
+    it is late. ``group`` has the numbers of statements that are scheduled together. None of these changes a result.
     """
 
     var: Var
@@ -187,6 +203,9 @@ class For(Node, tag="for"):
     kind: LoopKind
     body: tuple["Stmt", ...]
     stages: int = 0
+    order: tuple[int, ...] = ()
+    stage: tuple[int, ...] = ()
+    group: tuple[tuple[int, ...], ...] = ()
 
 
 class If(Node, tag="if"):
@@ -262,6 +281,26 @@ class Gemm(Node, tag="gemm"):
     clear: bool = False
 
 
+class SparseGemm(Node, tag="gemm_sp"):
+    """``c += op(a) @ op(b)``, where ``a`` has only one half of its matrix: the rest is 0, and is not multiplied.
+
+    Of each 4 elements in a row of the matrix ``a`` has 2; of elements of 32 bits 1 of each 2. So it is (m, k / 2), or
+    (k / 2, m) with ``transpose_a``. ``e`` says where these were. It holds 4 bits for each 4 (2) elements, those of the
+    first ones lowest, in integers of any width; it is (m, ..), or (.., m) with ``transpose_e``. The lower 2 bits are the
+    place of the first element, the upper 2 that of the second. Of 32-bit elements bit 1 is the place. ``b`` and ``c`` are as in
+    ``Gemm``.
+    """
+
+    a: Region
+    e: Region
+    b: Region
+    c: Region
+    transpose_a: bool = False
+    transpose_e: bool = False
+    transpose_b: bool = False
+    clear: bool = False
+
+
 class Reduce(Node, tag="reduce"):
     """Reduces ``src`` along ``axis`` into ``dst`` (that axis dropped, or of extent 1).
 
@@ -285,7 +324,7 @@ class Issue(Node, tag="issue"):
     """Starts what is in ``body``, whose end ``unit`` reports later.
 
     Conditions, indices and bounds in ``body`` are evaluated at once. Each of its elements is read and written at any
-    moment from here to the wait that covers it. ``body`` holds copies and stores, or a gemm for ``wgmma``, and branches
+    moment from here to the wait that covers it. ``body`` holds copies and stores, or products for ``wgmma``, and branches
     and loops over these only. ``tma`` takes the bytes that it has copied off what ``barrier`` expects.
     """
 
@@ -355,7 +394,9 @@ class Sync(Synchronization, tag="sync"):
 
 
 class Fence(Synchronization, tag="fence_proxy_async"):
-    """Lets asynchronous operations that are issued later see what was written before by ordinary ones."""
+    """Lets asynchronous operations that are issued later see what these ``threads`` wrote before by ordinary ones."""
+
+    threads: int
 
 
 Stmt = (
@@ -373,6 +414,7 @@ Stmt = (
     | Copy
     | Fill
     | Gemm
+    | SparseGemm
     | Reduce
     | Issue
     | CommitGroup

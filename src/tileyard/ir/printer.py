@@ -26,6 +26,7 @@ from tileyard.ir.nodes import (
     Gemm,
     If,
     Issue,
+    Layout,
     Let,
     Load,
     Op,
@@ -36,6 +37,7 @@ from tileyard.ir.nodes import (
     Region,
     Roles,
     Scalar,
+    SparseGemm,
     Stmt,
     Store,
     Synchronization,
@@ -225,7 +227,18 @@ class _Printer:
         comma = "," if len(buffer.strides) == 1 else ""
         strides = f" @ ({self.indices(buffer.strides)}{comma})" if buffer.strides else ""
         owner = f" = {self.name(buffer.view_of)}" if buffer.view_of else ""
+        if buffer.layout is not None:
+            owner = f" = {self._layout(buffer.layout, len(buffer.shape))}"
         return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}{owner}"
+
+    def _layout(self, layout: Layout, rank: int) -> str:
+        outside = self.scalars
+        self.scalars = {**outside, **dict.fromkeys(syntax.layout_indices(rank), "int32")}
+        args = list(map(self.expr, layout.place))
+        args += [f"thread={self.expr(layout.thread)}"] if layout.thread is not None else []
+        args += [f"copies={layout.copies}"] if layout.copies != 1 else []
+        self.scalars = outside
+        return f"layout({', '.join(args)})"
 
     def scalar(self, var: Var, word: str) -> str:
         """A variable declared as ``word``, which says its type where that is not int32."""
@@ -274,7 +287,7 @@ class _Printer:
                 place = [self.expr(stmt.barrier)] if stmt.barrier is not None else []
                 head = f"{pad}with issue({', '.join([_quoted(stmt.unit), *place])}):"
                 return [head, *self.body(stmt.body, depth + 1)]
-            case Copy() | Fill() | Gemm() | Reduce() | Synchronization():
+            case Copy() | Fill() | Gemm() | SparseGemm() | Reduce() | Synchronization():
                 return [pad + self._call(stmt)]
             case _:
                 assert_never(stmt)
@@ -322,6 +335,8 @@ class _Printer:
             args.append(f"dtype={dtype}")
         if stmt.stages:
             args.append(f"stages={stmt.stages}")
+        schedule = {"order": stmt.order, "stage": stmt.stage, "group": stmt.group}
+        args += [f"{word}={value}" for word, value in schedule.items() if value]
         names = ", ".join(self.name(loop.var.name) for loop in nest)
         for loop in nest:
             self.declare(loop)

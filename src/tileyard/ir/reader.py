@@ -6,7 +6,7 @@ One module because every statement has its spelling here.
 import ast
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -37,6 +37,7 @@ from tileyard.ir.nodes import (
     For,
     If,
     Issue,
+    Layout,
     Let,
     Load,
     LoopKind,
@@ -53,6 +54,13 @@ from tileyard.ir.nodes import (
     Var,
     While,
 )
+
+_SCHEDULE = {
+    field.name: field.type
+    for field in msgspec.structs.fields(For)
+    if field.name in ("order", "stage", "group")
+}
+"""What a loop may say of its schedule."""
 
 _WORDS = ("dim", "grid", *SCOPES)
 
@@ -155,6 +163,9 @@ class _Reader:
             prefix = kind.value.id
         if prefix not in ("", "out", "inout", *SCOPES):
             fail(note, f"{prefix} is neither a role nor a scope")
+        layout = None
+        if isinstance(owner, ast.Call):
+            layout, owner = self._layout(owner, len(self._exprs.read_all(note.slice))), None
         buffer = Buffer(
             name=target.id,
             dtype=read_dtype(kind),
@@ -162,9 +173,26 @@ class _Reader:
             scope=prefix if prefix in SCOPES[1:] else "global",  # type: ignore[arg-type]
             strides=strides,
             view_of=self._exprs.known_buffer(owner).name if owner is not None else "",
+            layout=layout,
         )
         self._exprs.buffers[target.id] = buffer
         return buffer, prefix or "in"
+
+    def _layout(self, call: ast.Call, rank: int) -> Layout:
+        words = {word.arg: word.value for word in call.keywords}
+        is_one = isinstance(call.func, ast.Name) and call.func.id == "layout"
+        is_known = is_one and words.keys() <= {"thread", "copies"}
+        require(call, is_known, f"{ast.unparse(call)} is neither a buffer nor a layout")
+        outside = self._exprs.scalars
+        names = syntax.layout_indices(rank)
+        self._exprs.scalars = {**outside, **dict.fromkeys(names, "int32")}
+        layout = Layout(
+            place=tuple(map(self._exprs.read, call.args)),
+            thread=self._exprs.read(words["thread"]) if "thread" in words else None,
+            copies=plain_int(words["copies"]) if "copies" in words else 1,
+        )
+        self._exprs.scalars = outside
+        return layout
 
     def _barriers(self, name: str, arrivals: ast.expr) -> Buffer:
         counts = arrivals.elts if isinstance(arrivals, ast.Tuple) else [arrivals]
@@ -299,14 +327,26 @@ class _Reader:
         zero = Const(0, dtype)
         start = self._exprs.read(words.pop("start"), dtype) if "start" in words else zero
         stages = plain_int(words.pop("stages")) if "stages" in words else 0
+        schedule = {
+            word: self._numbers(words.pop(word), kind)
+            for word, kind in _SCHEDULE.items()
+            if word in words
+        }
         require(stmt, not words, f"a loop has no {', '.join(words)}")
         extents = [self._exprs.read(arg, dtype) for arg in call.args]
         self._exprs.scalars.update(dict.fromkeys(names, dtype))
         body = self._body(stmt.body)
         for name, extent in zip(reversed(names), reversed(extents), strict=True):
-            loop = For(Var(name, dtype), start, extent, kind, body, stages)  # type: ignore[arg-type]
+            loop = For(Var(name, dtype), start, extent, kind, body, stages, **schedule)  # type: ignore[arg-type]
             body = (loop,)
         return loop
+
+    def _numbers(self, node: ast.expr, kind: object) -> Any:  # noqa: ANN401 (what ``kind`` says)
+        """Numbers in parentheses, as many and as deep as ``kind`` says."""
+        try:
+            return msgspec.convert(plain(node), kind)
+        except msgspec.ValidationError as error:
+            fail(node, f"{ast.unparse(node)}: {error}")
 
     def _call(self, name: str, call: ast.Call) -> Stmt:
         fields = syntax.FIELDS[name]

@@ -25,6 +25,7 @@ from tileyard.ir.nodes import (
     Program,
     Reduce,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Synchronization,
@@ -97,7 +98,7 @@ def with_bodies(stmt: Stmt, inner: tuple[tuple[Stmt, ...], ...]) -> Stmt:
             return msgspec.structs.replace(stmt, bodies=inner)
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return msgspec.structs.replace(stmt)
-        case Copy() | Fill() | Gemm() | Reduce() | Synchronization():
+        case Copy() | Fill() | Gemm() | SparseGemm() | Reduce() | Synchronization():
             return msgspec.structs.replace(stmt)
         case _:
             assert_never(stmt)

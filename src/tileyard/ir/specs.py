@@ -37,6 +37,7 @@ from tileyard.ir.nodes import (
     Reduce,
     Roles,
     Scalar,
+    SparseGemm,
     Stmt,
     Store,
     Synchronization,
@@ -252,7 +253,7 @@ class _Unknown(Exception):
 
 
 def count_gemm_flops(program: Program, dims: Mapping[str, int]) -> float:
-    """``2 m n k`` of every gemm, times how often it runs; 0.0 where that cannot be told.
+    """``2 m n k`` of every gemm, with what a sparse one has of k, times how often it runs; 0.0 where that cannot be told.
 
     ``dims`` gives dimensions and scalar parameters by name. Blocks may differ in their work, as in
     causal attention; a gemm that depends on data makes the count unknown.
@@ -301,7 +302,7 @@ def _names(expr: Expr) -> set[str]:
 
 
 def _has_gemm(stmt: Stmt) -> bool:
-    return any(isinstance(inner, Gemm) for inner in walk((stmt,)))
+    return any(isinstance(inner, Gemm | SparseGemm) for inner in walk((stmt,)))
 
 
 def _known(expr: Expr, numbers: Mapping[str, int]) -> int:
@@ -318,14 +319,14 @@ def _count(body: tuple[Stmt, ...], numbers: dict[str, int]) -> int:
         if isinstance(stmt, Let) and not is_float(stmt.var.dtype):
             with suppress(_Unknown):
                 numbers = {**numbers, stmt.var.name: _known(stmt.value, numbers)}
-        elif isinstance(stmt, Gemm) or _has_gemm(stmt):
+        elif _has_gemm(stmt):
             total += _count_one(stmt, numbers)
     return total
 
 
 def _count_one(stmt: Stmt, numbers: dict[str, int]) -> int:
     match stmt:
-        case Gemm():
+        case Gemm() | SparseGemm():
             inner = stmt.a.extents[-2 if stmt.transpose_a else -1]
             m, n, k = (_known(extent, numbers) for extent in (*stmt.c.extents[-2:], inner))
             return 2 * m * n * k

@@ -71,6 +71,11 @@ OPERANDS = (Region, Expr, Load)
 """The types of fields that are given by position."""
 
 
+def layout_indices(rank: int) -> tuple[str, ...]:
+    """What the layout of a buffer of so many dimensions calls the indices, and the number of a copy."""
+    return (*(f"i{number}" for number in range(rank)), "copy")
+
+
 def is_name(name: str) -> bool:
     """Whether ``name`` can name a variable, a buffer or a kernel."""
     return name.isidentifier() and not keyword.iskeyword(name) and name != "inf"
@@ -114,5 +119,6 @@ def is_plain_loop(stmt: Stmt) -> TypeGuard[For]:
         and stmt.var.dtype == "int32"
         and stmt.start == ZERO
         and stmt.stages == 0
+        and not (stmt.order or stmt.stage or stmt.group)
         and isinstance(stmt.extent, Const)
     )

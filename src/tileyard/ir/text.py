@@ -24,11 +24,14 @@ It is a small part of Python's syntax, so that editors colour it and a comment s
   ``inout.`` one that is written, ``float32[m, 8] @ (s, 1)`` one with strides, and plain ``int32``
   a number. Then come the names of the shapes' variables (``dim``), the grid with ``blockIdx.x``
   first, the threads asked for, and the buffers (``shared``, ``fragment``, ``local``; ``memory`` for
-  a workspace of all blocks; ``B: shared.int32[8] = A`` is ``A`` read otherwise); then the statements.
+  a workspace of all blocks; ``B: shared.int32[8] = A`` is ``A`` read otherwise,
+  ``T: shared.int32[8, 8] = layout(i0, i1 ^ i0)`` has its elements elsewhere than in rows, and a fragment's layout says of
+  each the ``thread=`` too, and its ``copies=``); then the statements.
 - A region is ``A[start : +extent, :, index]``: ``:`` is a whole dimension and a lone index has
   extent 1. A buffer's name alone is all of it.
 - ``x = e`` binds, ``x[i, j] = e`` stores. Loops run over ``serial``, ``parallel``, ``unroll``,
-  ``vectorized``, ``pipelined`` or ``blocks`` ``(extent, start=0, dtype=int32, stages=0)``.
+  ``vectorized``, ``pipelined`` or ``blocks`` ``(extent, start=0, dtype=int32, stages=0)``; a pipelined one may have a schedule,
+  ``order=(1, 0), stage=(0, 1), group=((0,), (1,))``.
 - Tile operations are calls: first the regions and values, then the other fields by keyword.
 - ``atomic_add(C[i], e)`` updates an element with nothing in between, ``x = atomic_add(C[i], e)`` binds
   its old content too. ``print("x", e)`` writes a line, ``assert e, "why"`` ends the kernel where it fails.

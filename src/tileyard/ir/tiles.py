@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.errors import KernelFault
-from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of
+from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of, sparse_group
 from tileyard.ir.meanings import MEANINGS, convert, convert_one, cut_tensor_float
-from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind
+from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind, SparseGemm
 from tileyard.ir.specs import Evaluator
 
 Array = NDArray[np.generic]
@@ -143,20 +143,36 @@ def fill(memory: Memory, dst: Box, value: np.generic) -> None:
     memory.write(dst, np.full(dst.extents, converted, dtype))
 
 
-def gemm(memory: Memory, stmt: Gemm, boxes: tuple[Box, Box, Box]) -> None:
-    """``c += a @ b``: one rounding to ``c``'s dtype for each step along k, in order."""
-    a, b = (memory.read(box).reshape(box.extents[-2:]) for box in boxes[:2])
-    into = boxes[2]
+def gemm(memory: Memory, stmt: Gemm | SparseGemm, boxes: tuple[Box, ...]) -> None:
+    """``c += a @ b``: one rounding to ``c``'s dtype for each step along what ``a`` has of k, in order.
+
+    ``boxes`` are those of its operands.
+    """
+    *rest, into = boxes
+    a, *middle, b = (memory.read(box).reshape(box.extents[-2:]) for box in rest)
     dtype = name_of(memory.array(into.buffer).dtype)
     wide = "float64" if is_float(dtype) else dtype  # in which no product is rounded
     empty = np.zeros(into.extents, memory.array(into.buffer).dtype)
     total = (empty if stmt.clear else memory.read(into)).reshape(into.extents[-2:])
     left = convert(a.T if stmt.transpose_a else a, wide)
     right = convert(b.T if stmt.transpose_b else b, wide)
+    rows: Array = np.arange(left.shape[1])
+    if isinstance(stmt, SparseGemm):
+        e = middle[0].T if stmt.transpose_e else middle[0]
+        rows = _find_rows(e, sparse_group(memory.dtype(boxes[0].buffer)))
     for k in range(left.shape[1]):
-        product = np.multiply.outer(left[:, k], right[k, :])
+        product = left[:, k, None] * right[rows[..., k]]
         total = convert(convert(total, wide) + product, dtype)
     memory.write(into, total.reshape(into.extents))
+
+
+def _find_rows(e: Array, group: int) -> Array:
+    """By which row of ``b`` each element of a sparse ``a`` is multiplied."""
+    chunks = e.astype(np.int64)[..., None] >> np.arange(0, 8 * e.itemsize, 4)
+    chunks = chunks.reshape(len(e), -1, 1)
+    places = chunks >> 1 & 1 if group == 2 else chunks >> np.array([0, 2]) & 3
+    first = group * np.arange(chunks.shape[1])
+    return (places + first[:, None]).reshape(len(e), -1)
 
 
 def reduce(memory: Memory, stmt: Reduce, boxes: tuple[Box, Box]) -> None:

@@ -28,6 +28,7 @@ from tileyard.ir.nodes import (
     Program,
     Reduce,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Synchronization,
@@ -115,6 +116,7 @@ class _Verifier:
             if buffer.view_of:
                 self._view(buffer)
             self._declare_buffer(buffer)
+            check.layout(buffer)
 
     def _declare(self, name: str) -> None:
         require(is_name(name), f"{name!r} cannot be a name")
@@ -158,6 +160,7 @@ class _Verifier:
         buffer = param.buffer
         require(buffer.scope == "global", f"parameter {buffer.name} is not in global memory")
         require(not buffer.view_of, f"parameter {buffer.name} is a view")
+        require(buffer.layout is None, f"parameter {buffer.name} has a layout")
         self._declare_buffer(buffer)
         if param.role == "in":
             self._read_only.add(buffer.name)
@@ -220,7 +223,7 @@ class _Verifier:
                 check.same_box(stmt.src, stmt.dst)
             case Fill() | Print():
                 pass
-            case Gemm():
+            case Gemm() | SparseGemm():
                 check.gemm(self._scope, stmt)
             case Reduce():
                 check.reduce(self._scope, stmt)
@@ -257,6 +260,7 @@ class _Verifier:
             )
         most = stmt.stages if stmt.kind == "pipelined" else 0
         require(0 <= stmt.stages <= most, f"a {stmt.kind} loop has {stmt.stages} stages")
+        check.schedule(stmt)
         self._declare_var(stmt.var)
         self.body(stmt.body, (*loops, stmt.kind))
         del self._scope.variables[stmt.var.name]

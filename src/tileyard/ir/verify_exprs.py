@@ -1,11 +1,14 @@
-"""The verifier's rules for expressions, regions and tile operations."""
+"""The verifier's rules for expressions, regions and single statements.
+
+One module because each rule asks what is declared where its statement is, and says which one is broken.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, assert_never
 
-from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, DType, is_float, is_integer
+from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, DType, is_float, is_integer, sparse_group
 from tileyard.ir.nodes import (
     Arrive,
     Atomic,
@@ -23,6 +26,7 @@ from tileyard.ir.nodes import (
     Op,
     Reduce,
     Region,
+    SparseGemm,
     Store,
     Sync,
     Synchronization,
@@ -31,7 +35,8 @@ from tileyard.ir.nodes import (
     WaitGroup,
 )
 from tileyard.ir.ops import explain_misuse
-from tileyard.ir.walk import walk
+from tileyard.ir.syntax import layout_indices
+from tileyard.ir.walk import operands, walk
 
 _MATRIX = 2
 
@@ -168,24 +173,40 @@ def same_box(src: Region, dst: Region) -> None:
     )
 
 
-def gemm(scope: Scope, stmt: Gemm) -> None:
+def gemm(scope: Scope, stmt: Gemm | SparseGemm) -> None:
     """Check the shapes and types of a matrix product."""
-    operands = (stmt.a, stmt.b, stmt.c)
-    for operand in operands:
+    for operand in operands(stmt):
         require(len(operand.extents) >= _MATRIX, f"{operand.buffer} is no matrix")
         require(
             not without_ones(operand.extents[:-_MATRIX]),
             f"{operand.buffer} has more than two dimensions that are not 1",
         )
-    a, b, c = (operand.extents[-_MATRIX:] for operand in operands)
+    a, b, c = (operand.extents[-_MATRIX:] for operand in (stmt.a, stmt.b, stmt.c))
     m, k = reversed(a) if stmt.transpose_a else a
+    if isinstance(stmt, SparseGemm):
+        k = _sparse_k(scope, stmt, m, k)
     k_b, n = reversed(b) if stmt.transpose_b else b
     for name, left, right in (("m", m, c[0]), ("n", n, c[1]), ("k", k, k_b)):
         require(_same_extent(left, right), f"gemm's operands differ in {name}")
-    dtypes = [scope.buffers[operand.buffer].dtype for operand in operands]
+    dtypes = [scope.buffers[operand.buffer].dtype for operand in (stmt.a, stmt.b, stmt.c)]
     is_alike = all(map(is_float, dtypes)) or all(map(is_integer, dtypes))
     is_taken = is_alike and dtypes[-1] != TENSOR_FLOAT
     require(is_taken, f"gemm does not take {', '.join(dtypes)}")
+
+
+def _sparse_k(scope: Scope, stmt: SparseGemm, m: Expr, half: Expr) -> Expr:
+    """How long the rows of a sparse matrix are, if what says where its elements are fits it."""
+    e = stmt.e.extents[-_MATRIX:]
+    dtype = known_dtype(scope.buffers[stmt.e.buffer].dtype)
+    require(is_integer(dtype.name), f"gemm_sp finds elements by {dtype.name}")
+    e_m, words = reversed(e) if stmt.transpose_e else e
+    require(_same_extent(m, e_m), "gemm_sp's a and e differ in m")
+    if not isinstance(half, Const) or not isinstance(words, Const):
+        refuse("gemm_sp of a size that is not constant")
+    found = int(words.value) * (dtype.bits // 4) * sparse_group(scope.buffers[stmt.a.buffer].dtype)
+    size = 2 * int(half.value)
+    require(found == size, f"gemm_sp's e is for rows of {found}, those of a are {size}")
+    return Const(size, half.dtype)
 
 
 def atomic(stmt: Atomic) -> None:
@@ -219,6 +240,40 @@ def _can_fold(dtype: DType, *, is_bitwise: bool) -> bool:
     return is_fit and dtype.name != TENSOR_FLOAT
 
 
+def layout(buffer: Buffer) -> None:
+    """Check what a buffer says of the places of its elements."""
+    found = buffer.layout
+    if found is None:
+        return
+    is_own = not buffer.view_of and buffer.scope != "barrier"
+    require(is_own, f"{buffer.name} has no elements of its own that a layout could place")
+    is_told = (found.thread is not None) == (buffer.scope == "fragment")
+    require(is_told, f"the layout of a fragment, and of nothing else, says threads: {buffer.name}")
+    require(bool(found.place) and found.copies > 0, f"the layout of {buffer.name} has no place")
+    names = layout_indices(len(buffer.shape))
+    known = Scope(dict.fromkeys(names if found.copies > 1 else names[:-1], "int32"))
+    for part in (*found.place, *((found.thread,) if found.thread is not None else ())):
+        integer(known, part, f"the layout of {buffer.name}")
+
+
+def schedule(stmt: For) -> None:
+    """Check what a loop says of the order of its statements."""
+    is_given = bool(stmt.order or stmt.stage or stmt.group)
+    require(not is_given or stmt.kind == "pipelined", f"a {stmt.kind} loop has a schedule")
+    places, lags = len(stmt.order), len(stmt.stage)
+    require(
+        places == lags, f"a schedule has the places of {places} statements and the stages of {lags}"
+    )
+    require(
+        sorted(stmt.order) == list(range(places)),
+        f"{stmt.order} is no order of {places} statements",
+    )
+    require(all(lag >= 0 for lag in stmt.stage), f"{stmt.stage} has a stage before the first")
+    grouped = [number for group in stmt.group for number in group]
+    is_once = len(set(grouped)) == len(grouped) and min(grouped, default=0) >= 0 and all(stmt.group)
+    require(is_once, f"{stmt.group} are no groups of statements")
+
+
 def issue(scope: Scope, stmt: Issue) -> None:
     """Check what is issued: what its unit can do, and the barrier that it takes bytes off."""
     require(bool(stmt.body), "nothing is issued")
@@ -228,7 +283,7 @@ def issue(scope: Scope, stmt: Issue) -> None:
     require((stmt.barrier is not None) == needs_barrier, f"{stmt.unit} and a barrier")
     for inner in walk(stmt.body):
         match inner:
-            case Gemm() if stmt.unit == "wgmma":
+            case Gemm() | SparseGemm() if stmt.unit == "wgmma":
                 gemm(scope, inner)
             case If() | For():
                 pass

@@ -33,6 +33,7 @@ from tileyard.ir.nodes import (
     Reduce,
     Region,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Sync,
@@ -55,7 +56,7 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return stmt.bodies
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return ()
-        case Copy() | Fill() | Gemm() | Reduce() | Synchronization():
+        case Copy() | Fill() | Gemm() | SparseGemm() | Reduce() | Synchronization():
             return ()
         case _:
             assert_never(stmt)
@@ -139,13 +140,19 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
         return Effects(read=read, written=written)
 
 
+def operands(stmt: Gemm | SparseGemm) -> tuple[Region, ...]:
+    """What a product is made of, and last what it goes to."""
+    own = (stmt.a, stmt.e) if isinstance(stmt, SparseGemm) else (stmt.a,)
+    return (*own, stmt.b, stmt.c)
+
+
 def read_regions(stmt: Stmt) -> tuple[Region, ...]:
     """The regions whose content ``stmt`` itself reads; nested bodies aside."""
     match stmt:
         case Copy():
             return (stmt.src,)
-        case Gemm():
-            return (stmt.a, stmt.b) if stmt.clear else (stmt.a, stmt.b, stmt.c)
+        case Gemm() | SparseGemm():
+            return operands(stmt)[:-1] if stmt.clear else operands(stmt)
         case Reduce():
             return (stmt.src,) if stmt.clear else (stmt.src, stmt.dst)
         case Fill():
@@ -163,7 +170,7 @@ def written_region(stmt: Stmt) -> Region | None:
     match stmt:
         case Copy() | Fill() | Reduce():
             return stmt.dst
-        case Gemm():
+        case Gemm() | SparseGemm():
             return stmt.c
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return None
@@ -199,7 +206,7 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
             yield stmt.parity
         case Issue():
             yield from stmt.barrier.indices if stmt.barrier is not None else ()
-        case Copy() | Gemm() | Reduce() | Break() | Roles() | CommitGroup():
+        case Copy() | Gemm() | SparseGemm() | Reduce() | Break() | Roles() | CommitGroup():
             pass
         case InitBarrier():
             yield from (*stmt.barriers.starts, *stmt.barriers.extents)

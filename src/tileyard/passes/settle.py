@@ -23,6 +23,7 @@ from tileyard.ir.nodes import (
     Issue,
     Let,
     Load,
+    LoopKind,
     Op,
     Program,
     Region,
@@ -42,7 +43,7 @@ COUNT = "int32"
 
 
 def settle(program: Program) -> Rewritten:
-    """``program`` without issues, barriers, fences, and commits and waits of groups."""
+    """``program`` without issues, barriers, fences, commits and waits of groups, schedules of loops, and layouts."""
     return _Settling(program).run()
 
 
@@ -69,7 +70,7 @@ class _Settling:
     def run(self) -> Rewritten:
         """The whole Program."""
         done = rewrite(self._program, self._settled)
-        buffers = (*map(_as_count, self._program.buffers), *self.made.values())
+        buffers = (*map(_settled_buffer, self._program.buffers), *self.made.values())
         program = msgspec.structs.replace(done.program, buffers=buffers)
         return msgspec.structs.replace(done, program=program)
 
@@ -86,6 +87,9 @@ class _Settling:
         match stmt:
             case Issue():
                 return stmt.body
+            case For(kind="pipelined") if stmt.order or stmt.group:
+                kind: LoopKind = "pipelined" if stmt.stages else "serial"
+                return (msgspec.structs.replace(stmt, kind=kind, order=(), stage=(), group=()),)
             case Roles():
                 return self._roles(stmt)
             case InitBarrier():
@@ -148,10 +152,11 @@ def _whole(buffer: Buffer) -> Region:
     return Region(buffer.name, (Const(0, "int32"),) * len(buffer.shape), buffer.shape)
 
 
-def _as_count(buffer: Buffer) -> Buffer:
-    """A row of barriers as counts of arrivals; other buffers as they are."""
+def _settled_buffer(buffer: Buffer) -> Buffer:
+    """A row of barriers as counts of arrivals; other buffers without a layout."""
     is_row = buffer.scope == "barrier"
-    return msgspec.structs.replace(buffer, scope="shared", arrivals=()) if is_row else buffer
+    scope = "shared" if is_row else buffer.scope
+    return msgspec.structs.replace(buffer, scope=scope, arrivals=(), layout=None)
 
 
 def _names(program: Program) -> set[str]:

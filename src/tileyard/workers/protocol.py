@@ -208,11 +208,15 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 
 class CheckSync(Question[SyncChecked], tag="check_sync"):
-    """Check the synchronization of one config. The values of arguments that are ``guessed`` are nobody's wish."""
+    """Check the synchronization of one config. The values of arguments that are ``guessed`` are nobody's wish.
+
+    With an ``architecture``, as ``sm_90a``, the kernel is checked as TileLang's passes plan it for that.
+    """
 
     kernel: str
     arguments: dict[str, Value]
     config: dict[str, Value]
+    architecture: str = ""
     guessed: tuple[str, ...] = ()
 
 

@@ -9,8 +9,10 @@ import msgspec
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import check_program
+from tileyard.check.dependences import find_reordered
 from tileyard.check.extents import measure
-from tileyard.check.findings import describe_race
+from tileyard.check.findings import Finding, describe_race
+from tileyard.check.recorder import Form
 from tileyard.check.shapes import Instance, Measured, plan_instances
 from tileyard.check.tally import Tally
 from tileyard.clock import Clock
@@ -26,6 +28,7 @@ from tileyard.errors import (
 from tileyard.frontend.found import Found, bind_numbers, lower_config
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.model import SourceLine, Value
+from tileyard.targets.base import Array
 from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.protocol import CheckSync, MakeGolden, SyncChecked
@@ -44,7 +47,10 @@ _REFUSALS = (UserCodeError, UsageError, UnsupportedError, InvalidProgramError, B
 def check_kernel(
     found: Found, request: CheckSync, objects: ObjectStore, clock: Clock | None = None
 ) -> SyncChecked:
-    """Check one config. Raises what elaborating it raises, and UsageError where it fails by itself."""
+    """Check one config, with an architecture as it is planned for that, and against what is written.
+
+    Raises what elaborating it raises, and UsageError where it fails by itself.
+    """
     return _Check(found, request, objects, clock or Clock()).run()
 
 
@@ -103,7 +109,7 @@ class _Check:
         errors = []
         for guess in GUESSES if guessed else (0,):
             arguments = {**given, **dict.fromkeys(guessed, guess)}
-            made = self._make(arguments)
+            made = self._make(arguments, self._request.architecture)
             if not isinstance(made, TileyardError):
                 if made.lowered is None:
                     refusal = made.kernel.refusal
@@ -114,13 +120,17 @@ class _Check:
             raise UsageError(f"it needs a value for {', '.join(guessed)}: {errors[0]}")
         raise errors[0]
 
-    def _make(self, arguments: dict[str, Value]) -> "MadeKernel | TileyardError":
+    def _make(
+        self, arguments: dict[str, Value], architecture: str = ""
+    ) -> "MadeKernel | TileyardError":
         """The kernel at these arguments, elaborated once for those of its own; or why it cannot be."""
         own = {k: v for k, v in arguments.items() if k in self._found.parameters.own}
-        key = canonical_json(own)
+        key = canonical_json([own, architecture])
         try:
             if key not in self._made:
-                self._made[key] = lower_config(self._found, arguments, self._request.config)
+                self._made[key] = lower_config(
+                    self._found, arguments, self._request.config, architecture=architecture
+                )
             made = self._made[key]
             if isinstance(made, TileyardError):
                 return made
@@ -130,6 +140,7 @@ class _Check:
             return error
 
     def _measure(self, arguments: dict[str, Value]) -> Measured | None:
+        """The loops are those that the user wrote, whatever the kernel is planned for."""
         made = self._make(arguments)
         if isinstance(made, TileyardError) or made.lowered is None:
             return None
@@ -158,7 +169,7 @@ class _Check:
             raise UsageError(str(next(iter(self._skipped.values()))))
 
     def _check(self, arguments: dict[str, Value], instance: Instance) -> None:
-        made = self._make(arguments)
+        made = self._make(arguments, self._request.architecture)
         if isinstance(made, TileyardError):
             raise made
         lowered = made.lowered
@@ -176,7 +187,11 @@ class _Check:
         maker = GoldenMaker(
             found=self._found, function=function, request=golden, objects=self._objects
         )
-        checked = check_program(program, lines, maker.try_out(), scalars)
+        inputs = maker.try_out()
+        checked = check_program(program, lines, inputs, scalars)
+        if self._request.architecture:
+            form = Form(program, lines)
+            self._tally.add_findings(self._reordered(arguments, form, inputs), instance.text)
         self._tally.add_findings(tuple(map(describe_race, lowered.races)), instance.text)
         if 0 in arguments.values():  # no sum of nothing is defined
             kept = tuple(one for one in checked.findings if one.kind != "uninitialised")
@@ -185,6 +200,17 @@ class _Check:
         measured = self._measure(arguments)
         if measured is not None:
             self._tally.add_trips(measured)
+
+    def _reordered(
+        self, arguments: dict[str, Value], planned: Form, inputs: list[Array]
+    ) -> tuple[Finding, ...]:
+        """What comes in another order than the one that is written."""
+        made = self._make(arguments)
+        if isinstance(made, TileyardError) or made.lowered is None:
+            return ()
+        written = Form(made.lowered.written, made.lowered.written_lines)
+        scalars = [made.numbers[var.name] for var in scalar_params(written.program)]
+        return tuple(find_reordered(written, planned, inputs, scalars))
 
     def _left_out(self, refused: tuple[Instance, ...]) -> Iterator[str]:
         """What was wanted and not checked, in words."""

@@ -32,7 +32,7 @@ def _tcgen05(A: Any, O: Any, multiply: Any) -> None:
 @T.macro
 def _sparse(A: Any, O: Any, multiply: Any) -> None:
     a = T.alloc_shared((SIDE, SIDE // 2), A.dtype)
-    e = T.alloc_shared((SIDE, SIDE // 8), "uint8")
+    e = T.alloc_shared((SIDE, SIDE // (4 if A.dtype == "float32" else 8)), "uint8")
     b = T.alloc_shared((SIDE, SIDE), A.dtype)
     c = T.alloc_fragment((SIDE, SIDE), "float32")
     multiply(a, e, b, c)
@@ -100,7 +100,11 @@ def units() -> Iterator[Operation]:
         )
     for name in ("gemm_sp", "wgmma_gemm_sp", "tcgen05_gemm_sp"):
         yield operation(
-            name, block, lambda A, O, f=getattr(T, name): _sparse(A, O, f), is_typed=False
+            name,
+            block,
+            lambda A, O, f=getattr(T, name): _sparse(A, O, f),
+            is_typed=False,
+            said="gemm_sp",
         )
     for name in (
         "gemm_blockscaled",

@@ -69,11 +69,11 @@ def _find(operation: Any, dtype: str, attempt: Try, folder: str) -> Cell:
         if _is_misuse(error, dtype):
             return Cell(mark=NONE)
         problem = _criticize(error, operation, dtype, folder)
-        return Cell(mark=REFUSED, reason=_reason(error), problem=problem)
+        return Cell(mark=REFUSED, reason=reason_of(error), problem=problem)
     return Cell(mark=YES)
 
 
-def _reason(error: UnsupportedError) -> str:
+def reason_of(error: UnsupportedError) -> str:
     """The message, without the line and the statement of the one kernel that was tried."""
     message = error.message.removesuffix(f" at {error.file}:{error.line}")
     return message.partition(" is not covered: ")[2].partition(" in `")[0] or message

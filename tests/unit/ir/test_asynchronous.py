@@ -56,7 +56,7 @@ def test_a_wait_for_too_few_groups_leaves_the_read_without_its_data() -> None:
     assert hazards[0] == Hazard(
         kind="read before arrival",
         buffer="a",
-        access=Moment(number=11, loops=(("k", 0), ("i", 0))),
+        access=Moment(number=11, loops=(("k", 0),)),
         other=Moment(number=1, loops=(("p", 0),)),
         unit="cp_async",
         committed=True,

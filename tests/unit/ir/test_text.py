@@ -186,12 +186,31 @@ def test_nested_loops_of_one_kind_share_a_line() -> None:
     [
         For(Var("k", "int32"), Const(0, "int32"), Const(4, "int32"), "pipelined", (), 3),
         For(Var("k", "int32"), Var("i", "int32"), Const(4, "int32"), "pipelined", (), 3),
+        For(
+            Var("k", "int32"),
+            Const(0, "int32"),
+            Const(4, "int32"),
+            "pipelined",
+            (),
+            order=(1, 0),
+            stage=(0, 2),
+        ),
+        For(
+            Var("k", "int32"),
+            Const(0, "int32"),
+            Const(4, "int32"),
+            "pipelined",
+            (),
+            2,
+            group=((0,), (1, 2)),
+        ),
+        For(Var("k", "int32"), Const(0, "int32"), Const(4, "int32"), "parallel", (), order=(0,)),
         For(Var("k", "int64"), Const(2, "int64"), Const(4, "int64"), "vectorized", ()),
         For(Var("k", "int32"), Const(1, "int32"), Var("i", "int32"), "unroll", (Break(),)),
     ],
 )
 def test_loops_keep_their_bounds(loop: For) -> None:
-    """Start, extent, type, kind and stages of a loop come back from text."""
+    """Start, extent, type, kind, stages and schedule of a loop come back from text."""
     expected = make(loop)
     assert read_program(print_program(expected)) == expected
 
@@ -240,6 +259,22 @@ def f(A: float32[m, 8]):
     assert [buffer.view_of for buffer in expected.buffers] == ["", "A", "", "t"]
 
 
+def test_layouts_stand_behind_their_buffers() -> None:
+    """With the indices as they are called there, whatever these names mean elsewhere."""
+    head = """\
+def f(A: float32[8], i1: float32):
+    t: shared.float16[4, 8] = layout(i0, i1 ^ i0 % 4)
+    u: fragment.float32[8] = layout(i0 // 4, thread=i0 % 4 + copy * 4, copies=2)
+
+    x = i1 + 1.0
+"""
+    expected = read_program(head)
+    assert print_program(expected) == head
+    layout = expected.buffers[1].layout
+    assert layout is not None
+    assert layout.copies == 2
+
+
 def test_ill_typed_nodes_survive_text() -> None:
     """What breaks the typing rules is stated with ``typed``, so that messages and dumps are exact."""
     odd = Op("add", (Var("i", "int64"), Load("Z", (), "float32")), "float16")
@@ -263,6 +298,7 @@ def test_ill_typed_nodes_survive_text() -> None:
         ("t[0] = fly(1)", "line 6: fly is not a scalar operation"),
         ("t[0] = 1 < 2 < 3", "line 6: 1 < 2 < 3 is not an expression"),
         ("for i in parallel(4, 5):", "line 6: 1 variables and 2 extents"),
+        ("for i in pipelined(4, order=1):", "line 6: 1: Expected `array`, got `int`"),
         ("for i in range(4):", "line 6: for i in range(4): is not a statement"),
         ("x: what = 3", "line 6: what is not a scalar type"),
         ("t[0] = (1", "line 6: '(' was never closed"),
@@ -288,6 +324,14 @@ def test_mistakes_in_text_name_their_line(line: str, message: str) -> None:
         ("def f(*A: float32[8]):\n    pass", "line 1: a parameter is `name: type`"),
         ("def f(A: shared.int32[8]):\n    pass", "line 1: shared is not a role"),
         ("def f():\n    t: shared.int32[8] = A\n    pass", "line 2: A is not a buffer"),
+        (
+            "def f():\n    t: shared.int32[8] = layout(i1)\n    pass",
+            "line 2: i1 is not a variable",
+        ),
+        (
+            "def f():\n    t: shared.int32[8] = layout(i0, by=3)\n    pass",
+            "line 2: layout(i0, by=3) is neither a buffer nor a layout",
+        ),
         (
             "def f():\n    t: far.float32[8]\n    pass",
             "line 2: t: far.float32[8] declares neither a dim, a grid nor a buffer",

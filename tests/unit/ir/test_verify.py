@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tileyard.errors import InvalidProgramError
-from tileyard.ir.nodes import Buffer, Const, Program, Tensor, Var
+from tileyard.ir.nodes import Buffer, Const, Layout, Program, Tensor, Var
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
 from tileyard.testing.programs import programs
@@ -51,6 +51,8 @@ def test_legal_program_passes() -> None:
         'reduce(c, row, kind="max", axis=0, clear=False)',
         'reduce(c, c[0, :], kind="sum", axis=0)',
         "v = x * 2.0",
+        "for l in pipelined(4, order=(1, 0), stage=(0, 1), group=((0,), (1,))):",
+        "    t[0] = l",
         "for k in pipelined(4, stages=2):",
         "    if k > 2:",
         "        break",
@@ -92,6 +94,11 @@ def test_legal_program_passes() -> None:
         (["for n in serial(3):", "    t[0] = 1"], "n is declared twice in `for n in serial(3):`"),
         (["for i in serial(n):", "    t[0] = 1"], "i is int32, the extent int64 in `for i in serial(n):`"),
         (["for i in serial(4, stages=2):", "    t[0] = i"], "a serial loop has 2 stages in `for i in serial(4, stages=2):`"),
+        (["for i in serial(4, order=(0,), stage=(0,)):", "    t[0] = i"], "a serial loop has a schedule in `for i in serial(4, order=(0,), stage=(0,)):`"),
+        (["for i in pipelined(4, order=(0,)):", "    t[0] = i"], "a schedule has the places of 1 statements and the stages of 0 in `for i in pipelined(4, order=(0,)):`"),
+        (["for i in pipelined(4, order=(1, 2), stage=(0, 1)):", "    t[0] = i"], "(1, 2) is no order of 2 statements in `for i in pipelined(4, order=(1, 2), stage=(0, 1)):`"),
+        (["for i in pipelined(4, order=(1, 0), stage=(0, -1)):", "    t[0] = i"], "(0, -1) has a stage before the first in `for i in pipelined(4, order=(1, 0), stage=(0, -1)):`"),
+        (["for i in pipelined(4, group=((0,), (0, 1))):", "    t[0] = i"], "((0,), (0, 1)) are no groups of statements in `for i in pipelined(4, group=((0,), (0, 1))):`"),
         (["if t[0]:", "    t[0] = 1"], "the condition is int32, not bool in `if t[0]:`"),
         (["while x:", "    t[0] = 1"], "the condition is float32, not bool in `while x:`"),
         (["break"], "break has no serial loop to leave in `break`"),
@@ -137,6 +144,9 @@ def test_culprit_is_numbered_in_pre_order() -> None:
     assert caught.value.statement == expected
 
 
+I0 = Var("i0", "int32")
+
+
 def _replace(program: Program, **changes: object) -> Program:
     return msgspec.structs.replace(program, **changes)
 
@@ -162,6 +172,14 @@ def _tile(**changes: object) -> Buffer:
         ({"buffers": (_tile(shape=(Const(-1, "int32"),)),)}, "the shape of q is negative"),
         ({"buffers": (_tile(name="A"),)}, "A is declared twice"),
         ({"buffers": (_tile(dtype="float31"),)}, "float31 is not a scalar type"),
+        ({"buffers": (_tile(layout=Layout(())),)}, "the layout of q has no place"),
+        ({"buffers": (_tile(layout=Layout((I0,), thread=I0)),)}, "the layout of a fragment, and of nothing else, says threads: q"),
+        ({"buffers": (_tile(scope="fragment", layout=Layout((I0,))),)}, "the layout of a fragment, and of nothing else, says threads: q"),
+        ({"buffers": (_tile(scope="fragment", layout=Layout((I0,), thread=Var("copy", "int32"))),)}, "copy is used before it is bound"),
+        ({"buffers": (_tile(layout=Layout((Var("bx", "int32"),))),)}, "bx is used before it is bound"),
+        ({"buffers": (_tile(layout=Layout((Const(1.0, "float32"),))),)}, "the layout of q is float32, not an integer"),
+        ({"buffers": (_tile(name="r"), _tile(view_of="r", layout=Layout((I0,))))}, "q has no elements of its own that a layout could place"),
+        ({"params": (Tensor(_tile(scope="global", layout=Layout((I0,))), "in"),), "dims": ()}, "parameter q has a layout"),
         ({"params": (Tensor(_tile(), "in"),), "dims": ()}, "parameter q is not in global memory"),
     ],
 )  # fmt: skip

@@ -58,6 +58,29 @@ def test_every_statement_knows_where_it_comes_from() -> None:
         assert type(statements[origin]) is type(stmt)
 
 
+def test_a_schedule_of_a_loop_is_gone() -> None:
+    """A loop that has nothing else of a pipeline is an ordinary one, as it is without a schedule."""
+    text = """\
+def f(B: out.float32[4]):
+
+    for i in pipelined(2, order=(1, 0), stage=(0, 1)):
+        B[i] = 1.0
+    for j in pipelined(2, stages=2, group=((0,),)):
+        B[j + 2] = 1.0
+"""
+    settled = print_program(settle(read_program(text)).program)
+    assert "for i in serial(2):" in settled
+    assert "for j in pipelined(2, stages=2):" in settled
+
+
+def test_a_layout_is_gone() -> None:
+    """Where elements lie is for GPUs."""
+    text = "def f():\n    t: shared.int32[8, 8] = layout(i0, i1 ^ i0)\n\n    pass\n"
+    assert print_program(settle(read_program(text)).program) == text.replace(
+        " = layout(i0, i1 ^ i0)", ""
+    )
+
+
 def test_a_role_that_only_waits_is_gone() -> None:
     """A role without a statement is none."""
     text = """\

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn, assert_never
 
-from tileyard.errors import InvalidProgramError
+from tileyard.errors import InvalidProgramError, UnsupportedError
 from tileyard.ir.dtypes import find_dtype, is_float
 from tileyard.ir.interpret import describe_deadlock, describe_print
 from tileyard.ir.nodes import (
@@ -34,6 +34,7 @@ from tileyard.ir.nodes import (
     Print,
     Reduce,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Synchronization,
@@ -53,9 +54,12 @@ from tileyard.targets.cpu.emit.exprs import (
 from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, from_bits
 
 
-def refuse_asynchronous(stmt: Issue | Synchronization) -> NoReturn:
-    """Refuse a statement that ``passes.settle`` removes."""
-    raise InvalidProgramError(f"{stmt.__struct_config__.tag} in a Program that is not settled")
+def refuse(stmt: SparseGemm | Issue | Synchronization) -> NoReturn:
+    """Refuse what this target does not make, and what ``passes.settle`` removes."""
+    tag = str(stmt.__struct_config__.tag)
+    if isinstance(stmt, SparseGemm):
+        raise UnsupportedError(f"{tag} is not covered", operation=tag)
+    raise InvalidProgramError(f"{tag} in a Program that is not settled")
 
 
 # ---- atomic updates -------------------------------------------------------------------------------
@@ -251,10 +255,10 @@ def _outliving(stmt: Roles) -> Iterator[Var]:
                 pass
             case Copy() | Fill() | Gemm() | Reduce():
                 pass
-            case Issue() | Synchronization() as asynchronous:
-                refuse_asynchronous(asynchronous)
-            case other:
-                assert_never(other)
+            case SparseGemm() | Issue() | Synchronization() as other:
+                refuse(other)
+            case unknown:
+                assert_never(unknown)
 
 
 def _emit_deadlock(ctx: Context, roles: list[Role]) -> None:

@@ -20,6 +20,7 @@ from tileyard.ir.nodes import (
     Print,
     Reduce,
     Roles,
+    SparseGemm,
     Stmt,
     Store,
     Synchronization,
@@ -57,7 +58,7 @@ from tileyard.targets.cpu.emit.plain_statements import (
     emit_print,
     emit_roles,
     emit_wait,
-    refuse_asynchronous,
+    refuse,
 )
 from tileyard.targets.cpu.emit.reductions import emit_reduce
 from tileyard.targets.cpu.emit.rows import emit_rows
@@ -170,8 +171,8 @@ class Statements:
                 emit_wait(self._ctx, stmt, self._role)
             case Copy() | Fill() | Gemm() | Reduce():
                 self._tile(stmt)
-            case Issue() | Synchronization():
-                refuse_asynchronous(stmt)
+            case SparseGemm() | Issue() | Synchronization():
+                refuse(stmt)
             case _:
                 assert_never(stmt)
 

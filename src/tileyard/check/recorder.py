@@ -1,0 +1,237 @@
+"""Runs a Program in the synchronous meaning and notes of each execution of a statement who had last written what it reads."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NamedTuple, TypeGuard
+
+import numpy as np
+
+from tileyard.ir.clocks import Marks, Places
+from tileyard.ir.hazards import Watched
+from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
+from tileyard.ir.lanes import Lanes
+from tileyard.ir.nodes import (
+    Atomic,
+    Copy,
+    Expr,
+    Fill,
+    For,
+    Gemm,
+    Let,
+    Load,
+    Program,
+    Reduce,
+    Roles,
+    Stmt,
+    Store,
+    Synchronization,
+    Var,
+)
+from tileyard.ir.rewrite import rewrite
+from tileyard.ir.tiles import Array, Memory
+from tileyard.ir.walk import bodies, walk, walk_expr, written_region
+from tileyard.model import SourceLine, Value
+
+
+class Form(NamedTuple):
+    """A Program with the lines of its numbered statements."""
+
+    program: Program
+    lines: dict[int, SourceLine]
+
+
+class Source(NamedTuple):
+    """A statement of the user's file, by its line, its kind and what it writes, which all its copies have in common."""
+
+    line: SourceLine
+    kind: str
+    target: str
+
+
+class Execution(NamedTuple):
+    """The ``number``-th execution of a statement in one block, from 1."""
+
+    block: tuple[int, ...]
+    source: Source
+    number: int
+
+
+class Recorder(Run):
+    """A run in the synchronous meaning that notes who reads what from whom. Roles go on until they have to wait.
+
+    ``chosen`` are the blocks that run of each dimension of the grid. ``reads`` fills as it goes, for each role apart: several
+    roles may execute copies of one statement.
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        arrays: Sequence[Array],
+        scalars: Sequence[Value] = (),
+        chosen: Callable[[int], Sequence[int]] | None = None,
+    ) -> None:
+        lines = form.lines
+        program = rewrite(
+            form.program, lambda stmt: (stmt,)
+        ).program  # each statement is one object
+        self._chosen = chosen
+        self._axes = {axis.var.name for axis in program.grid}
+        roles = _roles_of(program.body)
+        self._owners = {one.name: one.view_of or one.name for one in program.buffers}
+        self._sources = {
+            id(stmt): (self._source(stmt, lines[number]), roles[id(stmt)])
+            for number, stmt in enumerate(walk(program.body))
+            if number in lines
+        }
+        self._viewed = {one.view_of for one in program.buffers if one.view_of}
+        self._shared = {one.name for one in program.buffers if one.scope == "global"}
+        self._marks: dict[str, Marks] = {}
+        self._events: list[Execution | None] = [None]
+        self._counts: dict[tuple[Source, int], int] = {}
+        self._nest: set[int] | None = None
+        self._current = 0
+        self.reads: dict[tuple[Execution, str, int], set[Execution | None]] = {}
+        super().__init__(program, arrays, scalars, lambda _: None)
+        self._lanes = Lanes(self._raw, self._values)
+
+    def _source(self, stmt: Stmt, line: SourceLine) -> Source:
+        region = written_region(stmt)
+        target = (
+            stmt.buffer if isinstance(stmt, Store | Atomic) else region.buffer if region else ""
+        )
+        return Source(line, str(stmt.__struct_config__.tag), self._owners.get(target, target))
+
+    def _make_memory(self, storage: dict[str, Array]) -> Memory:
+        self._raw = super()._make_memory(storage)
+        return Watched(self._raw, self._note)
+
+    def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
+        wanted = None
+        if var.name in self._axes and self._chosen is not None:
+            wanted = set(self._chosen(self._evaluator.number(extent)))
+        for index, _ in enumerate(super()._iterate(var, start, extent)):
+            if wanted is None or index in wanted:
+                yield
+
+    def _block(self) -> None:
+        self._counts.clear()
+        for name in [name for name in self._marks if name in self._owners]:
+            if name not in self._shared:
+                del self._marks[name]
+        super()._block()
+
+    # ---- executions -------------------------------------------------------------------------
+
+    def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
+        for stmt in body:
+            if self._nest is not None or not _is_nest(stmt):
+                if (yield from super()._body((stmt,))):
+                    return True
+                continue
+            self._nest = set()
+            if not self._run_nest(stmt):
+                yield from super()._body((stmt,))
+            self._nest = None
+        return False
+
+    def _run_nest(self, nest: For) -> bool:
+        """Run a parallel nest at once, if that is possible: for it as a whole each statement is executed once."""
+        report = self._lanes.run(nest)
+        if report.refusal is not None:
+            return False
+        for access in report.accesses:
+            self._begin(access.stmt)
+            marks = self._marks_of(access.buffer, (self._raw.array(access.buffer).size,))
+            if not access.is_write:
+                self._read(access.stmt, access.buffer, marks[access.elements])
+            elif not _keeps(access.stmt, access.before, access.values):
+                marks[access.elements] = self._current
+        return True
+
+    def _synchronize(self, stmt: Synchronization) -> Waiting:
+        for wait in super()._synchronize(stmt):
+            if not wait.is_over():  # else the role goes on, as far ahead of the others as it may
+                yield wait
+
+    def _run(self, stmt: Plain) -> None:
+        self._begin(stmt)
+        super()._run(stmt)
+
+    def _begin(self, stmt: Stmt) -> None:
+        """Count an execution of a statement; in a parallel nest the first one counts for all."""
+        found = self._sources.get(id(stmt))
+        if found is None:
+            self._current = 0
+            return
+        source, role = found
+        if self._nest is None or id(stmt) not in self._nest:
+            self._counts[source, role] = self._counts.get((source, role), 0) + 1
+            if self._nest is not None:
+                self._nest.add(id(stmt))
+        block = tuple(int(self._values[axis.var.name]) for axis in self._program.grid)
+        execution = Execution(block, source, self._counts[source, role])
+        if self._events[-1] != execution:
+            self._events.append(execution)
+        self._current = len(self._events) - 1
+
+    # ---- accesses ---------------------------------------------------------------------------
+
+    def _note(self, buffer: str, where: Places, content: Array | None) -> None:
+        stmt, array = self.at, self._raw.array(buffer)
+        if stmt is None:
+            return
+        marks = self._marks_of(buffer, array.shape)
+        if content is None:
+            self._read(stmt, buffer, marks[where])
+        elif not _keeps(stmt, array[where], content):
+            marks[where] = self._current
+
+    def _read(self, stmt: Stmt, buffer: str, marks: Marks) -> None:
+        event = self._events[self._current]
+        if event is not None and self._counts_reads(stmt):
+            role = self._sources[id(stmt)][1]
+            owner = self._owners.get(buffer, buffer)
+            found = self.reads.setdefault((event, owner, role), set())
+            found.update(self._events[one] for one in np.unique(marks))
+
+    def _counts_reads(self, stmt: Stmt) -> bool:
+        """Whether it makes a difference what a statement reads: the order of atomic updates does not.
+
+        Outside of nests passes may bind a value several times.
+        """
+        if isinstance(stmt, Let):
+            return self._nest is not None
+        is_update = isinstance(stmt, Atomic) and stmt.var is None
+        return isinstance(stmt, Store | Atomic | Copy | Fill | Gemm | Reduce) and not is_update
+
+    def _marks_of(self, buffer: str, shape: tuple[int, ...]) -> Marks:
+        """The marks of a buffer's storage in ``shape``: for each byte of an element where others view it."""
+        owner = self._owners.get(buffer, buffer)
+        is_viewed = owner in self._viewed
+        if owner not in self._marks:
+            whole = self._raw.array(owner)
+            self._marks[owner] = np.zeros(whole.nbytes if is_viewed else whole.size, np.int32)
+        size = (self._raw.array(buffer).itemsize,) if is_viewed else ()
+        return self._marks[owner].reshape((*shape, *size))
+
+
+def _is_nest(stmt: Stmt) -> TypeGuard[For]:
+    return isinstance(stmt, For) and stmt.kind in ("parallel", "vectorized")
+
+
+def _keeps(stmt: Stmt, before: Array | None, after: Array | None) -> bool:
+    """Whether a store gives elements what they had, and reads them: passes leave out what they see to be so."""
+    if not isinstance(stmt, Store) or before is None or after is None:
+        return False
+    loads = (part for part in walk_expr(stmt.value) if isinstance(part, Load))
+    reads = any((one.buffer, one.indices) == (stmt.buffer, stmt.indices) for one in loads)
+    return reads and bool(np.array_equal(before, after))
+
+
+def _roles_of(body: tuple[Stmt, ...], role: int = 0) -> dict[int, int]:
+    """For each statement by identity the number of the role in which it stands."""
+    found: dict[int, int] = {}
+    for stmt in body:
+        found[id(stmt)] = role
+        for number, inner in enumerate(bodies(stmt)):
+            found |= _roles_of(inner, number if isinstance(stmt, Roles) else role)
+    return found

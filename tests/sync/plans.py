@@ -1,0 +1,116 @@
+"""Kernels whose plans show what the reading of plans assumes, and one that TileLang 0.1.15 plans wrongly."""
+
+import tilelang
+import tilelang.language as T
+
+BLOCK = 32
+
+
+@tilelang.jit
+def triangle(N, stages):
+    """Right as written. A loop that begins elsewhere than at 0, for as many steps as each block has.
+
+    On sm_80 and from 3 stages on TileLang leaves the waits of the last steps out: their condition is that of the copies, and it
+    subtracts the loop's start twice. In the C that it generates nothing waits for the last copies, either.
+    """
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N, BLOCK, BLOCK), "float32"), Y: T.Tensor((N, N, BLOCK, BLOCK), "float32")
+    ):
+        with T.Kernel(N, threads=128) as b:
+            tile = T.alloc_shared((BLOCK, BLOCK), "float32")
+            for k in T.Pipelined(b, N, num_stages=stages):
+                T.copy(X[k, 0, 0], tile)  # the copy
+                for i, j in T.Parallel(BLOCK, BLOCK):
+                    Y[b, k, i, j] = tile[i, j] * 2.0  # the use
+
+    return main
+
+
+@tilelang.jit
+def through_tile(N):
+    """Copies to and from shared memory that nobody asks to be asynchronous, though sm_90a has TMA for them."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N, BLOCK), "float32"), Y: T.Tensor((N, BLOCK), "float32")):
+        with T.Kernel(N // BLOCK, threads=128) as b:
+            tile = T.alloc_shared((BLOCK, BLOCK), "float32")
+            T.copy(X[b * BLOCK, 0], tile)
+            for i, j in T.Parallel(BLOCK, BLOCK):
+                tile[i, j] = tile[i, j] + 1.0
+            T.copy(tile, Y[b * BLOCK, 0])
+
+    return main
+
+
+@tilelang.jit
+def converted(N, stages):
+    """A pipelined copy that converts: ``cp.async`` and TMA cannot."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N, BLOCK, BLOCK), "float16"), Y: T.Tensor((N, BLOCK, BLOCK), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            tile = T.alloc_shared((BLOCK, BLOCK), "float32")
+            for k in T.Pipelined(N, num_stages=stages):
+                T.copy(X[k, 0, 0], tile)
+                for i, j in T.Parallel(BLOCK, BLOCK):
+                    Y[k, i, j] = tile[i, j] * 2.0
+
+    return main
+
+
+@tilelang.jit
+def cleared(N, stages):
+    """A tile that is written before its loop, and a value that each step passes to the next one."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N, BLOCK, BLOCK), "float32"), Y: T.Tensor((BLOCK, BLOCK), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            tile = T.alloc_shared((BLOCK, BLOCK), "float32")
+            total = T.alloc_fragment((BLOCK, BLOCK), "float32")
+            T.clear(tile)
+            T.clear(total)
+            for k in T.Pipelined(N, num_stages=stages):
+                T.copy(X[k, 0, 0], tile)
+                for i, j in T.Parallel(BLOCK, BLOCK):
+                    total[i, j] = total[i, j] * 0.5 + tile[i, j]
+            T.copy(total, Y)
+
+    return main
+
+
+@tilelang.jit
+def seeded(N, stages):
+    """Right as written: a tile that is read before its loop fills it.
+
+    On sm_90a TileLang has the role that computes read it, and the other one fill it at once.
+    """
+
+    @T.prim_func
+    def main(X: T.Tensor((N, BLOCK, BLOCK), "float32"), Y: T.Tensor((BLOCK, BLOCK), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            tile = T.alloc_shared((BLOCK, BLOCK), "float32")
+            total = T.alloc_fragment((BLOCK, BLOCK), "float32")
+            T.clear(tile)
+            T.copy(tile, total)  # the use
+            for k in T.Pipelined(N, num_stages=stages):
+                T.copy(X[k, 0, 0], tile)  # the copy
+                for i, j in T.Parallel(BLOCK, BLOCK):
+                    total[i, j] = total[i, j] * 0.5 + tile[i, j]
+            T.copy(total, Y)
+
+    return main
+
+
+@tilelang.jit
+def on_a_cpu(N):
+    """For a target that has no threads."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32")):
+        with T.Kernel(1, is_cpu=True) as _:
+            for i in T.serial(N):
+                X[i] = X[i] + 1.0
+
+    return main
