@@ -46,6 +46,11 @@ class Measured(Record):
     tiles: tuple[tuple[int, ...], ...] = ()
     cost: float = 1.0
 
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The stages of each loop."""
+        return tuple(loop.stages for loop in self.loops)
+
     def counts(self) -> dict[object, int]:
         """Trip counts and extents of the grid, each by what has it."""
         trips = {(loop.line, loop.copy): loop.trips for loop in self.loops}

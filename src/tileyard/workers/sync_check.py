@@ -41,6 +41,8 @@ BUDGET_S = 60.0
 GUESSES = (64, 128, 256, 1024, 32, 16, 8, 4, 2, 1)
 """Values that are tried for arguments that nobody has given."""
 
+FEW_STAGES = 2
+
 _REFUSALS = (UserCodeError, UsageError, UnsupportedError, InvalidProgramError, BindError)
 
 
@@ -114,11 +116,20 @@ class _Check:
                 if made.lowered is None:
                     refusal = made.kernel.refusal
                     raise UsageError(refusal.message if refusal else "it has no Program")
-                return arguments, made.lowered
+                return self._with_few_stages(arguments, guessed), made.lowered
             errors.append(made)
         if guessed:
             raise UsageError(f"it needs a value for {', '.join(guessed)}: {errors[0]}")
         raise errors[0]
+
+    def _with_few_stages(self, arguments: dict[str, Value], guessed: list[str]) -> dict[str, Value]:
+        """With guesses that say how deep a pipeline is, which is never as deep as a size is large."""
+        for name in guessed:
+            shallow = {**arguments, name: FEW_STAGES}
+            before, after = self._measure(arguments), self._measure(shallow)
+            if before is not None and after is not None and before.depths != after.depths:
+                arguments = shallow
+        return arguments
 
     def _make(
         self, arguments: dict[str, Value], architecture: str = ""
