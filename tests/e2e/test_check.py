@@ -104,6 +104,30 @@ def test_what_is_missing_is_named(cli: CommandLine, before: str, after: str, sai
     assert done.stdout.splitlines()[1].strip() == said
 
 
+def test_a_plan_of_tilelangs_is_checked_against_what_is_written(cli: CommandLine) -> None:
+    """Right as written, wrong as it is pipelined; the first finding says which dependence is lost."""
+    text = (ROOT / "tests" / "sync" / "public.py").read_text(encoding="utf-8")
+    (cli.cwd / "public.py").write_text(text, encoding="utf-8")
+    kernel = ("public.py::store_then_read", "--arg", "steps=3")
+    assert cli.run("check", *kernel).returncode == 0
+    done = cli.run("check", *kernel, "--pipeline", "tilelang:sm_80")
+    lines = text.splitlines()
+    copy, store = (
+        1
+        + next(
+            n
+            for n, line in enumerate(lines)
+            if n > lines.index("def store_then_read(steps):") and word in line
+        )
+        for word in ("T.copy(", "+= tile")
+    )
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0] == (
+        f"{cli.cwd / 'public.py'}:{copy}: G is read in execution 2 of this line with what was there before; as the kernel is "
+        f"written, with what line {store} wrote in its execution 1 (block 0)"
+    )
+
+
 def test_the_config_and_the_shape_are_the_first_ones(cli: CommandLine) -> None:
     """Of the space, as far as it accepts them; what the user's code prints is no result."""
     (cli.cwd / "spaced.py").write_text(SPACE, encoding="utf-8")
@@ -138,6 +162,14 @@ def test_what_is_not_checked_is_named(cli: CommandLine) -> None:
         (
             ["pipelines.py::scale", "--config", "N=1,2"],
             "--config N has several values: check takes one config",
+        ),
+        (
+            ["pipelines.py::scale", "--pipeline", "nvcc"],
+            "--pipeline nvcc: either written or tilelang[:ARCH], as tilelang:sm_80",
+        ),
+        (
+            ["pipelines.py::scale", "--arg", "N=96", "--pipeline", "tilelang:sm"],
+            "scale cannot be checked: there is no architecture 'sm' (as sm_80 or sm_90a)",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Mistakes of public reports, in our own words and small kernels; docs/design/public-mistakes-draft.md says more.
+"""Mistakes of public reports, in our own words and small kernels; docs/design/public-mistakes.md says more.
 
 Of a mistake that TileLang's passes make there is the kernel as one writes it, which is right, and one in which the
 order that comes out of the passes is written by hand. What a check is to find stands at the end of each docstring; the

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sync.random_runs import RandomRun
 
 from tileyard.errors import KernelFault
-from tileyard.ir.asynchronous import RandomRun
-from tileyard.ir.hazards import LateRun
+from tileyard.ir.hazards import SCHEDULES, LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
@@ -39,10 +39,11 @@ def judge(text: str) -> tuple[set[str], int]:
         (wanted,) = interpret(program, [A])
     except KernelFault:
         wanted = np.empty(0)
-    late = LateRun(program, [A])
-    late.grid()
-    backwards = LateRun(program, [A], backwards=True)
-    backwards.grid()
+    kinds = set()
+    for schedule in SCHEDULES:
+        late = LateRun(program, [A], schedule=schedule)
+        late.grid()
+        kinds |= {hazard.kind for hazard in late.hazards.values()}
     different = 0
     for seed in range(RUNS):
         run = RandomRun(program, [A], seed=seed)
@@ -52,7 +53,7 @@ def judge(text: str) -> tuple[set[str], int]:
             different += 1
             continue
         different += not np.array_equal(run.written()[0], wanted, equal_nan=True)
-    return {hazard.kind for one in (late, backwards) for hazard in one.hazards.values()}, different
+    return kinds, different
 
 
 def agree(text: str, shorter: Iterable[str] = ()) -> None:

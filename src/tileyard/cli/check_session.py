@@ -41,8 +41,8 @@ async def _ask(file: Path, request: TuneRequest, limit_s: float, architecture: s
             kernel=space.kernel,
             arguments=space.arguments,
             config=space.configs[0],
-            guessed=space.guessed,
             architecture=architecture,
+            guessed=space.guessed,
         )
         reply = await author.ask(question, limit_s)
     finally:

@@ -268,6 +268,8 @@ def _load_by_tma(
     barrier = call.annotations.get("barrier")
     extents = [extent.value for extent in to.extents if isinstance(extent, Const)]
     if barrier is None or len(extents) < len(to.extents):
+        missing = "without a barrier" if barrier is None else "of a size that is not constant"
+        scope.give_up("tma_copy", missing)
         return stmts
     place = lower_barrier(scope, barrier)
     size = math.prod(map(int, extents)) * find_dtype(scope.named(to.buffer).dtype).bits // 8

@@ -1,14 +1,13 @@
 """The asynchronous meaning: what is issued takes effect at any moment up to the wait that covers it.
 
 ``interpret.py`` is one extreme, where it is over when it is issued; ``hazards.py`` the other, where it takes effect as late as
-it may. ``RandomRun`` takes any moments: its results are some of those that a GPU may give.
+it may.
 
 The model is PTX's (docs/design/async.md), for all threads of a role as one. One module because waits, barriers and the
 operations that they cover share what each role knows.
 """
 
 import math
-import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -447,49 +446,6 @@ class AsynchronousRun(Run):
         loops = self._loops.get(number, ())
         known = tuple((name, int(self._values[name])) for name in loops if name in self._values)
         return Moment(number=number, loops=known)
-
-
-class RandomRun(AsynchronousRun):
-    """A run in which roles take turns, and operations end, at random: one of the results that a GPU may give."""
-
-    def __init__(
-        self,
-        program: Program,
-        arrays: Sequence[Array],
-        scalars: Sequence[Value] = (),
-        *,
-        seed: int,
-    ) -> None:
-        self._random = random.Random(seed)
-        super().__init__(program, arrays, scalars)
-
-    def _order(self, roles: list[int]) -> list[int]:
-        return self._random.sample(roles, len(roles))
-
-    def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
-        for stmt in body:
-            while self._issuing is None and self._random.random() < 0.4:
-                if self._in_turns() and self._random.random() < 0.5:
-                    yield Blocked(stmt=stmt, where="", is_over=lambda: True)
-                elif not self._end_one():
-                    break
-            if (yield from super()._body((stmt,))):
-                return True
-        return False
-
-    def _end_one(self) -> bool:
-        """Let an operation take effect, or something end that ends by itself."""
-        if self._pending and self._random.random() < 0.5:
-            self._pending.pop(self._random.randrange(len(self._pending)))()
-            return True
-        under_way = [one for one in self._operations if not one.is_done]
-        if not under_way:
-            return False
-        chosen = self._random.choice(under_way)
-        if chosen.unit == "wgmma":  # products of a role are done in order
-            chosen = next(o for o in under_way if o.unit == "wgmma" and o.actor == chosen.actor)
-        self._do(chosen)
-        return True
 
 
 def _name(buffer: str, number: int) -> str:

@@ -145,8 +145,8 @@ class LateRun(AsynchronousRun):
         self._schedule = schedule
         self._has_priorities = schedule.priorities
         self.count = 0
-        self.taken: set[tuple[int, bool]] = set()
         self._registers: set[str] = set()
+        self.taken: set[tuple[int, bool]] = set()
         self.hazards: dict[tuple[HazardKind, int, int], Hazard] = {}
         self._events: list[Event] = [Event(actor=-1, time=0, moment=Moment(number=-1))]
         self._event: tuple[Stmt | None, int] = (None, 0)

@@ -129,6 +129,26 @@ def _copies() -> Iterator[Row]:
         "kept",
     )
     yield _row(
+        "T.tma_copy(A, a)",
+        lambda t: T.tma_copy(t.A, t.a),
+        "given up",
+        "nothing could wait for it: TileLang refuses to compile it",
+    )
+    yield _row(
+        "T.tma_copy(A, a, barrier=bar, cluster_mask=3)",
+        lambda t: T.tma_copy(t.A, t.a, barrier=t.bar, cluster_mask=3),
+        "refused",
+        _DEVICE,
+        said="cluster_mask",
+    )
+    yield _row(
+        "T.tma_copy(A, a, barrier=bar, leader_scope_threads=32)",
+        lambda t: T.tma_copy(t.A, t.a, barrier=t.bar, leader_scope_threads=32),
+        "refused",
+        "several threads issue it, each for its own warp",
+        said="leader_scope_threads",
+    )
+    yield _row(
         "T.tma_copy(a, O)", lambda t: T.tma_copy(t.a, t.O), "kept", "TileLang commits it by itself"
     )
     yield _whole(
