@@ -230,10 +230,11 @@ class _Planner:
         unit = driver.units[key]
         value = driver.value // unit * unit + (count - self._base.counts()[key]) * unit
         for attempt in range(3):
+            value = max(value, 0)
             sizes = {**others, **driver.at(value)}
-            found = self._at(sizes) if value >= 0 else None
+            found = self._at(sizes)
             if found is None:
-                if wanted and value >= 0 and not self._is_cut:
+                if wanted and not self._is_cut:
                     self._refused.append(sizes)
                 return None
             off = count - found.counts().get(key, count)
