@@ -230,7 +230,14 @@ _SINGLE = {
         "reorder",
         "T.barrier_arrive(k_full[n % 2])",
     ): "the values' stage is released in the round before, which needs no newer keys",
+    (
+        "attention",
+        "move",
+        "T.barrier_arrive(k_free[n % 2])",
+    ): "the keys are released after work on registers that needs none of them",
 }
+_LAST_STORE = "T.tma_store_wait(0)"
+_AT_THE_END = "nothing follows that uses the tile, and stores reach their arrays"
 
 
 def equivalent(mutant: Mutant) -> str:
@@ -244,8 +251,15 @@ def equivalent(mutant: Mutant) -> str:
         return reason
     if mutant.operator == "double":
         return "nobody is missing at the second" if _is_of_all(mutant) else _TWICE.get(name, "")
-    if mutant.operator == "drop" and _is_of_all(mutant) and not _is_behind_store(mutant):
-        return "TileLang inserts a barrier of all threads where plain accesses need one"
+    if mutant.kernel in ("stores", "stored_by_another") and mutant.statement == _LAST_STORE:
+        return _AT_THE_END
+    is_beside = mutant.operator in ("move", "reorder") and mutant.kernel in (
+        "add",
+        "stores",
+        "epilogue",
+    )
+    if is_beside or (mutant.operator == "drop" and _is_of_all(mutant)):
+        return "TileLang inserts a barrier of all threads where accesses to a tile need one"
     if mutant.kernel in ("stores", "epilogue") and name == "fence_proxy_async":
         return "the same threads write and store: TileLang inserts the fence"
     return ""
@@ -255,6 +269,16 @@ def _is_of_all(mutant: Mutant) -> bool:
     return mutant.statement == "T.sync_threads()"
 
 
-def _is_behind_store(mutant: Mutant) -> bool:
+def unseen(mutant: Mutant) -> str:
+    """Why a check says nothing of ``mutant``, which can go wrong; empty for others."""
+    is_about_barrier = _is_of_all(mutant) or mutant.statement == "T.tma_store_wait(0, read=False)"
+    if mutant.kernel == "epilogue" and is_about_barrier and _is_near_store(mutant):
+        return "threads read what another one's store has brought to an array, and the threads of a role count as one"
+    return ""
+
+
+def _is_near_store(mutant: Mutant) -> bool:
     """Whether the threads wait here for TMA stores to global memory: TileLang inserts nothing for what they read then."""
-    return "read=False" in mutant.text.splitlines()[mutant.line - 2]
+    return any(
+        "read=False" in line for line in mutant.text.splitlines()[mutant.line - 2 : mutant.line + 1]
+    )

@@ -13,7 +13,7 @@ from tileyard.model import Value
 class RandomRun(AsynchronousRun):
     """A run in which roles take turns, and operations end, at random: one of the results that a GPU may give.
 
-    Some runs are hasty, in others most operations end only when they have to.
+    Some runs are hasty, in others most operations end only when they have to. In some, one role runs far ahead of the others.
     """
 
     def __init__(
@@ -26,10 +26,18 @@ class RandomRun(AsynchronousRun):
     ) -> None:
         self._random = random.Random(seed)
         self._haste = self._random.choice((0.5, 0.1, 0.01, 0.001))
+        self._fairness = self._random.choice((1.0, 0.2, 0.02))
+        self._favourites: list[int] = []
         super().__init__(program, arrays, scalars)
 
+    _has_priorities = True
+
     def _order(self, roles: list[int]) -> list[int]:
-        return self._random.sample(roles, len(roles))
+        if not set(roles) <= set(self._favourites):
+            self._favourites = self._random.sample(roles, len(roles))
+        if self._random.random() < self._fairness:
+            return self._random.sample(roles, len(roles))
+        return [role for role in self._favourites if role in roles]
 
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
         for stmt in body:

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sync.random_runs import RandomRun
 
+from tileyard.check.blocks import schedules_of
 from tileyard.errors import KernelFault
-from tileyard.ir.hazards import SCHEDULES, LateRun
+from tileyard.ir.hazards import LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
@@ -40,7 +41,7 @@ def judge(text: str) -> tuple[set[str], int]:
     except KernelFault:
         wanted = np.empty(0)
     kinds = set()
-    for schedule in SCHEDULES:
+    for schedule in schedules_of(program):
         late = LateRun(program, [A], schedule=schedule)
         late.grid()
         kinds |= {hazard.kind for hazard in late.hazards.values()}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tileyard.check.findings import Finding, Words
 from tileyard.errors import KernelFault
-from tileyard.ir.hazards import SCHEDULES, Hazard, LateRun, Schedule
+from tileyard.ir.hazards import Hazard, LateRun, Schedule, schedules
 from tileyard.ir.nodes import Issue, Program, Roles
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
@@ -38,7 +38,7 @@ def check_program(
     found: dict[tuple[str, int, int], Hazard] = {}
     count = 0
     taken: set[tuple[int, bool]] = set()
-    for schedule in _schedules(program):
+    for schedule in schedules_of(program):
         run = LateRun(program, arrays, scalars, chosen=corners, schedule=schedule)
         try:
             run.grid()
@@ -59,11 +59,12 @@ def check_program(
     )
 
 
-def _schedules(program: Program) -> tuple[Schedule, ...]:
+def schedules_of(program: Program) -> tuple[Schedule, ...]:
     """The orders that can make a difference: in which roles go on, and when loads end."""
-    kinds = [stmt.unit if isinstance(stmt, Issue) else type(stmt) for stmt in walk(program.body)]
-    found = SCHEDULES if Roles in kinds else SCHEDULES[:: len(SCHEDULES) // 2]
-    return found if "tma" in kinds or Roles in kinds else found[:1]
+    roles = [len(stmt.bodies) for stmt in walk(program.body) if isinstance(stmt, Roles)]
+    units = {stmt.unit for stmt in walk(program.body) if isinstance(stmt, Issue)}
+    found = schedules(max(roles, default=1))
+    return found if roles or "tma" in units else found[:1]
 
 
 def corners(extent: int) -> tuple[int, ...]:

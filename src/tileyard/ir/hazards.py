@@ -107,21 +107,28 @@ class Watched(Memory):
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """In which order roles go on: each until it waits, then the next; ``backwards`` the other way round.
 
-    With ``priorities`` the first one that can go on always does. With ``is_early`` loads end when they are issued, and not when
-    nobody can go on without.
+    With a role that is the ``last`` one, the first of the others that can go on always does, and it only if none can. With
+    ``is_early`` loads end when they are issued, and not when nobody can go on without.
     """
 
     backwards: bool = False
-    priorities: bool = False
+    last: int | None = None
     is_early: bool = False
 
 
-SCHEDULES = tuple(
-    Schedule(backwards=backwards, priorities=priorities, is_early=is_early)
-    for is_early in (False, True)
-    for priorities in (False, True)
-    for backwards in (False, True)
-)
+def schedules(roles: int) -> tuple[Schedule, ...]:
+    """The orders of so many roles that can make a difference."""
+    turns = (False, True) if roles > 1 else (False,)
+    lasts = (None, *range(roles)) if roles > 1 else (None,)
+    return tuple(
+        Schedule(backwards=backwards, last=last, is_early=is_early)
+        for is_early in (False, True)
+        for last in lasts
+        for backwards in turns
+    )
+
+
+FIRST = Schedule()
 
 
 class LateRun(AsynchronousRun):
@@ -139,11 +146,11 @@ class LateRun(AsynchronousRun):
         scalars: Sequence[Value] = (),
         *,
         chosen: Callable[[int], Sequence[int]] | None = None,
-        schedule: Schedule = SCHEDULES[0],
+        schedule: Schedule = FIRST,
     ) -> None:
         self._chosen = chosen
         self._schedule = schedule
-        self._has_priorities = schedule.priorities
+        self._has_priorities = schedule.last is not None
         self.count = 0
         self._registers: set[str] = set()
         self.taken: set[tuple[int, bool]] = set()
@@ -205,7 +212,9 @@ class LateRun(AsynchronousRun):
                 self._report(kind, barrier.name, state, barrier.latest)
 
     def _order(self, roles: list[int]) -> list[int]:
-        return roles[::-1] if self._schedule.backwards else roles
+        last = self._schedule.last
+        order = roles[::-1] if self._schedule.backwards else roles
+        return sorted(order, key=lambda role: role == last)
 
     def _branch(self, stmt: If) -> tuple[Stmt, ...]:
         branch = super()._branch(stmt)
