@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tileyard.check.findings import Finding, Words
 from tileyard.errors import KernelFault
 from tileyard.ir.hazards import Hazard, LateRun, Schedule, schedules
-from tileyard.ir.nodes import Issue, Program, Roles
+from tileyard.ir.nodes import If, Issue, Program, Roles, Stmt
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
 from tileyard.ir.walk import walk
@@ -25,6 +25,22 @@ class Checked(Record):
     taken: frozenset[tuple[int, bool]] = frozenset()
 
 
+class _Run(LateRun):
+    """Notes which branches are taken."""
+
+    taken: set[tuple[int, bool]]
+
+    def grid(self) -> None:
+        """Run all blocks."""
+        self.taken = set()
+        super().grid()
+
+    def _branch(self, stmt: If) -> tuple[Stmt, ...]:
+        branch = super()._branch(stmt)
+        self.taken.add((self._numbers[id(stmt)], branch is stmt.then))
+        return branch
+
+
 def check_program(
     program: Program,
     lines: dict[int, SourceLine],
@@ -39,7 +55,7 @@ def check_program(
     count = 0
     taken: set[tuple[int, bool]] = set()
     for schedule in schedules_of(program):
-        run = LateRun(program, arrays, scalars, chosen=corners, schedule=schedule)
+        run = _Run(program, arrays, scalars, chosen=corners, schedule=schedule)
         try:
             run.grid()
         except KernelFault:
