@@ -125,7 +125,7 @@ def test_a_plan_of_tilelangs_is_checked_against_what_is_written(cli: CommandLine
     assert done.returncode == 1
     assert done.stdout.splitlines()[0] == (
         f"{cli.cwd / 'public.py'}:{copy}: G is read in execution 2 of this line with what was there before; as the kernel is "
-        f"written, with what line {store} wrote in its execution 1 (block 0) [dependence-reordered]"
+        f"written, with what line {store} wrote in its execution 1 (block 0 of steps=2) [dependence-reordered]"
     )
 
 

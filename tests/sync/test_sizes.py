@@ -44,7 +44,7 @@ def test_a_mistake_of_the_eighth_iteration_is_found(tmp_path: Path) -> None:
     """A loop of three stages also runs eleven times; the finding has the size that does."""
     checked = check(tmp_path, "late_parity", N=64)
     assert {finding.instance for finding in checked.findings} == {"N=176"}
-    assert checked.findings[0].kind == "read before arrival"
+    assert "read before arrival" in {finding.kind for finding in checked.findings}
     assert set(checked.trips.values()) == {(0, 1, 2, 3, 4, 5, 11)}
 
 

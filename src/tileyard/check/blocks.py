@@ -8,7 +8,7 @@ from tileyard.check.findings import Finding, Words
 from tileyard.errors import KernelFault
 from tileyard.ir.hazards import Hazard, Schedule, schedules
 from tileyard.ir.interpret import Plain
-from tileyard.ir.nodes import Issue, Program, Roles
+from tileyard.ir.nodes import If, Issue, Program, Roles, Stmt
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
 from tileyard.ir.trace import Step, TracedRun
@@ -79,12 +79,22 @@ class _OverLimit(Exception):
 
 
 class _LimitedRun(TracedRun):
-    """A run of some blocks that is given up at a time, as the monotonic clock has it."""
+    """A run of some blocks that is given up at a time, as the monotonic clock has it. ``taken`` are the branches that ran."""
 
     ends_at = math.inf
 
     def _choose(self, extent: int) -> Sequence[int]:
         return corners(extent)
+
+    def grid(self) -> None:
+        """Run all blocks that are chosen."""
+        self.taken: set[tuple[int, bool]] = set()
+        super().grid()
+
+    def _branch(self, stmt: If) -> tuple[Stmt, ...]:
+        branch = super()._branch(stmt)
+        self.taken.add((self._numbers[id(stmt)], branch is stmt.then))
+        return branch
 
     def _run(self, stmt: Plain) -> None:
         if time.monotonic() > self.ends_at:

@@ -126,7 +126,8 @@ class _Measuring:
         for buffer, first in _first_indices(loop.body):
             held = self._buffers.get(buffer)
             is_row = held is not None and held.scope in ("shared", "barrier")
-            if held is not None and is_row and loop.var.name in self._names(first):
+            is_counted = any(isinstance(part, Load) for part in walk_expr(first))
+            if held is not None and is_row and (is_counted or loop.var.name in self._names(first)):
                 found.append(self._versions(held))
         return max(one for one in found if one <= _MOST_STAGES)
 

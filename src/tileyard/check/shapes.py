@@ -46,6 +46,11 @@ class Measured(Record):
     tiles: tuple[tuple[int, ...], ...] = ()
     cost: float = 1.0
 
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The stages of each loop."""
+        return tuple(loop.stages for loop in self.loops)
+
     def counts(self) -> dict[object, int]:
         """Trip counts and extents of the grid, each by what has it."""
         trips = {(loop.line, loop.copy): loop.trips for loop in self.loops}
@@ -225,10 +230,11 @@ class _Planner:
         unit = driver.units[key]
         value = driver.value // unit * unit + (count - self._base.counts()[key]) * unit
         for attempt in range(3):
+            value = max(value, 0)
             sizes = {**others, **driver.at(value)}
-            found = self._at(sizes) if value >= 0 else None
+            found = self._at(sizes)
             if found is None:
-                if wanted and value >= 0 and not self._is_cut:
+                if wanted and not self._is_cut:
                     self._refused.append(sizes)
                 return None
             off = count - found.counts().get(key, count)

@@ -369,8 +369,6 @@ class AsynchronousRun(Run):
 
     def _find_barrier(self, place: Load) -> Barrier:
         (number,) = self._evaluator.indices(place.indices)
-        if not 0 <= number < len(self._arrivals[place.buffer]):
-            raise KernelFault(f"{_name(place.buffer, number)} is outside its shape")
         if (place.buffer, number) not in self._barriers:
             size = len(self._arrivals[place.buffer])
             raise KernelFault(f"{_name(place.buffer, number)} is outside its shape ({size},)")

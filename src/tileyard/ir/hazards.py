@@ -29,7 +29,7 @@ from tileyard.ir.dtypes import poison
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
 from tileyard.ir.lanes import Lanes
-from tileyard.ir.nodes import Arrive, Atomic, Expr, For, If, Issue, Program, Stmt, Sync, Unit, Var
+from tileyard.ir.nodes import Arrive, Atomic, Expr, For, Issue, Program, Stmt, Sync, Unit, Var
 from tileyard.ir.tiles import Array, Box, Memory
 from tileyard.model import Value
 
@@ -136,7 +136,6 @@ class LateRun(AsynchronousRun):
 
     Of hazards between the same two statements only the first one is kept. ``chosen`` are the blocks that run of each dimension of the
     grid, all where it is None; ``count`` is how many have run.
-    ``taken`` are the branches that ran: the number of the statement, and whether its condition held.
     """
 
     def __init__(
@@ -153,7 +152,6 @@ class LateRun(AsynchronousRun):
         self._has_priorities = schedule.last is not None
         self.count = 0
         self._registers: set[str] = set()
-        self.taken: set[tuple[int, bool]] = set()
         self.hazards: dict[tuple[HazardKind, int, int], Hazard] = {}
         self._events: list[Event] = [Event(actor=-1, time=0, moment=Moment(number=-1))]
         self._event: tuple[Stmt | None, int] = (None, 0)
@@ -215,11 +213,6 @@ class LateRun(AsynchronousRun):
         last = self._schedule.last
         order = roles[::-1] if self._schedule.backwards else roles
         return sorted(order, key=lambda role: role == last)
-
-    def _branch(self, stmt: If) -> tuple[Stmt, ...]:
-        branch = super()._branch(stmt)
-        self.taken.add((self._numbers[id(stmt)], branch is stmt.then))
-        return branch
 
     # ---- parallel loops ---------------------------------------------------------------------
 

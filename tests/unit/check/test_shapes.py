@@ -80,7 +80,8 @@ def test_a_parameter_of_the_kernel_keeps_its_value() -> None:
     def measure(sizes: dict[str, int]) -> Measured:
         block = sizes["block"]
         loop = Loop(line=1, trips=sizes["N"] // block, stages=1)
-        return Measured(loops=(loop,), grid=(1,), tiles=((block,),))
+        rows = Loop(line=2, trips=block, stages=1)
+        return Measured(loops=(loop, rows), grid=(1,), tiles=((block,),))
 
     plan = plan_instances({"N": 256, "block": 32, "flag": 1}, measure, are_given=False)
     assert {one.sizes["block"] for one in plan.instances} == {32}
@@ -105,11 +106,13 @@ def test_one_size_can_drive_a_loop_and_the_grid() -> None:
     """An instance without a block shows nothing, and is left out."""
 
     def measure(sizes: dict[str, int]) -> Measured:
+        assert sizes["length"] >= 0
         count = -(-sizes["length"] // 16)
         return Measured(loops=(Loop(line=1, trips=count, stages=2),), grid=(count,))
 
-    plan = plan_instances({"length": 1000}, measure, are_given=False)
-    assert {1, 2, 3, 4, 8} == trips_of(plan, measure)
+    for length in (1000, 1024):
+        plan = plan_instances({"length": length}, measure, are_given=False)
+        assert {1, 2, 3, 4, 8} == trips_of(plan, measure)
 
 
 def test_a_trip_count_with_a_limit_is_found_below_it() -> None:
