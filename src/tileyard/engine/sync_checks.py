@@ -9,7 +9,8 @@ from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
 
 LIMIT_S = 1.0
 """How long a check may run where nobody asked for it."""
-ASK_LIMIT_S = 600.0
+ASK_LIMITS_S = {True: 600.0, None: 60.0}
+"""How long an author may take to answer, with and without being asked for."""
 
 
 class SyncChecks:
@@ -25,7 +26,7 @@ class SyncChecks:
         self._slow: set[str] = set()
 
     async def passes(self, progress: Progress) -> bool:
-        """Whether a case may go on; else it has ended. Raises WorkerLostError where it is to be prepared again."""
+        """Whether a case may go on; else it has ended."""
         wanted, case, elaborated = self._yard.check_sync, progress.case, progress.elaborated
         work, golden = case.work, progress.golden
         if wanted is False or case.until == "built" or not isinstance(work, KernelWork):
@@ -45,7 +46,7 @@ class SyncChecks:
         key = canonical_json((case.side, work.file, request))
         if key not in self._known:
             author = self._yard.authors.of(case.side, work.file)
-            answer = await author.ask(request, ASK_LIMIT_S)
+            answer = await author.ask(request, ASK_LIMITS_S[wanted])
             self._known[key] = answer
         reply = self._known[key]
         if isinstance(reply, SyncChecked):
@@ -55,9 +56,12 @@ class SyncChecks:
             outcome = reply.outcome if lost else Outcome.RUNTIME_ERROR
             self._ledger.finish(progress, outcome, f"its synchronization: {reply.message}")
             return False
+        self._ledger.write_log(progress, f"its synchronization is not checked: {reply.message}")
         return self._leave(kernel, progress)
 
     def _judge(self, checked: SyncChecked, progress: Progress) -> bool:
+        if not checked.blocks:
+            self._count(progress)
         if not checked.findings:
             return True
         for finding in checked.findings:
@@ -67,8 +71,13 @@ class SyncChecks:
 
     def _leave(self, kernel: str, progress: Progress) -> bool:
         self._slow.add(kernel)
-        self._yard.sync_unchecked.add(progress.case.id)
+        self._count(progress)
         return True
+
+    def _count(self, progress: Progress) -> None:
+        """Count a config that is not checked, once, also if it meets others in the finals."""
+        case = progress.case
+        self._yard.sync_unchecked.add(canonical_json((case.side, case.work)))
 
 
 def describe_first(checked: SyncChecked) -> str:

@@ -141,8 +141,8 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
 
 def _describe_unchecked(count: int) -> str:
     return (
-        f"the synchronization of {count_of(count, 'case')} was not checked: it takes more than {LIMIT_S:g} s, or fails "
-        "(--check-sync has no limit)"
+        f"the synchronization of {count_of(count, 'config')} was not checked: it takes more than {LIMIT_S:g} s, or cannot be "
+        "(--check-sync allows ten minutes)"
     )
 
 

@@ -117,8 +117,18 @@ def test_a_slow_check_is_the_last_of_its_kernel(tmp_path: Path) -> None:
     """With the same arguments; what was not checked is counted, and runs."""
     author = Checker(lambda _: SLOW)
     cases = case_of(1, N=4), case_of(2, N=4), case_of(3, N=5)
-    assert check(tmp_path, author, *cases) == (["passes"] * 3, 3)
+    again = Case(id="f1", work=cases[0].work)
+    assert check(tmp_path, author, *cases, again) == (["passes"] * 4, 3)
     assert [one.config["n"] for one in author.asked] == [1, 3]
+    logs = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.log")]
+    assert logs == ["its synchronization is not checked: the check takes longer than 1 s\n"] * 2
+
+
+def test_what_the_check_does_not_cover_is_counted(tmp_path: Path) -> None:
+    """As commits by single threads; the config runs."""
+    nothing = SyncChecked(kernel="k", config={}, blocks=0, grid=0, findings=(), unchecked=("x",))
+    author = Checker(lambda _: nothing)
+    assert check(tmp_path, author, case_of(1), case_of(2)) == (["passes"] * 2, 2)
 
 
 def test_a_check_that_was_asked_for_has_no_limit(tmp_path: Path) -> None:
