@@ -1,12 +1,13 @@
 """TileLang's sparse products, lowered and run on what the documented format makes of a matrix."""
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from tests.compressed import compress, draw_sparse
+from tests.conftest import ROOT
+from tests.differential.conftest import load_module
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.interpret import interpret
@@ -18,23 +19,21 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-Kernels = Callable[[str], ModuleType]
+SPARSE = ROOT / "tests" / "sync" / "sparse.py"
 Lower = Callable[..., "Lowered"]
 
 
-def lower(kernels: Kernels, lower_prim_func: Lower, *, by_wgmma: bool = False) -> "Lowered":
-    """The kernel of tests/kernels/sparse.py."""
-    kernel = kernels("sparse").matmul_sp
+def lower(lower_prim_func: Lower, *, by_wgmma: bool = False) -> "Lowered":
+    """The kernel of tests/sync/sparse.py."""
+    kernel = load_module(SPARSE).matmul_sp
     func = getattr(kernel, "jit_impl", kernel).get_tir(M=32, N=16, K=64, by_wgmma=by_wgmma)
     return lower_prim_func(func, [-1])
 
 
 @pytest.mark.parametrize("by_wgmma", [False, True])
-def test_sparse_product_is_that_of_the_whole_matrix(
-    kernels: Kernels, lower_prim_func: Lower, by_wgmma: bool
-) -> None:
+def test_sparse_product_is_that_of_the_whole_matrix(lower_prim_func: Lower, by_wgmma: bool) -> None:
     """As the kernel is written, and settled."""
-    lowered = lower(kernels, lower_prim_func, by_wgmma=by_wgmma)
+    lowered = lower(lower_prim_func, by_wgmma=by_wgmma)
     dense = draw_sparse((32, 64), "float16", seed=2)
     b = np.random.default_rng(2).integers(-3, 4, (64, 16)).astype(np.float16)
     expected = dense.astype(np.float32) @ b.astype(np.float32)
@@ -43,9 +42,9 @@ def test_sparse_product_is_that_of_the_whole_matrix(
         np.testing.assert_array_equal(got, expected)
 
 
-def test_the_cpu_target_refuses_it_at_its_line(kernels: Kernels, lower_prim_func: Lower) -> None:
+def test_the_cpu_target_refuses_it_at_its_line(lower_prim_func: Lower) -> None:
     """By its name."""
-    lowered = lower(kernels, lower_prim_func)
+    lowered = lower(lower_prim_func)
     with pytest.raises(UnsupportedError, match=r"^gemm_sp is not covered$") as caught:
         generate(lowered.program, CpuTarget().toolchain.machine, lowered.lines)
     assert caught.value.file.endswith("sparse.py")

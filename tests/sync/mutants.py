@@ -253,10 +253,16 @@ def equivalent(mutant: Mutant) -> str:
         return "nobody is missing at the second" if _is_of_all(mutant) else _TWICE.get(name, "")
     if mutant.kernel in ("stores", "stored_by_another") and mutant.statement == _LAST_STORE:
         return _AT_THE_END
-    is_beside = mutant.operator in ("move", "reorder") and mutant.kernel in (
-        "add",
-        "stores",
-        "epilogue",
+    is_wait = name in ("sync_threads", "ptx_wait_group", "tma_store_wait")
+    is_beside = (
+        is_wait
+        and mutant.operator in ("move", "reorder")
+        and mutant.kernel
+        in (
+            "add",
+            "stores",
+            "epilogue",
+        )
     )
     if is_beside or (mutant.operator == "drop" and _is_of_all(mutant)):
         return "TileLang inserts a barrier of all threads where accesses to a tile need one"

@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -16,7 +15,6 @@ from tests.sync.conftest import PIPELINES
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import UnsupportedError
-from tileyard.frontend.found import Found
 from tileyard.ir.hazards import Hazard, HazardKind, LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
@@ -25,7 +23,7 @@ from tileyard.ir.trace import TracedRun
 from tileyard.ir.walk import walk
 from tileyard.model import Kernel, Outcome
 from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
-from tileyard.workers.sync_check import check_kernel
+from tileyard.workers.sync_check import check_made
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered
@@ -302,17 +300,16 @@ def test_what_a_check_found_is_kept_by_content(lower: Lower, tmp_path: Path) -> 
         kernel=Kernel(name="scale"), signature=lowered.program, lines={}, lowered=lowered
     )
     request = CheckSync(kernel="scale", arguments={}, config={}, inputs=(digest,))
-    found = cast(Found, SimpleNamespace(name="scale"))
     short = msgspec.structs.replace(request, limit_s=1e-9)
-    failed = check_kernel(found, short, objects, made)
+    failed = check_made(made, short, objects)
     assert isinstance(failed, Failed)
     assert failed.outcome is Outcome.TIMEOUT
-    first = check_kernel(found, request, objects, made)
+    first = check_made(made, request, objects)
     assert isinstance(first, SyncChecked)
     assert (first.blocks, first.findings) == (1, ())
-    assert check_kernel(found, short, objects, made) == first
+    assert check_made(made, short, objects) == first
     other = msgspec.structs.replace(short, recipe="another")
-    assert isinstance(check_kernel(found, other, objects, made), Failed)
+    assert isinstance(check_made(made, other, objects), Failed)
 
 
 def test_a_trace_has_the_steps_before_a_hazard(lower: Lower) -> None:

@@ -8,7 +8,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.frontend.discover import find_kernels, import_file
 from tileyard.workers.protocol import CheckSync, SyncChecked
-from tileyard.workers.sync_check import BUDGET_S, check_kernel
+from tileyard.workers.sync_sizes import BUDGET_S, check_sizes
 
 SIZES = Path(__file__).parent / "sizes.py"
 
@@ -31,7 +31,7 @@ def check(tmp_path: Path, kernel: str, clock: Clock | None = None, **arguments: 
     """Check a kernel of ``sizes.py``."""
     found = find_kernels(import_file(SIZES))[kernel]
     request = CheckSync(kernel=kernel, arguments=dict(arguments), config={})
-    return check_kernel(found, request, ObjectStore(tmp_path), clock)
+    return check_sizes(found, request, ObjectStore(tmp_path), clock)
 
 
 def line_of(words: str) -> int:

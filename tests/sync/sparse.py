@@ -1,4 +1,4 @@
-"""A product whose left matrix has two of each four elements, with what says which: TileLang's own example."""
+"""A product whose left matrix has two of each four elements, with metadata that says which."""
 
 import tilelang
 import tilelang.language as T
