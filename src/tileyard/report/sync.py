@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from tileyard.check.findings import Finding, FindingKind
 from tileyard.check.suppressions import Allowed
 from tileyard.model import Record, SourceLine
-from tileyard.report.check_shapes import describe_extent, describe_instance, describe_shapes
 from tileyard.report.timeline import draw_timeline
 from tileyard.report.words import format_config
 from tileyard.wording import count_of
@@ -55,7 +54,7 @@ def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
         yield from (f"not checked: {reason}" for reason in one.unchecked)
     for one in report.kernels:
         yield describe_kernel(one)
-        yield from (f"    {line}" for line in describe_extent(one))
+        yield from (f"    {line}" for line in _describe_extent(one))
     yield from (f"not checked: {one.reason}" for one in report.not_checked)
     for one in report.kernels:
         for each in one.suppressed:
@@ -73,13 +72,13 @@ def describe_kernel(checked: SyncChecked) -> str:
     found = count_of(len(checked.findings), "mistake") if checked.findings else "no mistakes"
     blocks = f"{checked.blocks} of {count_of(checked.grid, 'block')}"
     suppressed = f", {len(checked.suppressed)} suppressed" if checked.suppressed else ""
-    return f"{checked.kernel}{config}: {found} in {blocks}{describe_shapes(checked)}{suppressed}"
+    return f"{checked.kernel}{config}: {found} in {blocks}{_describe_shapes(checked)}{suppressed}"
 
 
 def describe_finding(file: str, finding: Finding) -> str:
     """A finding in two lines, the first with the place and the kind; ``file`` is where a place is not known."""
     place = name_place(file, finding.access)
-    return f"{place}: {finding.message}{describe_instance(finding)} [{name_kind(finding.kind)}]\n    {finding.fix}"
+    return f"{place}: {finding.message}{_describe_instance(finding)} [{name_kind(finding.kind)}]\n    {finding.fix}"
 
 
 def name_kind(kind: FindingKind) -> str:
@@ -90,3 +89,30 @@ def name_kind(kind: FindingKind) -> str:
 def name_place(file: str, where: SourceLine | None) -> str:
     """A line as editors follow it."""
     return f"{file}:?" if where is None else f"{where.file}:{where.line}"
+
+
+def _describe_instance(finding: Finding) -> str:
+    """`` (block 0, 1 of M=32, K=96)``: where a mistake was seen first; empty where there is but one place."""
+    block = f"block {', '.join(map(str, finding.block))}" if finding.block else ""
+    place = " of ".join(filter(None, [block, finding.instance]))
+    return f" ({place})" if place else ""
+
+
+def _describe_shapes(checked: SyncChecked) -> str:
+    """`` of 9 shapes``; empty where sizes make no difference."""
+    return f" of {count_of(len(checked.instances), 'shape')}" if any(checked.instances) else ""
+
+
+def _describe_extent(checked: SyncChecked) -> Iterator[str]:
+    """The sizes, and how often the loops ran that depend on these."""
+    names = dict.fromkeys(name for one in checked.instances for name in one)
+    values = {name: sorted({one[name] for one in checked.instances}) for name in names}
+    if values:
+        yield "shapes: " + "; ".join(f"{name}={_list(found)}" for name, found in values.items())
+    for line, trips in checked.trips.items():
+        if len(trips) > 1:
+            yield f"the loop of line {line} ran {_list(trips)} times"
+
+
+def _list(numbers: list[int] | tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
