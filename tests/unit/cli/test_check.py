@@ -36,8 +36,10 @@ def test_a_terminal_shows_the_first_timeline(
     """Elsewhere none is shown unless all are asked for."""
     asked: list[int] = []
 
-    def check_file(*_: object, timelines: int) -> int:
-        asked.append(timelines)
+    def check_file(*given: object) -> int:
+        wanted = given[-1]
+        assert isinstance(wanted, check_session.Wanted)
+        asked.append(wanted.timelines)
         return 0
 
     monkeypatch.setattr(check_session, "check_file", check_file)
