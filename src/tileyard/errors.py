@@ -133,6 +133,11 @@ class KernelFault(TileyardError, code="kernel_fault", exit_status=1):
 
 
 @dataclass(eq=False)
+class OutOfBoundsFault(KernelFault, code="out_of_bounds"):
+    """An access to an element that a tile or a row of barriers does not have."""
+
+
+@dataclass(eq=False)
 class ContextLostError(KernelFault, code="context_lost"):
     """A kernel failed so that its process can use the device no more; a fresh one can."""
 

@@ -90,7 +90,7 @@ def test_the_kernels_of_a_script_are_checked(
 
 
 def test_a_script_without_mistakes_keeps_its_status(cli: CommandLine) -> None:
-    """What was checked is said."""
+    """The report states what was checked."""
     (cli.cwd / "script.py").write_text(SCRIPT, encoding="utf-8")
     done = run_script(cli, "--check-sync", "script.py", "0")
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ generates code for sm_90a, whose ``wgmma`` multiplies 64 rows at least. Roles ar
 branches (``T.ws(0)``, then ``T.ws(1)``) that touch the same tile TileLang puts a barrier of all threads, at which roles
 that wait for each other would wait for ever. ``in_one_loop`` has that barrier in each iteration.
 
-One module because each kernel is a text of its own, and mistakes are told by their place in it.
+One module because each kernel is a text of its own, and mistakes are identified by their place in it.
 """
 
 import tilelang

@@ -75,7 +75,7 @@ def test_a_branch_that_never_runs_is_named(tmp_path: Path) -> None:
 
 
 def test_the_reference_says_which_sizes_there_are(tmp_path: Path) -> None:
-    """Where it raises there is no instance, and nothing is said of the kernel."""
+    """Where it raises there is no instance, and the kernel gets no verdict."""
     checked = check(tmp_path, "declared", N=4096)
     assert checked.findings == ()
     assert [one["N"] for one in checked.instances] == [48, 64, 128]

@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from tileyard.errors import KernelFault
+from tileyard.errors import KernelFault, OutOfBoundsFault
 from tileyard.ir.clocks import READ_ONLY, WHOLE, Moment, Places, View
 from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
 from tileyard.ir.nodes import (
@@ -371,7 +371,7 @@ class AsynchronousRun(Run):
         (number,) = self._evaluator.indices(place.indices)
         if (place.buffer, number) not in self._barriers:
             size = len(self._arrivals[place.buffer])
-            raise KernelFault(f"{_name(place.buffer, number)} is outside its shape ({size},)")
+            raise OutOfBoundsFault(f"{_name(place.buffer, number)} is outside its shape ({size},)")
         return self._barriers[place.buffer, number]
 
     def _arrive(self, stmt: Arrive) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tileyard.errors import KernelFault
+from tileyard.errors import OutOfBoundsFault
 from tileyard.ir.asynchronous import AsynchronousRun, Barrier, Groups, Operation, Wait
 from tileyard.ir.clocks import (
     READ_ONLY,
@@ -74,7 +74,7 @@ class Hazard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watched(Memory):
-    """Memory of which each access is told to ``noted``, with the elements, before it takes place."""
+    """Memory that passes each access to ``noted``, with the elements, before it takes place."""
 
     def __init__(self, memory: Memory, noted: Callable[[str, Places, Array | None], None]) -> None:
         super().__init__(memory.parameters, memory.tensor_floats)
@@ -189,9 +189,7 @@ class LateRun(AsynchronousRun):
             super()._block()
         except Stuck:
             pass
-        except KernelFault as fault:
-            if " is outside its shape" not in fault.message:
-                raise
+        except OutOfBoundsFault as fault:
             self._report("out of bounds", "", fault.message)
 
     def _finish_block(self) -> None:

@@ -95,7 +95,7 @@ class Buffer(Node, tag="buffer"):
     result: elements are found by their indices. With ``view_of`` it is the storage of that buffer, which is
     no view itself: the same bytes in row-major order, read as another shape or dtype. In scope ``barrier`` it is a row of
     barriers, and ``arrivals`` has how many arrivals end a phase of each; their dtype is int32.
-    ``layout`` is what the user asks for, None where nothing is said.
+    ``layout`` is what the user asks for, None where no layout is annotated.
     """
 
     name: str

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tileyard.errors import KernelFault
+from tileyard.errors import KernelFault, OutOfBoundsFault
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of, sparse_group
 from tileyard.ir.meanings import MEANINGS, convert, convert_one, cut_tensor_float
 from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind, SparseGemm
@@ -67,7 +67,7 @@ class Memory:
         shape = self.array(buffer).shape
         inside = all(0 <= i < size for i, size in zip(indices, shape, strict=True))
         if not inside and buffer in self.tiles:
-            raise KernelFault(f"{buffer}{list(indices)} is outside its shape {shape}")
+            raise OutOfBoundsFault(f"{buffer}{list(indices)} is outside its shape {shape}")
         return inside
 
     def overlap(self, box: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -83,7 +83,7 @@ class Memory:
                 bounds = ", ".join(
                     f"{s} : +{e}" for s, e in zip(box.starts, box.extents, strict=True)
                 )
-                raise KernelFault(f"{box.buffer}[{bounds}] is outside its shape {shape}")
+                raise OutOfBoundsFault(f"{box.buffer}[{bounds}] is outside its shape {shape}")
         return tuple(outer), tuple(inner)
 
     def read(self, box: Box) -> Array:

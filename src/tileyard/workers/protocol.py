@@ -5,6 +5,8 @@ One module because it is the whole language: who reads a question looks for its 
 
 from typing import Generic, TypeVar, get_args
 
+import msgspec
+
 from tileyard.artifacts.manifest import Build
 from tileyard.check.findings import Finding
 from tileyard.check.suppressions import Allowed, Suppressed
@@ -30,6 +32,7 @@ from tileyard.model import (
     TensorSpec,
     Value,
 )
+from tileyard.targets.own_sources import digest_own_sources
 
 AnswerT = TypeVar("AnswerT")
 
@@ -211,8 +214,9 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     reference: str = ""
 
 
-SYNC_RECIPE = "1"
-"""The version of the check of synchronization; a change that finds other things raises it."""
+def _sync_recipe() -> str:
+    """What decides the findings of a check, by the content of its modules."""
+    return digest_own_sources("tileyard.check.blocks")
 
 
 class CheckSync(Question[SyncChecked], tag="check_sync"):
@@ -234,7 +238,7 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     inputs: tuple[Digest, ...] = ()
     limit_s: float = 0.0
     with_timeline: bool = False
-    recipe: str = SYNC_RECIPE
+    recipe: str = msgspec.field(default_factory=_sync_recipe)
 
 
 class Judged(Record, tag="judged"):

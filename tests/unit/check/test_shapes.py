@@ -134,7 +134,7 @@ def test_a_kernel_without_sizes_has_one_instance() -> None:
 
 
 def test_the_number_of_elaborations_is_limited() -> None:
-    """What could not be looked at is said."""
+    """The report names what could not be checked."""
     asked: list[dict[str, int]] = []
 
     def measure(sizes: dict[str, int]) -> Measured:

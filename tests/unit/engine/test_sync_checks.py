@@ -93,7 +93,7 @@ def case_of(number: int, **arguments: int) -> Case:
 
 
 def test_the_first_finding_ends_a_case(tmp_path: Path) -> None:
-    """And the number of the others is said."""
+    """And the report counts the others."""
     found = SyncChecked(
         kernel="k", config={}, blocks=1, grid=1, findings=(RACE, RACE), unchecked=()
     )

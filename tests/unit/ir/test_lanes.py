@@ -355,7 +355,7 @@ def _only(found: Report) -> Conflict:
 
 
 def test_a_conflict_names_both_statements_their_loops_and_the_element() -> None:
-    """A race between lanes is told with everything that a message about it needs."""
+    """A race between lanes is reported with everything that a message about it needs."""
     conflict = _only(
         report(
             "for i in parallel(4):",
@@ -376,7 +376,7 @@ def test_a_conflict_names_both_statements_their_loops_and_the_element() -> None:
 
 
 def test_lanes_that_store_the_same_conflict_without_harm() -> None:
-    """Several lanes may give one element the same value: the nest runs, and it is told."""
+    """Several lanes may give one element the same value: the nest runs, and reports it."""
     found = report("for i in parallel(8):", "    Y[i // 4] = 3.0")
     assert found.refusal is None
     assert _only(found).is_benign

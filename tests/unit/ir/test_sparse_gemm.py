@@ -21,7 +21,7 @@ def f(A: {dtype}[{a}], E: {meta}[{e}], B: {dtype}[{b}], C: inout.{total}[8, 6]):
 
 
 def shape_of(array: np.ndarray) -> str:
-    """A shape as it stands in text."""
+    """A shape as text."""
     return ", ".join(map(str, array.shape))
 
 
