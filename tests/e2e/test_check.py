@@ -41,13 +41,13 @@ def cli(tmp_path: Path) -> CommandLine:
 
 
 def test_a_correct_pipeline_passes(cli: CommandLine) -> None:
-    """And says how much of it was checked: small sizes, chosen so that the pipeline is empty, short, and long."""
+    """And says how much of it was checked: small sizes, so that the pipeline is empty, short, and long, and what these say of others."""
     done = cli.run("check", "pipelines.py::gemm", *LARGE)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "gemm: no mistakes in 36 of 36 blocks of 9 shapes",
-        "    shapes: M=24, 32; N=24, 32; K=0, 16, 32, 48, 64, 80, 176",
-        "    the loop of line 32 ran 0, 1, 2, 3, 4, 5, 11 times",
+        "gemm: no mistakes in 48 of 48 blocks of 12 shapes",
+        "    shapes: M=24, 32; N=24, 32; K=0, 16, 32, 48, 64, 80, 96, 112, 128, 224",
+        "    the loop of line 32 is checked for every trip count: its state recurs every 3 iterations",
     ]
 
 
@@ -56,7 +56,8 @@ def test_sizes_need_not_be_given(cli: CommandLine) -> None:
     found = json.loads(cli.run("check", "pipelines.py::gemm", "--arg", "M=32", "--json").stdout)
     (checked,) = found["kernels"]
     assert {"M": 32, "N": 24, "K": 32} in checked["instances"]
-    assert checked["trips"]["32"] == [0, 1, 2, 3, 4, 5, 11]
+    assert checked["trips"]["32"] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 14]
+    assert checked["periods"] == {"32": 3}
     (cli.cwd / "words.py").write_text(WORDS, encoding="utf-8")
     done = cli.run("check", "words.py")
     assert (done.returncode, done.stdout) == (2, "")
@@ -134,7 +135,7 @@ def test_the_config_and_the_shape_are_the_first_ones(cli: CommandLine) -> None:
     (cli.cwd / "spaced.py").write_text(SPACE, encoding="utf-8")
     done = cli.run("check", "spaced.py::spaced")
     assert done.returncode == 0
-    assert done.stdout.startswith("spaced blocks=6: no mistakes in 8 of 8 blocks of 8 shapes\n")
+    assert done.stdout.startswith("spaced blocks=6: no mistakes in 10 of 10 blocks of 10 shapes\n")
 
 
 def test_what_is_not_checked_is_named(cli: CommandLine) -> None:

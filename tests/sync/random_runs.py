@@ -53,7 +53,7 @@ class RandomRun(AsynchronousRun):
     def _end_one(self) -> bool:
         """Let an operation take effect, or something end that ends by itself."""
         if self._pending and self._random.random() < 0.5:
-            self._pending.pop(self._random.randrange(len(self._pending)))()
+            self._end(self._pending.pop(self._random.randrange(len(self._pending))))
             return True
         under_way = [one for one in self._operations if not one.is_done]
         if not under_way:

@@ -41,6 +41,32 @@ def late_parity(N):
 
 
 @tilelang.jit(out_idx=[1])
+def in_step(N):
+    """Two roles and three stages, as they should be."""
+    steps = T.ceildiv(N, BLOCK)
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=256) as _:
+            x = T.alloc_shared((3, BLOCK), "float32")
+            full = T.alloc_barrier(arrive_count=[128, 128, 128])
+            free = T.alloc_barrier(arrive_count=[128, 128, 128])
+            with T.ws(0):
+                for k in T.serial(steps):
+                    T.barrier_wait(free[k % 3], (k // 3 + 1) % 2)
+                    T.tma_copy(X[k * BLOCK : (k + 1) * BLOCK], x[k % 3, :], barrier=full[k % 3])
+                    T.barrier_arrive(full[k % 3])
+            with T.ws(1):
+                for k in T.serial(steps):
+                    T.barrier_wait(full[k % 3], k // 3 % 2)
+                    for i in T.Parallel(BLOCK):
+                        Y[k * BLOCK + i] = x[k % 3, i]
+                    T.barrier_arrive(free[k % 3])
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
 def fourth_barrier(N):
     """Three stages, and barriers of which the fourth is missing."""
     steps = T.ceildiv(N, BLOCK)

@@ -41,11 +41,27 @@ def line_of(words: str) -> int:
 
 
 def test_a_mistake_of_the_eighth_iteration_is_found(tmp_path: Path) -> None:
-    """A loop of three stages also runs eleven times; the finding has the size that does."""
+    """A loop of three stages also runs fourteen times; the finding has the size that does."""
     checked = check(tmp_path, "late_parity", N=64)
-    assert {finding.instance for finding in checked.findings} == {"N=176"}
+    assert {finding.instance for finding in checked.findings} == {"N=224"}
     assert "read before arrival" in {finding.kind for finding in checked.findings}
-    assert set(checked.trips.values()) == {(0, 1, 2, 3, 4, 5, 11)}
+    assert set(checked.trips.values()) == {(0, 1, 2, 3, 4, 5, 14)}
+
+
+def test_a_loop_that_repeats_is_checked_for_every_trip_count(tmp_path: Path) -> None:
+    """Three stages and two parities make a period of six; all smaller trip counts run, and so does each remainder."""
+    checked = check(tmp_path, "in_step", N=64)
+    assert checked.findings == ()
+    assert set(checked.periods.values()) == {6}
+    assert checked.periods.keys() == checked.trips.keys()
+    assert set(checked.trips.values()) == {(*range(13), 14)}
+
+
+def test_a_loop_is_claimed_only_where_all_that_it_takes_was_run(tmp_path: Path) -> None:
+    """Not where there is no time for it."""
+    checked = check(tmp_path, "in_step", Slow(), N=64)
+    assert checked.findings == ()
+    assert checked.periods == {}
 
 
 def test_a_barrier_too_many_is_found_in_the_smallest_instance(tmp_path: Path) -> None:
@@ -58,7 +74,7 @@ def test_a_barrier_too_many_is_found_in_the_smallest_instance(tmp_path: Path) ->
 def test_sizes_that_are_missing_are_guessed(tmp_path: Path) -> None:
     """Also where they have to be equal; what the kernel refuses is named."""
     checked = check(tmp_path, "square")
-    assert checked.instances == tuple({"M": n, "N": n} for n in (32, 64, 128))
+    assert checked.instances == tuple({"M": n, "N": n} for n in (32, 64, 160))
     assert checked.unchecked == (
         "2 choices of sizes that the kernel refuses: M=16, N=16; M=48, N=48",
     )
@@ -78,7 +94,7 @@ def test_the_reference_says_which_sizes_there_are(tmp_path: Path) -> None:
     """Where it raises there is no instance, and the kernel gets no verdict."""
     checked = check(tmp_path, "declared", N=4096)
     assert checked.findings == ()
-    assert [one["N"] for one in checked.instances] == [48, 64, 128]
+    assert [one["N"] for one in checked.instances] == [48, 64, 160]
     (said,) = checked.unchecked
     assert said.startswith("3 choices of sizes that the kernel refuses: N=0; N=16; N=32: ")
     assert said.endswith("reference of declared: AssertionError: three tiles at least")

@@ -4,14 +4,16 @@ import math
 import time
 from collections.abc import Sequence
 
+from tileyard.check.control import find_control
 from tileyard.check.findings import Finding, Words
+from tileyard.check.heads import Head, HeadRun
 from tileyard.errors import KernelFault
 from tileyard.ir.hazards import Hazard, Schedule, schedules
 from tileyard.ir.interpret import Plain
 from tileyard.ir.nodes import If, Issue, Program, Roles, Stmt
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
-from tileyard.ir.trace import Step, TracedRun
+from tileyard.ir.trace import Step
 from tileyard.ir.walk import walk
 from tileyard.model import Record, SourceLine, Value
 
@@ -19,7 +21,8 @@ from tileyard.model import Record, SourceLine, Value
 class Checked(Record):
     """What was found in ``blocks`` of a ``grid``; not ``is_whole`` where the time did not suffice for all of them.
 
-    ``taken`` are the branches that ran: the number of the statement, and whether its condition held.
+    ``taken`` are the branches that ran: the number of the statement, and whether its condition held. ``heads`` are those of
+    the loops of each block, in each order of its roles.
     """
 
     findings: tuple[Finding, ...]
@@ -27,13 +30,15 @@ class Checked(Record):
     grid: int
     is_whole: bool = True
     taken: frozenset[tuple[int, bool]] = frozenset()
+    heads: tuple[tuple[Head, ...], ...] = ()
 
 
 class Effort(Record):
-    """How long a check may take, and whether its findings have timelines."""
+    """How long a check may take, whether its findings have timelines, and whether it looks for loops that repeat."""
 
     limit_s: float = math.inf
     is_traced: bool = False
+    has_heads: bool = False
 
 
 def check_program(
@@ -45,15 +50,22 @@ def check_program(
 ) -> Checked:
     """Run the blocks at the corners of the grid and their neighbours, with roles in all orders that matter.
 
+    Where the place of a block decides nothing, all but the first one run in one order only: what they do to each other depends on no order.
+
     Raises KernelFault where the kernel fails by itself.
     """
     found: dict[tuple[str, int, int], tuple[Hazard, tuple[Step, ...]]] = {}
     count = 0
     ends_at, is_whole = time.monotonic() + effort.limit_s, True
     taken: set[tuple[int, bool]] = set()
-    for schedule in schedules_of(program):
+    heads: list[tuple[Head, ...]] = []
+    control = find_control(program)
+    are_alike = control is not None and control.are_blocks_alike
+    for number, schedule in enumerate(schedules_of(program)):
         run = _LimitedRun(program, arrays, scalars, schedule=schedule, is_traced=effort.is_traced)
+        run.control = control if effort.has_heads else None
         run.ends_at = ends_at
+        run.is_single = are_alike and number > 0
         try:
             run.grid()
         except _OverLimit:
@@ -63,6 +75,7 @@ def check_program(
                 raise
         count = max(count, run.count)
         taken |= run.taken
+        heads += map(tuple, run.heads)
         for key, hazard in run.hazards.items():
             found.setdefault(key, (hazard, run.traces.get(key, ())))
     numbers = bind_dims(program, [array.shape for array in arrays], scalars)
@@ -70,7 +83,12 @@ def check_program(
     words = Words(lines)
     findings = tuple(words.describe(hazard, steps) for hazard, steps in found.values())
     return Checked(
-        findings=findings, blocks=count, grid=grid, is_whole=is_whole, taken=frozenset(taken)
+        findings=findings,
+        blocks=count,
+        grid=grid,
+        is_whole=is_whole,
+        taken=frozenset(taken),
+        heads=tuple(heads),
     )
 
 
@@ -78,13 +96,15 @@ class _OverLimit(Exception):
     """The time is over."""
 
 
-class _LimitedRun(TracedRun):
+class _LimitedRun(HeadRun):
     """A run of some blocks that is given up at a time, as the monotonic clock has it. ``taken`` are the branches that ran."""
 
     ends_at = math.inf
+    is_single = False
+    """Whether only the first block runs."""
 
     def _choose(self, extent: int) -> Sequence[int]:
-        return corners(extent)
+        return corners(extent)[: 1 if self.is_single else None]
 
     def grid(self) -> None:
         """Run all blocks that are chosen."""

@@ -5,8 +5,10 @@ size, or several that only change together, on which trip counts or the grid dep
 a parameter of the kernel and keeps its value. Plain values only.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from tileyard.model import Record
 
@@ -16,9 +18,10 @@ FAR = 16
 """A size is multiplied by this to see what depends on it: a multiple keeps what divides it."""
 
 MOST_MEASURED = 48
+"""So many choices of sizes are looked at for a plan."""
 
-LONG = 3
-"""The long run has so many times as many iterations as there are stages."""
+LONG = 4
+"""The long run has so many times as many iterations as there are stages, and a few more: two roles then come back to a state."""
 
 BLOCKS = 2
 
@@ -57,6 +60,15 @@ class Measured(Record):
         known: dict[object, int] = {key: n for key, n in trips.items() if n is not None}
         return {**dict(enumerate(self.grid)), **known}
 
+    def lines_of(self, other: "Measured") -> frozenset[int]:
+        """The lines of the loops that run more or less often than in ``other``."""
+        before, after = other.counts(), self.counts()
+        return frozenset(
+            loop.line
+            for loop in self.loops
+            if before.get((loop.line, loop.copy)) != after.get((loop.line, loop.copy))
+        )
+
 
 Measure = Callable[[dict[str, int]], Measured | None]
 """None where the kernel refuses these sizes."""
@@ -75,15 +87,25 @@ class Instance(Record):
         return ", ".join(f"{name}={value}" for name, value in self.shown.items())
 
 
-class Plan(Record):
+@dataclass(frozen=True, kw_only=True)
+class Plan:
     """What to check, the cheapest first. ``refused`` are sizes that were wanted, and that the kernel does not take.
 
-    ``is_cut`` says that others were wanted, and were too many to look at.
+    ``is_cut`` says that others were wanted, and were too many to look at. ``stretches`` are for further trip counts.
     """
 
     instances: tuple[Instance, ...]
     refused: tuple[Instance, ...] = ()
     is_cut: bool = False
+    stretches: tuple["Stretch", ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """One loop, and what runs as often. ``trips`` are the counts that are planned, ``at`` has sizes for any, None for what is refused."""
+
+    trips: tuple[int, ...]
+    at: Callable[[int], Instance | None]
 
 
 def plan_instances(sizes: Sizes, measure: Measure, *, are_given: bool = True) -> Plan:
@@ -112,6 +134,7 @@ class _Planner:
         self._known: dict[tuple[tuple[str, int], ...], Measured | None] = {}
         self._refused: list[dict[str, int]] = []
         self._is_cut = False
+        self._most = MOST_MEASURED
         self._sizes = dict(sizes)
         found = self._at(self._sizes)
         if found is None:
@@ -134,7 +157,28 @@ class _Planner:
             chosen.append(self._sizes)
             instances = sorted(self._instances(chosen, names), key=lambda one: one.cost)
         refused = tuple(self._instances(self._refused, names))
-        return Plan(instances=tuple(instances), refused=refused, is_cut=self._is_cut)
+        stretches = tuple(self._stretches(drivers, rest, names))
+        return Plan(
+            instances=tuple(instances), refused=refused, is_cut=self._is_cut, stretches=stretches
+        )
+
+    def _stretches(
+        self, drivers: list[_Driver], rest: dict[str, int], names: list[str]
+    ) -> Iterator[Stretch]:
+        for driver in drivers:
+            key = next((key for key in driver.units if self._stages(key)), None)
+            if key is not None:
+                yield Stretch(
+                    trips=self._trips(key), at=partial(self._instance, driver, key, rest, names)
+                )
+
+    def _instance(
+        self, driver: _Driver, key: object, rest: dict[str, int], names: list[str], trips: int
+    ) -> Instance | None:
+        self._most = sys.maxsize  # there are but a few of these
+        value = self._solve(driver, key, trips, rest)
+        sizes = [] if value is None else [{**rest, **driver.at(value)}]
+        return next(self._instances(sizes, names), None)
 
     def _instances(self, chosen: list[dict[str, int]], names: list[str]) -> Iterator[Instance]:
         """Each of the sizes once, without those that give no block to run."""
@@ -148,7 +192,7 @@ class _Planner:
     def _at(self, sizes: dict[str, int]) -> Measured | None:
         key = tuple(sorted(sizes.items()))
         if key not in self._known:
-            if len(self._known) >= MOST_MEASURED:
+            if len(self._known) >= self._most:
                 self._is_cut = True
                 return None
             self._known[key] = self._measure(sizes)
@@ -207,12 +251,14 @@ class _Planner:
     def _values(self, driver: _Driver, rest: dict[str, int]) -> Iterator[int]:
         """The values that give each loop every trip count up to a few more than its stages, and one long run."""
         for key in driver.units:
-            stages = self._stages(key)
-            if stages:
-                for trips in (*range(stages + 3), LONG * stages + 2):
-                    value = self._solve(driver, key, trips, rest, wanted=True)
-                    if value is not None:
-                        yield value
+            for trips in self._trips(key):
+                value = self._solve(driver, key, trips, rest, wanted=True)
+                if value is not None:
+                    yield value
+
+    def _trips(self, key: object) -> tuple[int, ...]:
+        stages = self._stages(key)
+        return (*range(stages + 3), LONG * stages + 2) if stages else ()
 
     def _solve(
         self,

@@ -1,6 +1,6 @@
 """What several instances of one kernel show together: each mistake once, and what none of them did."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -22,6 +22,7 @@ class Tally:
         self.blocks = 0
         self.grid = 0
         self.instances: list[dict[str, int]] = []
+        self.periods: dict[int, int] = {}
         self._findings: dict[object, Finding] = {}
         self._branches: dict[SourceLine, dict[bool, bool]] = {}
         self._trips: dict[tuple[int, int], set[int]] = {}
@@ -52,6 +53,12 @@ class Tally:
         for loop in measured.loops:
             if loop.trips is not None:
                 self._trips.setdefault((loop.line, loop.copy), set()).add(max(loop.trips, 0))
+
+    def add_period(self, iterations: int, some: Iterable[Measured]) -> None:
+        """Note that the loops which run more or less often in ``some`` repeat at all further trip counts."""
+        first, *others = some
+        for line in frozenset[int]().union(*(one.lines_of(first) for one in others)):
+            self.periods[line] = iterations
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -105,6 +105,17 @@ class Barrier:
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
+class LateArrival:
+    """Arrivals at a barrier that take place when the operations ``ahead`` are over. ``view`` is what they follow."""
+
+    barrier: Barrier
+    count: int
+    moment: Moment
+    view: View
+    ahead: list[Operation]
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
 class Groups:
     """What one role asked of one unit: ``open`` is in no group yet, ``groups`` are unfinished, the oldest first."""
 
@@ -115,8 +126,9 @@ class Groups:
 class AsynchronousRun(Run):
     """What late and random runs share: operations, groups, barriers, and roles that know what others did.
 
-    ``_actor`` is the role that runs now, ``_views`` what each knows. ``_pending`` is what ends by itself, the oldest first: loads that
-    end at a barrier, and arrivals behind copies.
+    ``_actor`` is the role that runs now, ``_views`` what each knows. ``_waiting`` has for each role that goes on side by side
+    where it waits, None before its beginning. ``_pending`` is what ends by itself, the oldest first: loads that end at a barrier, and
+    arrivals behind copies.
     """
 
     def __init__(
@@ -136,7 +148,8 @@ class AsynchronousRun(Run):
         self._operations: list[Operation] = []
         self._barriers: dict[tuple[str, int], Barrier] = {}
         self._named: dict[int, Barrier] = {}
-        self._pending: list[Callable[[], None]] = []
+        self._pending: list[Operation | LateArrival] = []
+        self._waiting: dict[int, Blocked | None] = {}
         self._issuing: Operation | None = None
         self._sizes: dict[int, int] = {}  # how many threads a role has
         self._last_waits: dict[tuple[int, str], Wait] = {}
@@ -175,23 +188,24 @@ class AsynchronousRun(Run):
             self._views[actor].fence(
                 actor, is_whole=True
             )  # TileLang puts one, and a barrier, in front of roles
-        waiting: dict[int, Blocked | None] = dict.fromkeys(range(len(stmt.bodies)))
-        bodies = [self._body(body) for body in stmt.bodies]
+        waiting = self._waiting = dict.fromkeys(actors)
+        running = {actor: self._body(body) for actor, body in zip(actors, stmt.bodies, strict=True)}
         while waiting:
             has_moved = False
-            for number in self._order(list(waiting)):
-                found = waiting[number]
+            for number in self._order([actor - actors[0] for actor in waiting]):
+                actor = actors[number]
+                found = waiting[actor]
                 if found is not None and not found.is_over():
                     continue
-                has_moved, self._actor = True, actors[number]
+                has_moved, self._actor = True, actor
                 try:
-                    waiting[number] = next(bodies[number])
+                    waiting[actor] = next(running[actor])
                 except StopIteration:
-                    del waiting[number]
+                    del waiting[actor]
                 if self._has_priorities:
                     break
             if not has_moved and not self._go_on():
-                self._stuck({actors[i]: one for i, one in waiting.items() if one is not None})
+                self._stuck({actor: one for actor, one in waiting.items() if one is not None})
         self._actor = outside
         for actor in actors:
             before.join(self._views[actor])
@@ -211,8 +225,14 @@ class AsynchronousRun(Run):
         """Let the oldest of what ends by itself end; False where there is nothing."""
         if not self._pending:
             return False
-        self._pending.pop(0)()
+        self._end(self._pending.pop(0))
         return True
+
+    def _end(self, ending: Operation | LateArrival) -> None:
+        if isinstance(ending, Operation):
+            self._finish(ending)
+        else:
+            self._arrive_late(ending)
 
     def _alone(self, wait: Blocked) -> Waiting:
         """Wait; outside of roles nobody else can end it, but what ends by itself."""
@@ -247,7 +267,7 @@ class AsynchronousRun(Run):
         self._operations.append(operation)
         if stmt.barrier is not None:
             operation.barrier = self._find_barrier(stmt.barrier)
-            self._pending.append(partial(self._finish, operation))
+            self._pending.append(operation)
         else:
             groups.open.append(operation)
         self._views[self._actor].times[self._actor] += 1
@@ -384,19 +404,24 @@ class AsynchronousRun(Run):
             self._release(barrier.gathered)
             barrier.settle()
             return
-        actor, moment, view = self._actor, self._moment(), self._views[self._actor].copy()
-        ahead = [o for o in self._operations if o.actor == actor and o.unit == stmt.after]
+        actor = self._actor
+        late = LateArrival(
+            barrier=barrier,
+            count=stmt.count,
+            moment=self._moment(),
+            view=self._views[actor].copy(),
+            ahead=[o for o in self._operations if o.actor == actor and o.unit == stmt.after],
+        )
         self._views[actor].times[actor] += 1
+        self._pending.append(late)
 
-        def arrive() -> None:
-            for operation in ahead:
-                self._do(operation)
-                view.over[operation.number] = WHOLE
-            barrier.gathered.join(view)
-            self._count_arrivals(barrier, stmt.count, moment)
-            barrier.settle()
-
-        self._pending.append(arrive)
+    def _arrive_late(self, late: LateArrival) -> None:
+        for operation in late.ahead:
+            self._do(operation)
+            late.view.over[operation.number] = WHOLE
+        late.barrier.gathered.join(late.view)
+        self._count_arrivals(late.barrier, late.count, late.moment)
+        late.barrier.settle()
 
     def _count_arrivals(self, barrier: Barrier, count: int, moment: Moment) -> None:
         barrier.arrived += count

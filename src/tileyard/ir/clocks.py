@@ -20,6 +20,9 @@ READ_ONLY, WHOLE = 1, 2
 """How far an operation is known to be over: it has read its sources, or its writes are seen, too."""
 
 
+_BYTE = 256
+
+
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """A statement, by number, with the values of the loops around it."""
 
@@ -101,11 +104,12 @@ class Conflict:
 class History:
     """For each element of one buffer's storage its last write, and who has read it since.
 
-    Events are known by their positions in ``events``; 0 is none.
+    Events are known by their positions in ``events``; 0 is none. ``excused`` counts writes without order that change nothing.
     """
 
     def __init__(self, shape: tuple[int, ...], events: list[Event]) -> None:
         self._events = events
+        self.excused = 0
         self.writers: Marks = np.zeros(shape, np.int32)
         self.readers: Marks = np.zeros(shape, np.int32)
         self._sets: list[tuple[int, ...]] = [()]
@@ -120,9 +124,13 @@ class History:
         """
         writers, readers = marks
         found = self._conflicts(_present(writers[where]), number, view, was_write=True)
-        known, places = np.unique(readers[where], return_inverse=True)
-        changed = [self._with_reader(int(one), number, view) for one in known]
-        readers[where] = np.array(changed, np.int32)[places].reshape(readers[where].shape)
+        before = readers[where]
+        with_number = {
+            one: self._with_reader(one, number, view) for one in _present(before, least=0)
+        }
+        names = np.zeros(len(self._sets), np.int32)
+        names[list(with_number)] = list(with_number.values())
+        readers[where] = names[before]
         return found
 
     def write(
@@ -140,18 +148,41 @@ class History:
         """
         writers, readers = marks
         before = writers[where]
-        found = [
-            self._conflict(one, number, view, was_write=True)
-            for one in _present(before)
-            if self._events[one].operation
-            or self._events[number].operation
-            or changes(before == one)
-        ]
+        found = []
+        for one in _present(before):
+            conflict = self._conflict(one, number, view, was_write=True)
+            are_ordinary = not (self._events[one].operation or self._events[number].operation)
+            if conflict is not None and are_ordinary and not changes(before == one):
+                self.excused += 1
+                continue
+            found.append(conflict)
         sets = {reader for one in _present(readers[where]) for reader in self._sets[one]}
         found += [self._conflict(one, number, view, was_write=False) for one in sorted(sets)]
         writers[where] = number
         readers[where] = 0
         return [one for one in found if one is not None]
+
+    def numbers(self) -> set[int]:
+        """The events that some element has."""
+        members = (self._sets[one] for one in _present(self.readers))
+        return {*_present(self.writers), *(one for some in members for one in some)}
+
+    def renamed(self, names: Marks) -> tuple[bytes, bytes, list[list[int]]]:
+        """The marks with other names for all their events; readers by their place among the sets of readers, which come last."""
+        sets = {
+            one: sorted(int(names[each]) for each in self._sets[one])
+            for one in _present(self.readers)
+        }
+        known = sorted(sets.values())
+        places = np.zeros(len(self._sets), np.int32)
+        for one, members in sets.items():
+            places[one] = 1 + known.index(members)
+        kind = np.uint8 if len(known) + int(names.max()) < _BYTE else np.int32
+        return (
+            names.astype(kind)[self.writers].tobytes(),
+            places.astype(kind)[self.readers].tobytes(),
+            known,
+        )
 
     def _conflicts(
         self, numbers: Iterable[int], number: int, view: View, *, was_write: bool
@@ -183,8 +214,10 @@ class History:
         return self._numbers[wanted]
 
 
-def _present(marks: Marks) -> list[int]:
-    """The numbers that occur, 0 aside."""
-    if marks.size and (marks == marks.flat[0]).all():
-        return [int(marks.flat[0])] if marks.flat[0] else []
-    return [int(one) for one in np.unique(marks) if one]
+def _present(marks: Marks, least: int = 1) -> list[int]:
+    """The numbers that occur, from ``least`` on."""
+    if not marks.size:
+        return []
+    first = int(marks.flat[0])
+    found = [first] if (marks == first).all() else np.flatnonzero(np.bincount(marks.reshape(-1)))
+    return [int(one) for one in found if one >= least]

@@ -135,7 +135,7 @@ class LateRun(AsynchronousRun):
     """A run in which each operation takes effect as late as it may. ``hazards`` fills as it goes.
 
     Of hazards between the same two statements only the first one is kept. ``chosen`` are the blocks that run of each dimension of the
-    grid, all where it is None; ``count`` is how many have run.
+    grid, all where it is None; ``count`` is how many have run. ``conflicts`` are those between lanes, harmless ones included.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class LateRun(AsynchronousRun):
         self._chosen = chosen
         self._schedule = schedule
         self._has_priorities = schedule.last is not None
-        self.count = 0
+        self.count = self.conflicts = 0
         self._registers: set[str] = set()
         self.hazards: dict[tuple[HazardKind, int, int], Hazard] = {}
         self._events: list[Event] = [Event(actor=-1, time=0, moment=Moment(number=-1))]
@@ -228,6 +228,7 @@ class LateRun(AsynchronousRun):
             return False
         self.at = nest
         report = self._lanes.run(nest)
+        self.conflicts += len(report.conflicts)
         for conflict in report.conflicts:
             is_private = self._scopes.get(conflict.buffer) in ("local", "fragment")
             if not conflict.is_benign and not is_private:

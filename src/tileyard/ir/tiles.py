@@ -143,6 +143,10 @@ def fill(memory: Memory, dst: Box, value: np.generic) -> None:
     memory.write(dst, np.full(dst.extents, converted, dtype))
 
 
+_ADDED = ("float16", "float32", "float64")
+"""Types to which NumPy itself rounds a sum."""
+
+
 def gemm(memory: Memory, stmt: Gemm | SparseGemm, boxes: tuple[Box, ...]) -> None:
     """``c += a @ b``: one rounding to ``c``'s dtype for each step along what ``a`` has of k, in order.
 
@@ -162,7 +166,10 @@ def gemm(memory: Memory, stmt: Gemm | SparseGemm, boxes: tuple[Box, ...]) -> Non
         rows = _find_rows(e, sparse_group(memory.dtype(boxes[0].buffer)))
     for k in range(left.shape[1]):
         product = left[:, k, None] * right[rows[..., k]]
-        total = convert(convert(total, wide) + product, dtype)
+        if dtype in _ADDED:  # the same, without arrays in between
+            np.add(total, product, out=total, dtype=wide, casting="same_kind")
+        else:
+            total = convert(convert(total, wide) + product, dtype)
     memory.write(into, total.reshape(into.extents))
 
 

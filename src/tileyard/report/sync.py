@@ -110,7 +110,12 @@ def _describe_extent(checked: SyncChecked) -> Iterator[str]:
     if values:
         yield "shapes: " + "; ".join(f"{name}={_list(found)}" for name, found in values.items())
     for line, trips in checked.trips.items():
-        if len(trips) > 1:
+        if line in checked.periods:
+            every = (
+                "iteration" if checked.periods[line] == 1 else f"{checked.periods[line]} iterations"
+            )
+            yield f"the loop of line {line} is checked for every trip count: its state recurs every {every}"
+        elif len(trips) > 1:
             yield f"the loop of line {line} ran {_list(trips)} times"
 
 

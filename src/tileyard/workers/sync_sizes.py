@@ -9,11 +9,14 @@ import msgspec
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import Effort, check_program
+from tileyard.check.changes import Form
+from tileyard.check.control import find_control
 from tileyard.check.dependences import find_reordered
 from tileyard.check.extents import measure
 from tileyard.check.findings import Finding, describe_race, in_plan
-from tileyard.check.recorder import Form
-from tileyard.check.shapes import Instance, Measured, plan_instances
+from tileyard.check.recorder import Form as Recorded
+from tileyard.check.recurrence import Seen, find_period
+from tileyard.check.shapes import Instance, Measured, Stretch, plan_instances
 from tileyard.check.suppressions import sieve
 from tileyard.check.tally import Tally
 from tileyard.clock import Clock
@@ -58,6 +61,14 @@ def check_sizes(
     return _Check(found, request, objects, clock or Clock()).run()
 
 
+def _form_of(made: "MadeKernel") -> Form | None:
+    program = None if made.lowered is None else made.lowered.written
+    control = None if program is None else find_control(program)
+    if program is None or control is None:
+        return None
+    return Form(program=program, numbers=made.integers, control=control)
+
+
 class _Check:
     def __init__(
         self, found: Found, request: CheckSync, objects: ObjectStore, clock: Clock
@@ -70,7 +81,9 @@ class _Check:
         self._tally = Tally()
         self._skipped: dict[str, TileyardError] = {}
         self._late: list[str] = []
-        self._effort = Effort(is_traced=request.with_timeline)
+        self._effort = Effort(is_traced=request.with_timeline, has_heads=True)
+        self._seen: dict[str, Seen] = {}
+        self._start_s = self._cost = 0.0
 
     def run(self) -> SyncChecked:
         """Plan the instances, and check as many as there is time for."""
@@ -88,6 +101,8 @@ class _Check:
                 are_given=arguments == self._request.arguments and not self._request.guessed,
             )
             self._check_all(plan.instances, arguments)
+            for stretch in plan.stretches:
+                self._look_for_period(stretch, arguments)
             unchecked += self._left_out(plan.refused)
             if plan.is_cut:
                 unchecked.append("further trip counts: there are too many to look at")
@@ -104,6 +119,7 @@ class _Check:
             unchecked=tuple(unchecked),
             instances=tuple(tally.instances),
             trips=tally.trips(),
+            periods=tally.periods,
         )
 
     # ---- elaboration ------------------------------------------------------------------------
@@ -170,20 +186,56 @@ class _Check:
 
     def _check_all(self, instances: tuple[Instance, ...], arguments: dict[str, Value]) -> None:
         """Check the cheapest instance first, and none that would take longer than there is time left."""
-        start, cost = self._clock.monotonic_s(), 0.0
+        self._start_s = self._clock.monotonic_s()
         for one in instances:
-            spent = self._clock.monotonic_s() - start
-            expected = spent / cost * one.cost if cost else 0.0
-            if spent + expected > BUDGET_S:
+            if not self._has_time(one):
                 self._late.append(one.text)
                 continue
-            try:
-                self._check({**arguments, **one.sizes}, one)
-            except (*_REFUSALS, KernelFault) as error:
-                self._skipped[one.text] = error
-            cost += one.cost
+            self._check_one(one, arguments)
         if not self._tally.instances and self._skipped:
             raise UsageError(str(next(iter(self._skipped.values()))))
+
+    def _check_one(self, one: Instance, arguments: dict[str, Value]) -> None:
+        try:
+            self._check({**arguments, **one.sizes}, one)
+        except (*_REFUSALS, KernelFault) as error:
+            self._skipped[one.text] = error
+        self._cost += one.cost
+
+    def _has_time(self, one: Instance) -> bool:
+        spent_s = self._clock.monotonic_s() - self._start_s
+        expected_s = spent_s / self._cost * one.cost if self._cost else 0.0
+        return spent_s + expected_s <= BUDGET_S
+
+    def _look_for_period(self, stretch: Stretch, arguments: dict[str, Value]) -> None:
+        """Have a loop run as often as it takes to know that it repeats, if it does and there is time."""
+        found = {trips: stretch.at(trips) for trips in stretch.trips}
+
+        def form_at(trips: int) -> Form | None:
+            instance = stretch.at(trips)
+            if instance is None:
+                return None
+            made = self._make({**arguments, **instance.sizes}, self._request.architecture)
+            return None if isinstance(made, TileyardError) else _form_of(made)
+
+        while not self._tally.findings:
+            if any(one is not None and one.text not in self._seen for one in found.values()):
+                return  # there was no time for it, or nothing can be said
+            seen = {n: None if one is None else self._seen[one.text] for n, one in found.items()}
+            if sum(one is not None for one in seen.values()) < 2:
+                return
+            period = find_period(seen, form_at)
+            if period.iterations:
+                some = [self._measure({**arguments, **one.sizes}) for one in found.values() if one]
+                self._tally.add_period(period.iterations, [one for one in some if one])
+            most = 2 * max(stretch.trips)
+            if period.missing is None or period.missing in found or period.missing > most:
+                return
+            instance = found[period.missing] = stretch.at(period.missing)
+            if instance is not None and not self._has_time(instance):
+                return
+            if instance is not None and instance.text not in self._seen:
+                self._check_one(instance, arguments)
 
     def _check(self, arguments: dict[str, Value], instance: Instance) -> None:
         made = self._make(arguments, self._request.architecture)
@@ -209,25 +261,28 @@ class _Check:
         if self._request.architecture:
             plain = tuple(map(in_plan, checked.findings))
             checked = msgspec.structs.replace(checked, findings=plain)
-            form = Form(program, lines)
-            self._tally.add_findings(self._reordered(arguments, form, inputs), instance.text)
+            planned = Recorded(program, lines)
+            self._tally.add_findings(self._reordered(arguments, planned, inputs), instance.text)
         self._tally.add_findings(tuple(map(describe_race, lowered.races)), instance.text)
         if 0 in arguments.values():  # no sum of nothing is defined
             kept = tuple(one for one in checked.findings if one.kind != "uninitialised")
             checked = msgspec.structs.replace(checked, findings=kept)
         self._tally.add(program, lines, checked, instance)
+        form = _form_of(made)
+        if form is not None:
+            self._seen[instance.text] = Seen(form=form, runs=checked.heads)
         measured = self._measure(arguments)
         if measured is not None:
             self._tally.add_trips(measured)
 
     def _reordered(
-        self, arguments: dict[str, Value], planned: Form, inputs: list[Array]
+        self, arguments: dict[str, Value], planned: Recorded, inputs: list[Array]
     ) -> tuple[Finding, ...]:
         """What comes in another order than the one that is written."""
         made = self._make(arguments)
         if isinstance(made, TileyardError) or made.lowered is None:
             return ()
-        written = Form(made.lowered.written, made.lowered.written_lines)
+        written = Recorded(made.lowered.written, made.lowered.written_lines)
         scalars = [made.numbers[var.name] for var in scalar_params(written.program)]
         return tuple(find_reordered(written, planned, inputs, scalars))
 

@@ -35,7 +35,7 @@ def test_a_loop_runs_each_small_number_of_times(stages: int, size: int) -> None:
     """From none to two more than there are stages, and once for three times as many, whatever the sizes given."""
     measure = matmul(stages)
     plan = plan_instances({"M": size, "N": size, "K": size}, measure, are_given=False)
-    assert trips_of(plan, measure) == {*range(stages + 3), 3 * stages + 2}
+    assert trips_of(plan, measure) == {*range(stages + 3), 4 * stages + 2}
     assert not plan.is_cut
 
 
@@ -71,7 +71,7 @@ def test_what_the_kernel_refuses_is_counted() -> None:
     measure = matmul(divides=2)
     plan = plan_instances({"M": 64, "N": 64, "K": 64}, measure, are_given=False)
     assert [one.text for one in plan.refused] == ["M=32, N=32, K=16", "M=32, N=32, K=48"]
-    assert trips_of(plan, measure) == {0, 2, 4, 8}
+    assert trips_of(plan, measure) == {0, 2, 4, 10}
 
 
 def test_a_parameter_of_the_kernel_keeps_its_value() -> None:
@@ -98,7 +98,7 @@ def test_sizes_that_only_change_together_do() -> None:
         return Measured(loops=(loop,), grid=(1,))
 
     plan = plan_instances({"M": 64, "N": 64}, measure, are_given=False)
-    assert sorted(one.sizes["M"] for one in plan.instances) == [0, 16, 32, 48, 80]
+    assert sorted(one.sizes["M"] for one in plan.instances) == [0, 16, 32, 48, 96]
     assert all(one.sizes["M"] == one.sizes["N"] for one in plan.instances)
 
 
@@ -112,7 +112,7 @@ def test_one_size_can_drive_a_loop_and_the_grid() -> None:
 
     for length in (1000, 1024):
         plan = plan_instances({"length": length}, measure, are_given=False)
-        assert {1, 2, 3, 4, 8} == trips_of(plan, measure)
+        assert {1, 2, 3, 4, 10} == trips_of(plan, measure)
 
 
 def test_a_trip_count_with_a_limit_is_found_below_it() -> None:
@@ -149,3 +149,16 @@ def test_the_number_of_elaborations_is_limited() -> None:
     assert len(asked) == MOST_MEASURED
     assert plan.is_cut
     assert plan.refused == ()
+
+
+def test_further_trip_counts_have_sizes() -> None:
+    """Those that the kernel takes, however many have been measured for the plan."""
+
+    def measure(sizes: dict[str, int]) -> Measured | None:
+        loop = Loop(line=1, trips=sizes["N"] // 16, stages=2)
+        return Measured(loops=(loop,), grid=(1,)) if sizes["N"] // 16 != 7 else None
+
+    (stretch,) = plan_instances({"N": 64}, measure, are_given=False).stretches
+    assert stretch.trips == (0, 1, 2, 3, 4, 10)
+    found = [stretch.at(trips) for trips in (6, 7, *range(8, 80))]
+    assert [one and one.sizes["N"] for one in found] == [96, None, *range(128, 1280, 16)]
