@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tileyard.check.blocks import Checked, Effort, check_program
-from tileyard.check.changes import Form
-from tileyard.check.control import find_control
+from tileyard.check.changes import Form, form_of
 from tileyard.check.recurrence import Seen, find_period
 from tileyard.ir.nodes import Program
 from tileyard.ir.text import read_program
@@ -95,10 +94,7 @@ def explore(text: str, stages: int, *, literal: bool) -> tuple[int, dict[int, bo
     """The period that is found, as `tileyard check` looks for it, and at which trip counts there are no mistakes."""
 
     def form_at(trips: int) -> Form | None:
-        program = at(text, trips, literal=literal)
-        control = find_control(program)
-        numbers = {} if literal else {"N": trips}
-        return control and Form(program=program, numbers=numbers, control=control)
+        return form_of(at(text, trips, literal=literal), {} if literal else {"N": trips})
 
     known: dict[int, Seen | None] = {}
     right: dict[int, bool] = {}

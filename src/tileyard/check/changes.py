@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tileyard.check.control import Control
+from tileyard.check.control import Control, find_control
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import (
     Atomic,
@@ -43,6 +43,14 @@ class Form:
     program: Program
     numbers: Mapping[str, int]
     control: Control
+
+
+def form_of(program: Program, numbers: Mapping[str, int]) -> Form | None:
+    """None where it is not known before it runs what decides."""
+    control = find_control(program)
+    if control is None:
+        return None
+    return Form(program=program, numbers=numbers, control=control)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Checks the synchronization of a kernel at small sizes: chooses and elaborates them, makes inputs, and has blocks run."""
+"""Checks the synchronization of a kernel at small sizes: chooses and elaborates them, makes inputs, and has blocks run.
+
+One module because what is elaborated for one question is used for all.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,8 +12,7 @@ import msgspec
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import Effort, check_program
-from tileyard.check.changes import Form
-from tileyard.check.control import find_control
+from tileyard.check.changes import Form, form_of
 from tileyard.check.dependences import find_reordered
 from tileyard.check.extents import measure
 from tileyard.check.findings import Finding, describe_race, in_plan
@@ -59,14 +61,6 @@ def check_sizes(
     Raises what elaborating it raises, and UsageError where it fails by itself.
     """
     return _Check(found, request, objects, clock or Clock()).run()
-
-
-def _form_of(made: "MadeKernel") -> Form | None:
-    program = None if made.lowered is None else made.lowered.written
-    control = None if program is None else find_control(program)
-    if program is None or control is None:
-        return None
-    return Form(program=program, numbers=made.integers, control=control)
 
 
 class _Check:
@@ -216,7 +210,9 @@ class _Check:
             if instance is None:
                 return None
             made = self._make({**arguments, **instance.sizes}, self._request.architecture)
-            return None if isinstance(made, TileyardError) else _form_of(made)
+            if isinstance(made, TileyardError) or made.lowered is None:
+                return None
+            return form_of(made.lowered.written, made.integers)
 
         while not self._tally.findings:
             if any(one is not None and one.text not in self._seen for one in found.values()):
@@ -268,7 +264,7 @@ class _Check:
             kept = tuple(one for one in checked.findings if one.kind != "uninitialised")
             checked = msgspec.structs.replace(checked, findings=kept)
         self._tally.add(program, lines, checked, instance)
-        form = _form_of(made)
+        form = form_of(program, made.integers)
         if form is not None:
             self._seen[instance.text] = Seen(form=form, runs=checked.heads)
         measured = self._measure(arguments)
