@@ -1,6 +1,5 @@
 """What a kernel says of how it is run, where the Program keeps it: schedules of pipelined loops, and layouts."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -40,13 +39,10 @@ def _numbers(values: Any) -> tuple[int, ...]:  # noqa: ANN401
     return tuple(map(int, values))
 
 
-def with_layouts(scope: Scope, layouts: Iterable[tuple[Any, Any]]) -> tuple[Buffer, ...]:
-    """All buffers that are no parameters, with those of ``layouts``, which are pairs of storage and its layout."""
-    asked = {scope.stored(data): layout for data, layout in layouts}
-    return tuple(
-        _with_layout(scope, buffer, asked[buffer.name]) if buffer.name in asked else buffer
-        for buffer in scope.buffers
-    )
+def with_layout(scope: Scope, buffer: Buffer) -> Buffer:
+    """``buffer`` with the layout that the kernel annotates for its storage, if there is one."""
+    asked = {scope.stored(data): layout for data, layout in scope.layouts}
+    return _with_layout(scope, buffer, asked[buffer.name]) if buffer.name in asked else buffer
 
 
 def _with_layout(scope: Scope, buffer: Buffer, given: Any) -> Buffer:  # noqa: ANN401

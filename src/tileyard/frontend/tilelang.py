@@ -18,6 +18,7 @@ from tileyard.artifacts.keys import digest_bytes
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError
 from tileyard.frontend.divisors import guard_divisors
 from tileyard.frontend.expressions import buffer_of, is_row_major, lower_expr
+from tileyard.frontend.hints import with_layout
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.statements import BodyLowering
 from tileyard.frontend.targets import TARGET_MARK, has_threads, without_target
@@ -226,6 +227,7 @@ def lower_prim_func(
     storage, dims = declare_params(scope, func)
     body = BodyLowering(scope)
     stmts = body.lower_body(func.body)
+    storage = [one if isinstance(one, Var) else with_layout(scope, one) for one in storage]
     owners = {view.name: view.view_of for view in scope.buffers if view.view_of}
     effects = buffer_effects(stmts).through(owners)
     program = Program(

@@ -80,7 +80,8 @@ class Layout(Node, tag="layout"):
     """Where the elements of a buffer lie, which changes no result.
 
     ``place`` are the coordinates of the element at the indices ``i0``, ``i1``, ...; in a fragment they are those among what
-    ``thread`` holds, and each element is held ``copies`` times, the first time for ``copy`` 0.
+    ``thread`` holds, and each element is held ``copies`` times, the first time for ``copy`` 0. That of a parameter is where
+    TileLang looks for the elements in the caller's array, unless it copies them as a whole; here an array has them in rows.
     """
 
     place: tuple[Expr, ...]

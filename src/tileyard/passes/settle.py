@@ -25,6 +25,7 @@ from tileyard.ir.nodes import (
     Load,
     LoopKind,
     Op,
+    Param,
     Program,
     Region,
     Roles,
@@ -33,6 +34,7 @@ from tileyard.ir.nodes import (
     Store,
     Sync,
     Synchronization,
+    Tensor,
     Var,
     WaitBarrier,
 )
@@ -71,7 +73,8 @@ class _Settling:
         """The whole Program."""
         done = rewrite(self._program, self._settled)
         buffers = (*map(_settled_buffer, self._program.buffers), *self.made.values())
-        program = msgspec.structs.replace(done.program, buffers=buffers)
+        params = tuple(map(_settled_param, done.program.params))
+        program = msgspec.structs.replace(done.program, buffers=buffers, params=params)
         return msgspec.structs.replace(done, program=program)
 
     def _fresh(self, wanted: str) -> str:
@@ -157,6 +160,13 @@ def _settled_buffer(buffer: Buffer) -> Buffer:
     is_row = buffer.scope == "barrier"
     scope = "shared" if is_row else buffer.scope
     return msgspec.structs.replace(buffer, scope=scope, arrivals=(), layout=None)
+
+
+def _settled_param(param: Param) -> Param:
+    """An array without a layout; a number as it is."""
+    if isinstance(param, Scalar):
+        return param
+    return Tensor(_settled_buffer(param.buffer), param.role)
 
 
 def _names(program: Program) -> set[str]:
