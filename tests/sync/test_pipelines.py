@@ -32,7 +32,11 @@ pytestmark = pytest.mark.slow
 
 Lower = Callable[..., "Lowered"]
 SOURCE = PIPELINES.read_text(encoding="utf-8")
-ARGUMENTS = {"gemm": {"M": 32, "N": 16, "K": 96}, "scale": {"N": 96}}
+ARGUMENTS = {
+    "gemm": {"M": 32, "N": 16, "K": 96},
+    "scale": {"N": 96},
+    "permute": {"N": 16},
+}
 
 
 def arrays_of(kernel: str) -> list[np.ndarray]:
@@ -40,6 +44,8 @@ def arrays_of(kernel: str) -> list[np.ndarray]:
     rng = np.random.default_rng(3)
     if kernel == "gemm":
         return [rng.standard_normal(shape).astype(np.float16) for shape in ((32, 96), (96, 16))]
+    if kernel == "permute":
+        return [rng.standard_normal((16, 16)).astype(np.float32), rng.permutation(16).astype("i4")]
     return [rng.standard_normal(96).astype(np.float32)]
 
 
@@ -57,7 +63,7 @@ def line_of(text: str, words: str, after: str) -> int:
     return next(number for number, line in enumerate(lines[start:], start + 1) if words in line)
 
 
-@pytest.mark.parametrize("kernel", ["gemm", "scale"])
+@pytest.mark.parametrize("kernel", ARGUMENTS)
 def test_a_correct_pipeline_is_silent(lower: Lower, kernel: str) -> None:
     """Settled, done at once, and as late as possible, it gives the same."""
     lowered = lower(SOURCE, kernel, **ARGUMENTS[kernel])
@@ -70,6 +76,33 @@ def test_a_correct_pipeline_is_silent(lower: Lower, kernel: str) -> None:
     (late,) = run.written()
     np.testing.assert_array_equal(settled, late)
     np.testing.assert_array_equal(at_once, late)
+
+
+def test_rows_by_number_are_copied(lower: Lower) -> None:
+    """As NumPy picks them."""
+    rows, order = arrays_of("permute")
+    (found,) = interpret(lower(SOURCE, "permute", **ARGUMENTS["permute"]).program, [rows, order])
+    np.testing.assert_array_equal(found, rows[order])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("T.mbarrier_wait_parity(full, k % 2)", "pass", "read before arrival"),
+        ("wait_parity(full, k % 2)", "wait_parity(full, (k + 1) % 2)", "read before arrival"),
+        ("T.tma_store_wait()", "pass", "source changed in flight"),
+        ('_bytes(BLOCK, "float32")', '_bytes(BLOCK, "float64")', "bytes"),
+        ("                    T.barrier_arrive(full)\n", "", "deadlock"),
+    ],
+)
+def test_a_mistake_around_rows_is_seen(
+    lower: Lower, before: str, after: str, kind: HazardKind
+) -> None:
+    """Each is a copy by TMA like others, but for its bytes, which the kernel states."""
+    text = SOURCE.replace(before, after)
+    assert text != SOURCE
+    lowered = lower(text, "permute", **ARGUMENTS["permute"])
+    assert kind in {hazard.kind for hazard in find_hazards(lowered, "permute")}
 
 
 def test_a_kernel_of_the_examples_is_silent(lower: Lower) -> None:

@@ -124,6 +124,7 @@ class Scope:
     ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
     tile IR has not; ``has_threads`` says that a block is run by threads. ``buffers`` fills with all that are no parameters, ``layouts`` with storage and the layouts annotated for it;
+    ``depths`` are the stages of loops that a schedule names;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     ``given_up`` are asynchronous operations that no statement says, ``races`` are between the threads of one. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
     ``analyzer`` is bound to what is known of integer variables. ``on_load`` is told the name of each buffer that an expression reads.
@@ -156,6 +157,7 @@ class Scope:
         self.on_load: Callable[[str], None] = lambda _: None
         self.buffers: list[Buffer] = []
         self.layouts: list[tuple[object, object]] = []
+        self.depths: dict[str, int] = {}
         self.reducers: dict[str, str] = {}
 
     def refuse(self, operation: str, reason: str = "is not covered") -> NoReturn:

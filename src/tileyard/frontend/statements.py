@@ -7,7 +7,7 @@ from typing import Any
 
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
-from tileyard.frontend.hints import with_layout, with_pipeline
+from tileyard.frontend.hints import read_depths, with_layout, with_pipeline
 from tileyard.frontend.lockstep import Lockstep, Lowering
 from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
@@ -170,6 +170,8 @@ class BodyLowering:
                 self._arrivals |= counts
             case "layout_map":
                 self._scope.layouts += value.items()
+            case "tl.ws_schedule":
+                self._scope.depths |= read_depths(value)
             case "reducer_info_v2":
                 self._reducers |= {key_of(data): str(info["op"]) for data, info in value.items()}
             case _ if not is_block_hint(name, value):

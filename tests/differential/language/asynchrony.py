@@ -171,7 +171,21 @@ def _copies() -> Iterator[Row]:
         "TileLang waits itself",
         names="atomic_add",
     )
-    yield from _listed("tma_gather4 tma_scatter4", "rows by number have no region yet")
+    for name, scatters, by_hand in (
+        ("tma_gather4", False, "the kernel states the bytes: `T.mbarrier_expect_tx`"),
+        ("tma_scatter4", True, "the kernel commits it"),
+    ):
+        yield Row(
+            kernel=operation(
+                f"T.{name}(..)",
+                block,
+                lambda A, O, way=scatters: kernels.gathered(A, O, way),
+                names=name,
+            ),
+            without=operation("-", block, lambda A, O: kernels.gathered(A, O, None)),
+            kept="kept",
+            why=by_hand,
+        )
     yield from _listed("copy_cluster", _DEVICE)
     yield from _listed(
         "tma_load tma_load_2sm create_tma_descriptor ptx_cp_async_bulk ptx_cp_async_barrier tcgen05_cp_warpx4",
@@ -376,9 +390,12 @@ def _roles_and_hints() -> Iterator[Row]:
     yield _whole(
         "with T.ws_op('here')", kernels.named, "dropped", "a name for schedules", names="ws_op"
     )
-    yield from _listed(
-        "annotate_ws_schedule",
-        "a block annotation, from which a pass of TileLang's makes roles and barriers: they are not in the kernel as it is written",
+    yield _whole(
+        "T.annotate_ws_schedule(..)",
+        kernels.scheduled,
+        "kept",
+        "the rest of it is in TileLang's plan, which `check --pipeline tilelang:sm_90a` reads back: roles, barriers, versions",
+        names="annotate_ws_schedule",
     )
     for title, act, names, why in (
         ("T.annotate_ws_pipeline_depth({a: 2})", lambda t: T.annotate_ws_pipeline_depth({t.a: 2}), "annotate_ws_pipeline_depth", "for the automatic scheduler, which makes its own barriers"),
