@@ -14,6 +14,7 @@ from tests.sync.conftest import PIPELINES
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.clock import Clock
 from tileyard.errors import UnsupportedError
 from tileyard.ir.hazards import Hazard, HazardKind, LateRun
 from tileyard.ir.interpret import interpret
@@ -54,6 +55,18 @@ def find_hazards(lowered: "Lowered", kernel: str) -> list[Hazard]:
     run = LateRun(lowered.written, arrays_of(kernel))
     run.grid()
     return list(run.hazards.values())
+
+
+class SlowClock(Clock):
+    """Each look at it is a minute later."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        """A minute later."""
+        self.now_s += 60.0
+        return self.now_s
 
 
 def line_of(text: str, words: str, after: str) -> int:
@@ -333,16 +346,16 @@ def test_what_a_check_found_is_kept_by_content(lower: Lower, tmp_path: Path) -> 
         kernel=Kernel(name="scale"), signature=lowered.program, lines={}, lowered=lowered
     )
     request = CheckSync(kernel="scale", arguments={}, config={}, inputs=(digest,))
-    short = msgspec.structs.replace(request, limit_s=1e-9)
-    failed = check_made(made, short, objects)
+    short = msgspec.structs.replace(request, limit_s=60.0)
+    failed = check_made(made, short, objects, SlowClock())
     assert isinstance(failed, Failed)
     assert failed.outcome is Outcome.TIMEOUT
     first = check_made(made, request, objects)
     assert isinstance(first, SyncChecked)
     assert (first.blocks, first.findings) == (1, ())
-    assert check_made(made, short, objects) == first
+    assert check_made(made, short, objects, SlowClock()) == first
     other = msgspec.structs.replace(short, recipe="another")
-    assert isinstance(check_made(made, other, objects), Failed)
+    assert isinstance(check_made(made, other, objects, SlowClock()), Failed)
 
 
 def test_a_trace_has_the_steps_before_a_hazard(lower: Lower) -> None:

@@ -1,10 +1,11 @@
 """Checks one Program on one set of inputs: runs blocks of its grid in the asynchronous meaning."""
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from tileyard.check.findings import Finding, Words
+from tileyard.clock import Clock
 from tileyard.errors import KernelFault
 from tileyard.ir.hazards import Hazard, Schedule, schedules
 from tileyard.ir.interpret import Plain
@@ -29,11 +30,13 @@ class Checked(Record):
     taken: frozenset[tuple[int, bool]] = frozenset()
 
 
-class Effort(Record):
-    """How long a check may take, and whether its findings have timelines."""
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How long a check may take by its clock, and whether its findings have timelines."""
 
     limit_s: float = math.inf
     is_traced: bool = False
+    clock: Clock = field(default_factory=Clock)
 
 
 def check_program(
@@ -41,7 +44,7 @@ def check_program(
     lines: dict[int, SourceLine],
     arrays: Sequence[Array],
     scalars: Sequence[Value] = (),
-    effort: Effort = Effort(),  # noqa: B008 - a frozen record
+    effort: Effort = Effort(),
 ) -> Checked:
     """Run the blocks at the corners of the grid and their neighbours, with roles in all orders that matter.
 
@@ -49,11 +52,12 @@ def check_program(
     """
     found: dict[tuple[str, int, int], tuple[Hazard, tuple[Step, ...]]] = {}
     count = 0
-    ends_at, is_whole = time.monotonic() + effort.limit_s, True
+    now, is_whole = effort.clock.monotonic_s, True
+    ends_at = now() + effort.limit_s
     taken: set[tuple[int, bool]] = set()
     for schedule in schedules_of(program):
         run = _LimitedRun(program, arrays, scalars, schedule=schedule, is_traced=effort.is_traced)
-        run.ends_at = ends_at
+        run.now, run.ends_at = now, ends_at
         try:
             run.grid()
         except _OverLimit:
@@ -79,9 +83,10 @@ class _OverLimit(Exception):
 
 
 class _LimitedRun(TracedRun):
-    """A run of some blocks that is given up at a time, as the monotonic clock has it. ``taken`` are the branches that ran."""
+    """A run of some blocks that is given up at a time. ``taken`` are the branches that ran."""
 
-    ends_at = math.inf
+    now: Callable[[], float]
+    ends_at: float
 
     def _choose(self, extent: int) -> Sequence[int]:
         return corners(extent)
@@ -97,7 +102,7 @@ class _LimitedRun(TracedRun):
         return branch
 
     def _run(self, stmt: Plain) -> None:
-        if time.monotonic() > self.ends_at:
+        if self.now() > self.ends_at:
             raise _OverLimit
         super()._run(stmt)
 
