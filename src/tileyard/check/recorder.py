@@ -6,7 +6,6 @@ from typing import NamedTuple, TypeGuard
 import numpy as np
 
 from tileyard.ir.clocks import Marks, Places
-from tileyard.ir.hazards import Watched
 from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import (
@@ -28,7 +27,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import rewrite
 from tileyard.ir.specs import tensors
-from tileyard.ir.tiles import Array, Memory
+from tileyard.ir.tiles import Array, Memory, Watched
 from tileyard.ir.walk import bodies, walk, walk_expr, written_region
 from tileyard.model import SourceLine, Value
 
