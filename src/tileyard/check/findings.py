@@ -54,6 +54,7 @@ _COMMITS: dict[Unit, str] = {
 _ALONE = "let one thread do it, as in T.Parallel(1), or use an atomic update"
 _CAUSES: dict[Cause, str] = {
     "": "",
+    "given barrier": "between branches of which one writes a tile that the other reads, TileLang puts a barrier of all threads: make them sides of one, if tx < ..: .. else: ..",
     "nobody arrives": "nothing arrives at {barrier}: T.barrier_arrive is missing",
     "too few arrive": "{amount} more arrivals at {barrier} are missing or come too late, or it counts too many",
     "overtaken": "{barrier} has ended {amount} phases before the first wait for it: an arrive is doubled, or a wait before the arrives is missing",

@@ -418,6 +418,7 @@ class LateRun(AsynchronousRun):
             Stall(
                 where=one.where,
                 barrier=known.get(name),
+                is_given=isinstance(one.stmt, Sync) and one.stmt.given,
                 is_first=(who, name) not in self._last_waits,
                 at_start=not any(value for _, value in moment.loops),
             )

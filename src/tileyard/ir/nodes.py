@@ -385,13 +385,15 @@ class WaitBarrier(Synchronization, tag="wait_barrier"):
 class Sync(Synchronization, tag="sync"):
     """``threads`` threads arrive at the barrier of this number, and wait until ``count`` have arrived.
 
-    Number 0 is the block's own. Without ``waits`` they only arrive.
+    Number 0 is the block's own. Without ``waits`` they only arrive. One that is ``given`` is not in the kernel: TileLang puts it
+    there, and in the synchronous meaning there is none.
     """
 
     threads: int
     count: int
     barrier: int = 0
     waits: bool = True
+    given: bool = False
 
 
 class Fence(Synchronization, tag="fence_proxy_async"):

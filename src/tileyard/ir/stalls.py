@@ -8,6 +8,7 @@ from tileyard.ir.asynchronous import Barrier
 
 Cause = Literal[
     "",
+    "given barrier",
     "nobody arrives",
     "too few arrive",
     "overtaken",
@@ -25,12 +26,13 @@ Cause = Literal[
 class Stall:
     """A wait that nothing ends, ``where`` in words.
 
-    ``is_first`` says that its role has not waited for this barrier before, ``at_start`` that all loops around are in
+    ``is_given`` says that TileLang puts the barrier there, ``is_first`` says that its role has not waited for this barrier before, ``at_start`` that all loops around are in
     their first iteration.
     """
 
     where: str
     barrier: Barrier | None
+    is_given: bool
     is_first: bool
     at_start: bool
 
@@ -51,6 +53,8 @@ def find_cause(stalls: Sequence[Stall], reached: Container[str]) -> tuple[Cause,
 
     ``reached`` are the rows of barriers at which some statement arrives. The cause is empty where several are possible.
     """
+    if any(one.is_given for one in stalls):
+        return "given barrier", "", 0
     barriers = [one.barrier for one in stalls if one.barrier is not None]
     for one in barriers:
         row, is_row, _ = one.name.partition("[")

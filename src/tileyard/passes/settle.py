@@ -102,7 +102,8 @@ class _Settling:
             case WaitBarrier():
                 return (self._wait(stmt.barrier, stmt.parity),)
             case Sync():
-                return self._sync(stmt) if stmt.barrier in self.made else ()
+                is_kept = stmt.barrier in self.made and not stmt.given
+                return self._sync(stmt) if is_kept else ()
             case Synchronization():
                 return ()
             case _:
@@ -144,7 +145,7 @@ class _Settling:
 
 def _is_meeting(stmt: Stmt) -> TypeGuard[Sync]:
     """Whether others have to come, too."""
-    return isinstance(stmt, Sync) and stmt.threads < stmt.count
+    return isinstance(stmt, Sync) and stmt.threads < stmt.count and not stmt.given
 
 
 def _add(place: Load, count: int) -> Stmt:
