@@ -13,6 +13,7 @@ from tests.differential.conftest import load_module, lower_prim_func
 
 from tileyard.check.blocks import check_program
 from tileyard.check.findings import Finding
+from tileyard.frontend.discover import find_kernels
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Sync
 from tileyard.ir.walk import walk
@@ -101,3 +102,17 @@ def test_it_is_a_matter_of_the_check_alone(
     for program in (lowered.program, lowered.written):
         (found,) = interpret(program, [rows])
         np.testing.assert_array_equal(found, rows[:, ::-1])
+
+
+@pytest.mark.parametrize("is_off", [False, True])
+def test_without_its_pass_there_is_none(tmp_path: Path, is_off: bool) -> None:
+    """A kernel may turn it off."""
+    path = tmp_path / "edited.py"
+    options = f'pass_configs={{"tl.disable_thread_storage_sync": {is_off}}}'
+    path.write_text(FILE.read_text("utf-8").replace("@tilelang.jit", f"@tilelang.jit({options})"))
+    kernel = find_kernels(load_module(path))["pipelined"]
+    found = importlib.import_module("tileyard.frontend.found")
+    made = found.lower_config(kernel, {"N": ROWS}, {})
+    assert made.lowered is not None
+    assert has_given(made.lowered) != is_off
+    assert bool(check(made.lowered)) != is_off
