@@ -14,6 +14,7 @@ from tests.sync.conftest import PIPELINES
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.check.blocks import check_program
 from tileyard.clock import Clock
 from tileyard.errors import UnsupportedError
 from tileyard.ir.hazards import Hazard, HazardKind, LateRun
@@ -116,6 +117,50 @@ def test_a_mistake_around_rows_is_seen(
     assert text != SOURCE
     lowered = lower(text, "permute", **ARGUMENTS["permute"])
     assert kind in {hazard.kind for hazard in find_hazards(lowered, "permute")}
+
+
+THREADS = """
+import tilelang
+import tilelang.language as T
+
+@tilelang.jit(out_idx=[1])
+def pairs(N):
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=256) as _:
+            a = T.alloc_shared((128,), "float32")
+            full = T.alloc_barrier(128)
+            tx = T.get_thread_binding()
+            if tx < 128:
+                a[tx] = X[tx]
+                T.barrier_arrive(full)
+            else:
+                T.barrier_wait(full, 0)
+                Y[tx - 128] = a[(tx - 128) // 2]
+    return main
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "is_race"),
+    [("a[tx] = X[tx]", False), ("a[tx // 2] = X[tx]", True), ("a[tx // 2] = X[tx // 2]", False)],
+)
+def test_threads_of_a_role_that_write_one_element_are_found(
+    lower: Lower, written: str, is_race: bool
+) -> None:
+    """With the line, the role and two of the threads; not if they write the same."""
+    text = THREADS.replace("a[tx] = X[tx]", written)
+    lowered = lower(text, "pairs", N=128)
+    checked = check_program(
+        lowered.written, lowered.written_lines, [np.arange(128, dtype=np.float32)]
+    )
+    found = [one for one in checked.findings if one.kind == "race"]
+    assert len(found) == is_race
+    for race in found:
+        assert race.access is not None
+        assert race.access.line == line_of(text, written, "def main(")
+        assert race.roles == (1, 1)
+        assert race.message.startswith("a is accessed at tx=0, and nothing orders that after ")
 
 
 def test_a_kernel_of_the_examples_is_silent(lower: Lower) -> None:

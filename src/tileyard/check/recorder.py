@@ -7,6 +7,7 @@ import numpy as np
 
 from tileyard.ir.clocks import Marks, Places
 from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
+from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import (
     Atomic,
@@ -222,7 +223,7 @@ class Recorder(Run):
 
 
 def _is_nest(stmt: Stmt) -> TypeGuard[For]:
-    return isinstance(stmt, For) and stmt.kind in ("parallel", "vectorized")
+    return isinstance(stmt, For) and stmt.kind in SPREAD
 
 
 def _keeps(stmt: Stmt, before: Array | None, after: Array | None) -> bool:

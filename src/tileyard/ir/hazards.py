@@ -28,6 +28,7 @@ from tileyard.ir.clocks import (
 from tileyard.ir.dtypes import poison
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
+from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import Arrive, Atomic, Expr, For, Issue, Program, Stmt, Sync, Unit, Var
 from tileyard.ir.stalls import Cause, Stall, find_cause
@@ -203,7 +204,7 @@ class LateRun(AsynchronousRun):
 
     def _run_nest(self, nest: For) -> bool:
         """Run a parallel nest at once, if that is possible; a race between its iterations is a hazard anyway."""
-        if nest.kind not in ("parallel", "vectorized"):
+        if nest.kind not in SPREAD:
             return False
         self.at = nest
         report = self._lanes.run(nest)

@@ -139,7 +139,7 @@ class Region(Node, tag="region"):
 # ---- statements -----------------------------------------------------------------------------
 
 AtomicKind = Literal["add", "max", "min", "and", "or", "xor", "exchange"]
-LoopKind = Literal["serial", "parallel", "unroll", "vectorized", "pipelined", "blocks"]
+LoopKind = Literal["serial", "parallel", "unroll", "vectorized", "pipelined", "threads", "blocks"]
 ReduceKind = Literal["sum", "max", "min", "abssum", "absmax", "bitand", "bitor", "bitxor"]
 
 
@@ -192,6 +192,7 @@ class Assert(Node, tag="assert"):
 class For(Node, tag="for"):
     """``extent`` iterations of ``var`` from ``start``; iterations of ``parallel`` are independent.
 
+    Those of ``threads`` are what single threads of a block do side by side, here one after the other.
     Those of ``blocks`` are blocks of a launch within a Program that has no grid, because it has several.
     ``stages`` is the depth asked for by a ``pipelined`` loop, else 0. ``order`` and ``stage`` are its schedule where the
     user gives one: of each statement of the body, as TileLang counts them, its place among all and the iterations by which

@@ -45,7 +45,7 @@ COUNT = "int32"
 
 
 def settle(program: Program) -> Rewritten:
-    """``program`` without issues, barriers, fences, commits and waits of groups, schedules of loops, and layouts."""
+    """``program`` without issues, barriers, fences, commits and waits of groups, schedules of loops, layouts, and threads."""
     return _Settling(program).run()
 
 
@@ -93,6 +93,8 @@ class _Settling:
             case For(kind="pipelined") if stmt.order or stmt.group:
                 kind: LoopKind = "pipelined" if stmt.stages else "serial"
                 return (msgspec.structs.replace(stmt, kind=kind, order=(), stage=(), group=()),)
+            case For(kind="threads"):
+                return (msgspec.structs.replace(stmt, kind="serial"),)
             case Roles():
                 return self._roles(stmt)
             case InitBarrier():
