@@ -101,6 +101,6 @@ def permute(N):
                     T.mbarrier_wait_parity(full, k % 2)
                     T.tma_scatter4(four, Y, 0, [4 * k + i for i in range(4)])
                     T.tma_store_arrive()
-                    T.tma_store_wait()
+                    T.tma_store_wait(0)
 
     return main

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.conftest import ROOT
 from tests.sync.conftest import PIPELINES
+from tests.sync.mutants import mutants
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
@@ -104,7 +105,7 @@ def test_rows_by_number_are_copied(lower: Lower) -> None:
     [
         ("T.mbarrier_wait_parity(full, k % 2)", "pass", "read before arrival"),
         ("wait_parity(full, k % 2)", "wait_parity(full, (k + 1) % 2)", "read before arrival"),
-        ("T.tma_store_wait()", "pass", "source changed in flight"),
+        ("T.tma_store_wait(0)", "pass", "source changed in flight"),
         ('_bytes(BLOCK, "float32")', '_bytes(BLOCK, "float64")', "bytes"),
         ("                    T.barrier_arrive(full)\n", "", "deadlock"),
     ],
@@ -117,6 +118,30 @@ def test_a_mistake_around_rows_is_seen(
     assert text != SOURCE
     lowered = lower(text, "permute", **ARGUMENTS["permute"])
     assert kind in {hazard.kind for hazard in find_hazards(lowered, "permute")}
+
+
+EQUIVALENT = {
+    (
+        "move",
+        "mbarrier_expect_tx",
+    ): "the phase goes on until the arrive, whichever bytes come first",
+    ("double", "mbarrier_wait_parity"): "the phase after it does not end before the next arrive",
+    ("double", "tma_store_arrive"): "the wait covers all groups, also an empty one",
+    ("double", "tma_store_wait"): "nothing has been started between the two",
+}
+"""Mutants of the kernel that copies rows that give what it gives, and why."""
+
+
+def test_mutants_around_rows_are_found_or_equivalent(lower: Lower) -> None:
+    """All of them; a tile of fewer rows TileLang refuses."""
+    silent = set()
+    for mutant in mutants(SOURCE, "permute"):
+        if mutant.operator != "shrink":
+            lowered = lower(mutant.text, "permute", **ARGUMENTS["permute"])
+            if not find_hazards(lowered, "permute"):
+                called = mutant.statement.removeprefix("T.").partition("(")[0]
+                silent.add((mutant.operator, called))
+    assert silent == EQUIVALENT.keys()
 
 
 THREADS = """
