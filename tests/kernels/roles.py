@@ -17,7 +17,8 @@ def gemm_two_stages(M, N, K, block_M=64, block_N=64, block_K=32, dtype="float16"
             C_local = T.alloc_fragment((block_M, block_N), "float32")
             full = T.alloc_barrier(arrive_count=[128, 128])
             free = T.alloc_barrier(arrive_count=[128, 128])
-            with T.ws(0):
+            tx = T.get_thread_binding()
+            if tx < 128:
                 for k in T.serial(T.ceildiv(K, block_K)):
                     T.barrier_wait(free[k % 2], (k // 2 + 1) % 2)
                     T.tma_copy(
@@ -31,7 +32,7 @@ def gemm_two_stages(M, N, K, block_M=64, block_N=64, block_K=32, dtype="float16"
                         barrier=full[k % 2],
                     )
                     T.barrier_arrive(full[k % 2])
-            with T.ws(1):
+            else:
                 T.clear(C_local)
                 for k in T.serial(T.ceildiv(K, block_K)):
                     T.barrier_wait(full[k % 2], k // 2 % 2)

@@ -78,3 +78,29 @@ def scale(N):
                 T.ptx_commit_group()
 
     return main
+
+
+@tilelang.jit(out_idx=[2])
+def permute(N):
+    """Rows of X by number, four at a time, by TMA in both directions; one thread does it all."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N, BLOCK), "float32"),
+        rows: T.Tensor((N,), "int32"),
+        Y: T.Tensor((N, BLOCK), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as _:
+            four = T.alloc_shared((4, BLOCK), "float32")
+            full = T.alloc_barrier(1)
+            for k in T.serial(N // 4):
+                if T.shuffle_elect(128):
+                    T.mbarrier_expect_tx(full, T.tma_gather4_bytes(BLOCK, "float32"))
+                    T.tma_gather4(X, four, 0, [rows[4 * k + i] for i in range(4)], barrier=full)
+                    T.barrier_arrive(full)
+                    T.mbarrier_wait_parity(full, k % 2)
+                    T.tma_scatter4(four, Y, 0, [4 * k + i for i in range(4)])
+                    T.tma_store_arrive()
+                    T.tma_store_wait(0)
+
+    return main

@@ -1,4 +1,4 @@
-"""Kernels whose plans show what the reading of plans assumes, and one that TileLang 0.1.15 plans wrongly."""
+"""Kernels whose plans show what the reading of plans assumes, and some that TileLang 0.1.15 plans wrongly."""
 
 import tilelang
 import tilelang.language as T
@@ -133,5 +133,48 @@ def reread(N, stages):
                     Y[k, i, j] = tile[i, j] * 2.0
             for i, j in T.Parallel(BLOCK, BLOCK):
                 Y[0, i, j] = tile[i, j]  # the use
+
+    return main
+
+
+@tilelang.jit
+def scheduled(N, with_bias):
+    """A role that loads and one that stores, as the kernel itself schedules them, with two versions of a tile between them.
+
+    The bias is passed on as well, and no pipeline of the schedule has it.
+    """
+    sync = T.WSSync
+    loads = ["bias", sync.producer_acquire("tile"), "in", sync.producer_commit("tile")]
+    stores = [sync.consumer_wait("tile"), "out", sync.consumer_release("tile"), "added"]
+    scopes = {"load": loads, "store": stores}
+    if not with_bias:
+        scopes = {"load": loads[1:], "store": stores[:-1]}
+
+    @T.prim_func
+    def main(X: T.Tensor((N, BLOCK, BLOCK), "float32"), Y: T.Tensor((N, BLOCK, BLOCK), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            tile = T.alloc_shared((BLOCK, BLOCK), "float32")
+            bias = T.alloc_shared((BLOCK, BLOCK), "float32")
+            T.annotate_ws_schedule(
+                T.WSSchedule(
+                    num_warps=8,
+                    roles=[
+                        T.WSRole("load", warps_lo=0, warps_hi=1),
+                        T.WSRole("store", warps_lo=4, warps_hi=8),
+                    ],
+                    pipelines=[T.WSPipeline("tile", [tile], depth=2)],
+                    scopes=[
+                        T.WSScope("loop", scopes),
+                        T.WSScope(T.WSScope.ROOT, {"load": ["loop"], "store": ["loop"]}),
+                    ],
+                )
+            )
+            for k in T.serial(N, annotations={T.WSID: "loop"}):
+                if with_bias:
+                    T.copy(X[0, 0, 0], bias, annotations={T.WSID: "bias"})  # the write
+                T.copy(X[k, 0, 0], tile, annotations={T.WSID: "in"})
+                T.copy(tile, Y[k, 0, 0], annotations={T.WSID: "out"})
+                if with_bias:
+                    T.copy(bias, Y[k, 0, 0], annotations={T.WSID: "added"})  # the read
 
     return main

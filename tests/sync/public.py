@@ -326,14 +326,15 @@ def wait_after_use(M, N, K):
             full_a = T.alloc_barrier(arrive_count=ROLE)
             full_b = T.alloc_barrier(arrive_count=ROLE)
             free = T.alloc_barrier(arrive_count=ROLE)
-            with T.ws(0):
+            tx = T.get_thread_binding()
+            if tx < ROLE:
                 for k in T.serial(K // 32):
                     T.barrier_wait(free, (k + 1) % 2)
                     T.tma_copy(A[by * ROWS, k * 32], a, barrier=full_a)
                     T.barrier_arrive(full_a)
                     T.tma_copy(B[k * 32, bx * 32], b, barrier=full_b)
                     T.barrier_arrive(full_b)
-            with T.ws(1):
+            else:
                 T.clear(c)
                 for k in T.serial(K // 32):
                     T.barrier_wait(full_b, k % 2)
@@ -366,14 +367,15 @@ def wait_left_out(M, N, K):
             full_a = T.alloc_barrier(arrive_count=ROLE)
             full_b = T.alloc_barrier(arrive_count=ROLE)
             free = T.alloc_barrier(arrive_count=ROLE)
-            with T.ws(0):
+            tx = T.get_thread_binding()
+            if tx < ROLE:
                 for k in T.serial(K // 32):
                     T.barrier_wait(free, (k + 1) % 2)
                     T.tma_copy(A[by * ROWS, k * 32], a, barrier=full_a)
                     T.barrier_arrive(full_a)
                     T.tma_copy(B[k * 32, bx * 32], b, barrier=full_b)
                     T.barrier_arrive(full_b)
-            with T.ws(1):
+            else:
                 T.clear(c)
                 for k in T.serial(K // 32):
                     T.barrier_wait(full_a, k % 2)
@@ -488,13 +490,14 @@ def shared_operand_released_by_one(M, N, K):
             second = T.alloc_fragment((ROWS, 32), "float32")
             full = T.alloc_barrier(arrive_count=ROLE)
             free = T.alloc_barrier(arrive_count=ROLE)
-            with T.ws(0):
+            tx = T.get_thread_binding()
+            if tx < ROLE:
                 for k in T.serial(K // 32):
                     T.barrier_wait(free, (k + 1) % 2)
                     T.tma_copy(A[by * ROWS, k * 32], a, barrier=full)  # here
                     T.tma_copy(B[k * 32, bx * 32], b, barrier=full)
                     T.barrier_arrive(full)
-            with T.ws(1):
+            elif tx < 2 * ROLE:
                 T.clear(first)
                 for k in T.serial(K // 32):
                     T.barrier_wait(full, k % 2)
@@ -502,7 +505,7 @@ def shared_operand_released_by_one(M, N, K):
                     T.wait_wgmma(0)
                     T.barrier_arrive(free)
                 T.copy(first, C[0, by * ROWS, bx * 32])
-            with T.ws(2):
+            else:
                 T.clear(second)
                 for k in T.serial(K // 32):
                     T.barrier_wait(full, k % 2)

@@ -25,12 +25,13 @@ def late_parity(N):
             x = T.alloc_shared((3, BLOCK), "float32")
             full = T.alloc_barrier(arrive_count=[128, 128, 128])
             free = T.alloc_barrier(arrive_count=[128, 128, 128])
-            with T.ws(0):
+            tx = T.get_thread_binding()
+            if tx < 128:
                 for k in T.serial(steps):
                     T.barrier_wait(free[k % 3], (k // 3 + 1) % 2)
                     T.tma_copy(X[k * BLOCK : (k + 1) * BLOCK], x[k % 3, :], barrier=full[k % 3])
                     T.barrier_arrive(full[k % 3])
-            with T.ws(1):
+            else:
                 for k in T.serial(steps):
                     T.barrier_wait(full[k % 3], (k // 3 + k // 8) % 2)
                     for i in T.Parallel(BLOCK):
@@ -51,12 +52,13 @@ def in_step(N):
             x = T.alloc_shared((3, BLOCK), "float32")
             full = T.alloc_barrier(arrive_count=[128, 128, 128])
             free = T.alloc_barrier(arrive_count=[128, 128, 128])
-            with T.ws(0):
+            tx = T.get_thread_binding()
+            if tx < 128:
                 for k in T.serial(steps):
                     T.barrier_wait(free[k % 3], (k // 3 + 1) % 2)
                     T.tma_copy(X[k * BLOCK : (k + 1) * BLOCK], x[k % 3, :], barrier=full[k % 3])
                     T.barrier_arrive(full[k % 3])
-            with T.ws(1):
+            else:
                 for k in T.serial(steps):
                     T.barrier_wait(full[k % 3], k // 3 % 2)
                     for i in T.Parallel(BLOCK):
@@ -77,12 +79,13 @@ def fourth_barrier(N):
             x = T.alloc_shared((3, BLOCK), "float32")
             full = T.alloc_barrier(arrive_count=[128, 128, 128])
             free = T.alloc_barrier(arrive_count=[128, 128, 128])
-            with T.ws(0):
+            tx = T.get_thread_binding()
+            if tx < 128:
                 for k in T.serial(steps):
                     T.barrier_wait(free[k % 4], (k // 4 + 1) % 2)
                     T.tma_copy(X[k * BLOCK : (k + 1) * BLOCK], x[k % 3, :], barrier=full[k % 3])
                     T.barrier_arrive(full[k % 3])
-            with T.ws(1):
+            else:
                 for k in T.serial(steps):
                     T.barrier_wait(full[k % 3], k // 3 % 2)
                     for i in T.Parallel(BLOCK):

@@ -96,6 +96,35 @@ def test_mistakes_are_many_and_of_all_kinds() -> None:
     assert len({(mistake.kernel, mistake.name) for mistake in MISTAKES}) == len(MISTAKES)
 
 
+FIXES = {
+    ("two_stages", "stages are never released"): "nothing arrives at free: ",
+    ("gathered", "fills are never said"): "nothing arrives at full: ",
+    ("two_stages", "too few arrive"): "128 more arrivals at full[0] are missing ",
+    ("stores", "more threads than there are"): "128 more arrivals at barrier 1 are missing ",
+    ("gathered", "arrives twice"): "full[0] has ended 2 phases before the first wait for it: ",
+    (
+        "attention",
+        "first wait for values blocks",
+    ): "each waits for what another one does behind its ",
+    ("gathered", "no wait for a free stage"): "nothing holds the arrives at full[0] back ",
+    ("turns", "participants disagree"): "all that meet at barrier 2 ",
+    ("stores", "some threads wait for all"): "more threads come to barrier 0 than it counts: ",
+    ("two_stages", "fill said twice"): "the phase before still waits for its bytes: ",
+    ("three_stages", "all threads arrive"): "arrive_count has to be 128 at least, ",
+    ("turns", "a turn too many"): "nobody waits for this arrive at barrier 1: ",
+    ("epilogue", "sums in one column"): "blocks do not wait for each other: ",
+    ("epilogue", "waits until it is read"): "the wait of line 606 is over when the tile is read: ",
+}
+"""How a fix begins that names the cause."""
+
+UNKNOWN = {
+    ("three_stages", "all threads arrive"),
+    ("in_one_loop", "each waits for the other"),
+    ("stored_by_another", "releases the wrong tile"),
+}
+"""Deadlocks that may have several causes: a wrong one is not named."""
+
+
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda one: f"{one.kernel}, {one.name}")
 def test_a_mistake_is_found(lower_prim_func: Lower, tmp_path: Path, mistake: Mistake) -> None:
     """With its kind, at one of its lines."""
@@ -105,9 +134,28 @@ def test_a_mistake_is_found(lower_prim_func: Lower, tmp_path: Path, mistake: Mis
     assert lines
     arguments = {**CASES[mistake.kernel].arguments, **mistake.arguments}
     lowered = lower_kernel(lower_prim_func, edited, mistake.kernel, tmp_path, arguments)
-    found = [(one.kind, lines_of(one)) for one in check(lowered, mistake.kernel)]
+    findings = check(lowered, mistake.kernel)
+    assert all(one.fix for one in findings)
+    found = [(one.kind, lines_of(one)) for one in findings]
     wanted = (mistake.kind, *mistake.also)
     assert any(kind in wanted and named & lines for kind, named in found), found
+
+
+@pytest.mark.parametrize(("kernel", "name"), [*FIXES, *sorted(UNKNOWN - FIXES.keys())])
+def test_a_cause_that_is_determined_is_named(
+    lower_prim_func: Lower, tmp_path: Path, kernel: str, name: str
+) -> None:
+    """In the fix; where it is not, the fix of a deadlock says what it may be."""
+    (mistake,) = (one for one in MISTAKES if (one.kernel, one.name) == (kernel, name))
+    lowered = lower_kernel(
+        lower_prim_func, mistake.apply(SOURCE), kernel, tmp_path, {**CASES[kernel].arguments}
+    )
+    found = check(lowered, kernel)
+    if (kernel, name) in FIXES:
+        assert any(one.fix.startswith(FIXES[kernel, name]) for one in found)
+    if (kernel, name) in UNKNOWN:
+        (stuck,) = (one for one in found if one.kind == "deadlock")
+        assert stuck.fix == "an arrive is missing or comes too late, or a parity is wrong"
 
 
 def test_mutants_keep_their_lines() -> None:

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from tests.conftest import ROOT
 from tests.sync.conftest import PIPELINES
+from tests.sync.mutants import mutants
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.check.blocks import check_program
+from tileyard.clock import Clock
 from tileyard.errors import UnsupportedError
 from tileyard.ir.hazards import Hazard, HazardKind, LateRun
 from tileyard.ir.interpret import interpret
@@ -32,7 +35,11 @@ pytestmark = pytest.mark.slow
 
 Lower = Callable[..., "Lowered"]
 SOURCE = PIPELINES.read_text(encoding="utf-8")
-ARGUMENTS = {"gemm": {"M": 32, "N": 16, "K": 96}, "scale": {"N": 96}}
+ARGUMENTS = {
+    "gemm": {"M": 32, "N": 16, "K": 96},
+    "scale": {"N": 96},
+    "permute": {"N": 16},
+}
 
 
 def arrays_of(kernel: str) -> list[np.ndarray]:
@@ -40,6 +47,8 @@ def arrays_of(kernel: str) -> list[np.ndarray]:
     rng = np.random.default_rng(3)
     if kernel == "gemm":
         return [rng.standard_normal(shape).astype(np.float16) for shape in ((32, 96), (96, 16))]
+    if kernel == "permute":
+        return [rng.standard_normal((16, 16)).astype(np.float32), rng.permutation(16).astype("i4")]
     return [rng.standard_normal(96).astype(np.float32)]
 
 
@@ -50,6 +59,18 @@ def find_hazards(lowered: "Lowered", kernel: str) -> list[Hazard]:
     return list(run.hazards.values())
 
 
+class SlowClock(Clock):
+    """Each look at it is a minute later."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        """A minute later."""
+        self.now_s += 60.0
+        return self.now_s
+
+
 def line_of(text: str, words: str, after: str) -> int:
     """The number of the first line with ``words`` behind the one with ``after``."""
     lines = text.splitlines()
@@ -57,7 +78,7 @@ def line_of(text: str, words: str, after: str) -> int:
     return next(number for number, line in enumerate(lines[start:], start + 1) if words in line)
 
 
-@pytest.mark.parametrize("kernel", ["gemm", "scale"])
+@pytest.mark.parametrize("kernel", ARGUMENTS)
 def test_a_correct_pipeline_is_silent(lower: Lower, kernel: str) -> None:
     """Settled, done at once, and as late as possible, it gives the same."""
     lowered = lower(SOURCE, kernel, **ARGUMENTS[kernel])
@@ -70,6 +91,101 @@ def test_a_correct_pipeline_is_silent(lower: Lower, kernel: str) -> None:
     (late,) = run.written()
     np.testing.assert_array_equal(settled, late)
     np.testing.assert_array_equal(at_once, late)
+
+
+def test_rows_by_number_are_copied(lower: Lower) -> None:
+    """As NumPy picks them."""
+    rows, order = arrays_of("permute")
+    (found,) = interpret(lower(SOURCE, "permute", **ARGUMENTS["permute"]).program, [rows, order])
+    np.testing.assert_array_equal(found, rows[order])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("T.mbarrier_wait_parity(full, k % 2)", "pass", "read before arrival"),
+        ("wait_parity(full, k % 2)", "wait_parity(full, (k + 1) % 2)", "read before arrival"),
+        ("T.tma_store_wait(0)", "pass", "source changed in flight"),
+        ('_bytes(BLOCK, "float32")', '_bytes(BLOCK, "float64")', "bytes"),
+        ("                    T.barrier_arrive(full)\n", "", "deadlock"),
+    ],
+)
+def test_a_mistake_around_rows_is_seen(
+    lower: Lower, before: str, after: str, kind: HazardKind
+) -> None:
+    """Each is a copy by TMA like others, but for its bytes, which the kernel states."""
+    text = SOURCE.replace(before, after)
+    assert text != SOURCE
+    lowered = lower(text, "permute", **ARGUMENTS["permute"])
+    assert kind in {hazard.kind for hazard in find_hazards(lowered, "permute")}
+
+
+EQUIVALENT = {
+    (
+        "move",
+        "mbarrier_expect_tx",
+    ): "the phase goes on until the arrive, whichever bytes come first",
+    ("double", "mbarrier_wait_parity"): "the phase after it does not end before the next arrive",
+    ("double", "tma_store_arrive"): "the wait covers all groups, also an empty one",
+    ("double", "tma_store_wait"): "nothing has been started between the two",
+}
+"""Mutants of the kernel that copies rows that give what it gives, and why."""
+
+
+def test_mutants_around_rows_are_found_or_equivalent(lower: Lower) -> None:
+    """All of them; a tile of fewer rows TileLang refuses."""
+    silent = set()
+    for mutant in mutants(SOURCE, "permute"):
+        if mutant.operator != "shrink":
+            lowered = lower(mutant.text, "permute", **ARGUMENTS["permute"])
+            if not find_hazards(lowered, "permute"):
+                called = mutant.statement.removeprefix("T.").partition("(")[0]
+                silent.add((mutant.operator, called))
+    assert silent == EQUIVALENT.keys()
+
+
+THREADS = """
+import tilelang
+import tilelang.language as T
+
+@tilelang.jit(out_idx=[1])
+def pairs(N):
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=256) as _:
+            a = T.alloc_shared((128,), "float32")
+            full = T.alloc_barrier(128)
+            tx = T.get_thread_binding()
+            if tx < 128:
+                a[tx] = X[tx]
+                T.barrier_arrive(full)
+            else:
+                T.barrier_wait(full, 0)
+                Y[tx - 128] = a[(tx - 128) // 2]
+    return main
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "is_race"),
+    [("a[tx] = X[tx]", False), ("a[tx // 2] = X[tx]", True), ("a[tx // 2] = X[tx // 2]", False)],
+)
+def test_threads_of_a_role_that_write_one_element_are_found(
+    lower: Lower, written: str, is_race: bool
+) -> None:
+    """With the line, the role and two of the threads; not if they write the same."""
+    text = THREADS.replace("a[tx] = X[tx]", written)
+    lowered = lower(text, "pairs", N=128)
+    checked = check_program(
+        lowered.written, lowered.written_lines, [np.arange(128, dtype=np.float32)]
+    )
+    found = [one for one in checked.findings if one.kind == "race"]
+    assert len(found) == is_race
+    for race in found:
+        assert race.access is not None
+        assert race.access.line == line_of(text, written, "def main(")
+        assert race.roles == (1, 1)
+        assert race.message.startswith("a is accessed at tx=0, and nothing orders that after ")
 
 
 def test_a_kernel_of_the_examples_is_silent(lower: Lower) -> None:
@@ -300,16 +416,16 @@ def test_what_a_check_found_is_kept_by_content(lower: Lower, tmp_path: Path) -> 
         kernel=Kernel(name="scale"), signature=lowered.program, lines={}, lowered=lowered
     )
     request = CheckSync(kernel="scale", arguments={}, config={}, inputs=(digest,))
-    short = msgspec.structs.replace(request, limit_s=1e-9)
-    failed = check_made(made, short, objects)
+    short = msgspec.structs.replace(request, limit_s=60.0)
+    failed = check_made(made, short, objects, SlowClock())
     assert isinstance(failed, Failed)
     assert failed.outcome is Outcome.TIMEOUT
     first = check_made(made, request, objects)
     assert isinstance(first, SyncChecked)
     assert (first.blocks, first.findings) == (1, ())
-    assert check_made(made, short, objects) == first
+    assert check_made(made, short, objects, SlowClock()) == first
     other = msgspec.structs.replace(short, recipe="another")
-    assert isinstance(check_made(made, other, objects), Failed)
+    assert isinstance(check_made(made, other, objects, SlowClock()), Failed)
 
 
 def test_a_trace_has_the_steps_before_a_hazard(lower: Lower) -> None:

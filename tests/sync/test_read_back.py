@@ -291,6 +291,26 @@ def test_a_version_that_is_not_the_last_one_is_found(
     assert [finding.kind for finding in done.findings] == ["dependence reordered"] * (not is_right)
 
 
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_schedule_of_roles_is_read_back(plans: ModuleType, with_bias: bool) -> None:
+    """TileLang trusts it: what no pipeline of the schedule passes on, nothing orders."""
+    done = read_back(plans.scheduled, {"N": 4, "with_bias": with_bias}, "sm_90a")
+    assert done.planned is not None
+    assert sum(isinstance(stmt, Roles) for stmt in walk(done.planned.written.body)) == 1
+    text = (FOLDER / "plans.py").read_text(encoding="utf-8").splitlines()
+    found = {
+        (one.kind, text[one.access.line - 1].partition("# ")[2])
+        for one in done.findings
+        if one.access
+    }
+    expected = {
+        ("race", "the read"),
+        ("overwritten before release", "the write"),
+        ("dependence reordered", "the read"),
+    }
+    assert found == (expected if with_bias else set())
+
+
 def test_what_tilelang_itself_refuses_is_said(plans: ModuleType) -> None:
     """With its reason."""
     done = read_back(plans.reread, {"N": 4, "stages": 2}, "sm_90a")

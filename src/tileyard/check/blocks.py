@@ -1,12 +1,13 @@
 """Checks one Program on one set of inputs: runs blocks of its grid in the asynchronous meaning."""
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from tileyard.check.control import find_control
 from tileyard.check.findings import Finding, Words
 from tileyard.check.heads import Head, HeadRun
+from tileyard.clock import Clock
 from tileyard.errors import KernelFault
 from tileyard.ir.hazards import Hazard, Schedule, schedules
 from tileyard.ir.interpret import Plain
@@ -33,12 +34,14 @@ class Checked(Record):
     heads: tuple[tuple[Head, ...], ...] = ()
 
 
-class Effort(Record):
-    """How long a check may take, whether its findings have timelines, and whether it looks for loops that repeat."""
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How long a check may take by its clock, whether its findings have timelines, and whether it looks for loops that repeat."""
 
     limit_s: float = math.inf
     is_traced: bool = False
     has_heads: bool = False
+    clock: Clock = field(default_factory=Clock)
 
 
 def check_program(
@@ -46,7 +49,7 @@ def check_program(
     lines: dict[int, SourceLine],
     arrays: Sequence[Array],
     scalars: Sequence[Value] = (),
-    effort: Effort = Effort(),  # noqa: B008 - a frozen record
+    effort: Effort = Effort(),
 ) -> Checked:
     """Run the blocks at the corners of the grid and their neighbours, with roles in all orders that matter.
 
@@ -56,7 +59,8 @@ def check_program(
     """
     found: dict[tuple[str, int, int], tuple[Hazard, tuple[Step, ...]]] = {}
     count = 0
-    ends_at, is_whole = time.monotonic() + effort.limit_s, True
+    now, is_whole = effort.clock.monotonic_s, True
+    ends_at = now() + effort.limit_s
     taken: set[tuple[int, bool]] = set()
     heads: list[tuple[Head, ...]] = []
     control = find_control(program)
@@ -64,7 +68,7 @@ def check_program(
     for number, schedule in enumerate(schedules_of(program)):
         run = _LimitedRun(program, arrays, scalars, schedule=schedule, is_traced=effort.is_traced)
         run.control = control if effort.has_heads else None
-        run.ends_at = ends_at
+        run.now, run.ends_at = now, ends_at
         run.is_single = are_alike and number > 0
         try:
             run.grid()
@@ -97,11 +101,11 @@ class _OverLimit(Exception):
 
 
 class _LimitedRun(HeadRun):
-    """A run of some blocks that is given up at a time, as the monotonic clock has it. ``taken`` are the branches that ran."""
+    """A run of some blocks that is given up at a time. ``taken`` are the branches that ran; only the first block runs if it ``is_single``."""
 
-    ends_at = math.inf
-    is_single = False
-    """Whether only the first block runs."""
+    now: Callable[[], float]
+    ends_at: float
+    is_single: bool
 
     def _choose(self, extent: int) -> Sequence[int]:
         return corners(extent)[: 1 if self.is_single else None]
@@ -117,7 +121,7 @@ class _LimitedRun(HeadRun):
         return branch
 
     def _run(self, stmt: Plain) -> None:
-        if time.monotonic() > self.ends_at:
+        if self.now() > self.ends_at:
             raise _OverLimit
         super()._run(stmt)
 

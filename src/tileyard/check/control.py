@@ -6,7 +6,8 @@ The content of tiles mostly does not. So two runs whose deciding expressions hav
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from tileyard.check.extents import SPREAD, is_waiting
+from tileyard.check.extents import is_waiting
+from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.nodes import (
     Atomic,
     Await,

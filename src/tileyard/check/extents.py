@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from tileyard.check.shapes import Loop, Measured
 from tileyard.errors import BindError, KernelFault
+from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.nodes import (
     Buffer,
     Const,
@@ -26,9 +27,6 @@ from tileyard.ir.nodes import (
 from tileyard.ir.specs import evaluate_size
 from tileyard.ir.walk import bodies, expressions, read_regions, walk, walk_expr, written_region
 from tileyard.model import SourceLine
-
-SPREAD = ("parallel", "vectorized")
-"""Kinds of loops whose iterations threads share."""
 
 _MOST_STAGES = 8
 """A tile with more versions than this holds all there is, and is no pipeline."""

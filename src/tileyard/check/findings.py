@@ -8,6 +8,7 @@ import msgspec
 from tileyard.ir.clocks import Moment
 from tileyard.ir.hazards import Hazard, HazardKind
 from tileyard.ir.nodes import Unit
+from tileyard.ir.stalls import Cause
 from tileyard.ir.trace import Step
 from tileyard.model import Diagnostic, Record, SourceLine
 
@@ -48,6 +49,24 @@ _COMMITS: dict[Unit, str] = {
     "tma_store": "T.tma_store_arrive()",
     "wgmma": "T.warpgroup_commit_batch()",
 }
+
+
+_ALONE = "let one thread do it, as in T.Parallel(1), or use an atomic update"
+_CAUSES: dict[Cause, str] = {
+    "": "",
+    "given barrier": "between branches of which one writes a tile that the other reads, TileLang puts a barrier of all threads: make them sides of one, if tx < ..: .. else: ..",
+    "nobody arrives": "nothing arrives at {barrier}: T.barrier_arrive is missing",
+    "too few arrive": "{amount} more arrivals at {barrier} are missing or come too late, or it counts too many",
+    "overtaken": "{barrier} has ended {amount} phases before the first wait for it: an arrive is doubled, or a wait before the arrives is missing",
+    "first waits block": "each waits for what another one does behind its own wait: the first wait for a free tile takes parity 1",
+    "not held back": "nothing holds the arrives at {barrier} back until this wait is over: an arrive behind it, and a wait for that of the right parity before them",
+    "counts differ": "all that meet at {barrier} have to name the same number of threads",
+    "crowded": "more threads come to {barrier} than it counts: a barrier of another number, or all of them outside of conditions",
+    "arrives before bytes": "the phase before still waits for its bytes: the arrive is doubled, or a wait before it is missing or of the wrong parity",
+    "count too small": "arrive_count has to be {amount} at least, or fewer threads arrive",
+    "nobody waits": "nobody waits for this arrive at {barrier}: it is one too many, or T.sync_threads is missing",
+}
+"""What to do about a barrier that stops a block, where the cause is determined."""
 
 
 class TimelineStep(Record):
@@ -164,6 +183,7 @@ class Words:
 
     def _fix(self, hazard: Hazard) -> str:
         left, unit = hazard.left_by, hazard.unit
+        mine, other = hazard.roles
         match hazard.kind:
             case "missing fence":
                 return "T.fence_proxy_async() is missing between the write and the arrive that follows it"
@@ -172,11 +192,17 @@ class Words:
             case "out of bounds":
                 return "the index or the number of versions is wrong"
             case "bytes":
-                return "T.tma_copy expects its own bytes: expect no others, and arrive only after the copies"
+                return "T.tma_copy expects its own bytes: expect only those of other copies, and arrive only after the copies"
+            case "extra arrive" | "deadlock" if hazard.cause:
+                return _CAUSES[hazard.cause].format(barrier=hazard.barrier, amount=hazard.amount)
             case "extra arrive":
                 return "an arrive is doubled, or the barrier's arrive_count is too small"
             case "deadlock":
                 return "an arrive is missing or comes too late, or a parity is wrong"
+            case "race" | "overwritten before release" if other < 0:
+                return "blocks do not wait for each other: let each have elements of its own, or use atomic updates"
+            case "race" if mine == other:
+                return _ALONE
             case "race" | "overwritten before release":
                 return "a barrier between the two is missing: an arrive behind the first, and a wait before the second"
             case _:
@@ -187,6 +213,8 @@ class Words:
             return self._fix_barrier(hazard)
         if not hazard.committed:
             return f"it is in no group: {_COMMITS[unit]} is missing before the wait"
+        if left is not None and left.reads_only:
+            return f"the wait of {self._at(left.moment)} is over when the tile is read: {_WAITS[unit]}({left.count}, read=False)"
         if left is None or left.most is None:
             return f"no wait comes between: {_WAITS[unit]}({hazard.most}) is missing, or the stage is wrong"
         return (
@@ -214,7 +242,7 @@ def describe_race(race: Diagnostic) -> Finding:
     return Finding(
         kind="race",
         message=race.message,
-        fix="let one thread do it, as in T.Parallel(1), or use an atomic update",
+        fix=_ALONE,
         buffer=race.operation,
         access=race.where,
         other=race.where,

@@ -6,8 +6,8 @@ from typing import NamedTuple, TypeGuard
 import numpy as np
 
 from tileyard.ir.clocks import Marks, Places
-from tileyard.ir.hazards import Watched
 from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
+from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import (
     Atomic,
@@ -28,7 +28,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import rewrite
 from tileyard.ir.specs import tensors
-from tileyard.ir.tiles import Array, Memory
+from tileyard.ir.tiles import Array, Memory, Watched
 from tileyard.ir.walk import bodies, walk, walk_expr, written_region
 from tileyard.model import SourceLine, Value
 
@@ -223,7 +223,7 @@ class Recorder(Run):
 
 
 def _is_nest(stmt: Stmt) -> TypeGuard[For]:
-    return isinstance(stmt, For) and stmt.kind in ("parallel", "vectorized")
+    return isinstance(stmt, For) and stmt.kind in SPREAD
 
 
 def _keeps(stmt: Stmt, before: Array | None, after: Array | None) -> bool:

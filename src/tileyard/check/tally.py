@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from tileyard.check.blocks import Checked
-from tileyard.check.extents import SPREAD
 from tileyard.check.findings import Finding
 from tileyard.check.shapes import Instance, Measured
+from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.nodes import Atomic, Expr, For, If, Issue, Let, Load, Program, Stmt, Var
 from tileyard.ir.walk import bodies, walk, walk_expr
 from tileyard.model import SourceLine

@@ -247,7 +247,7 @@ def lower_config(
     elaboration = found.elaborate(arguments, config)
     # Importing these takes seconds, and the user's own code has mostly paid for it already.
     from tileyard.frontend.targets import for_target
-    from tileyard.frontend.tilelang import make_kernel
+    from tileyard.frontend.tilelang import NO_THREAD_SYNC, make_kernel
 
     with blame_user(f"target of {found.name}"):
         func = for_target(elaboration.func, found.recipe.target)
@@ -255,7 +255,13 @@ def lower_config(
         from tileyard.frontend.pipelined import plan
 
         func = plan(func, architecture, elaboration.pass_options)
-    made = make_kernel(func, found.recipe.out_idx, found.name, with_tir=with_tir)
+    made = make_kernel(
+        func,
+        found.recipe.out_idx,
+        found.name,
+        with_tir=with_tir,
+        has_thread_sync=not elaboration.pass_options.get(NO_THREAD_SYNC),
+    )
     kernel = msgspec.structs.replace(
         made.kernel, pass_options=elaboration.pass_options, flags=elaboration.flags
     )

@@ -1,6 +1,5 @@
 """What a kernel says of how it is run, where the Program keeps it: schedules of pipelined loops, and layouts."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -32,21 +31,30 @@ def with_pipeline(scope: Scope, loop: For, annotations: Any) -> For:  # noqa: AN
     except check.Broken as broken:
         scope.give_up("Pipelined", f"in which {broken}")
         found = msgspec.structs.replace(found, order=(), stage=(), group=())
-    is_plain = not (found.order or found.group or "num_stages" in annotations)
-    return loop if is_plain else found
+    if found.order or found.group or "num_stages" in annotations:
+        return found
+    depth = scope.depths.get(str(annotations.get("tl.ws_op_id", "")), 0)
+    return msgspec.structs.replace(loop, kind="pipelined", stages=depth) if depth else loop
+
+
+def read_depths(schedule: Any) -> dict[str, int]:  # noqa: ANN401
+    """For each loop that a schedule of roles names, the most versions of a tile that its roles pass on."""
+    depths = {str(pipeline.name): int(pipeline.depth) for pipeline in schedule.pipelines}
+    return {
+        str(one.id): max(depths[str(step.pipeline)] for step in steps)
+        for one in schedule.scopes
+        if (steps := [s for body in one.bodies.values() for s in body if hasattr(s, "pipeline")])
+    }
 
 
 def _numbers(values: Any) -> tuple[int, ...]:  # noqa: ANN401
     return tuple(map(int, values))
 
 
-def with_layouts(scope: Scope, layouts: Iterable[tuple[Any, Any]]) -> tuple[Buffer, ...]:
-    """All buffers that are no parameters, with those of ``layouts``, which are pairs of storage and its layout."""
-    asked = {scope.stored(data): layout for data, layout in layouts}
-    return tuple(
-        _with_layout(scope, buffer, asked[buffer.name]) if buffer.name in asked else buffer
-        for buffer in scope.buffers
-    )
+def with_layout(scope: Scope, buffer: Buffer) -> Buffer:
+    """``buffer`` with the layout that the kernel annotates for its storage, if there is one."""
+    asked = {scope.stored(data): layout for data, layout in scope.layouts}
+    return _with_layout(scope, buffer, asked[buffer.name]) if buffer.name in asked else buffer
 
 
 def _with_layout(scope: Scope, buffer: Buffer, given: Any) -> Buffer:  # noqa: ANN401

@@ -31,7 +31,7 @@ from tileyard.frontend.tir_queries import (
     is_loop,
     leaves_loop,
 )
-from tileyard.ir.nodes import Const, Expr, For, If, Load, Op, Stmt, Store, Var
+from tileyard.ir.nodes import Const, Expr, For, If, Load, LoopKind, Op, Stmt, Store, Var
 from tileyard.ir.walk import convert
 
 _FOLDS = {"Add": "add", "Max": "max", "Min": "min", "Mul": "mul"}
@@ -176,7 +176,7 @@ class Lockstep:
     def _masked(self, mask: str) -> Expr:
         return Load(mask, self._scope.position.indices, "bool")
 
-    def _loops(self) -> list[For]:
+    def _loops(self, kind: LoopKind = "threads") -> list[For]:
         """A loop for each dimension of the block that has more than one thread, the last one outermost."""
         asked, everyone = self._threads.asked, self._threads.everyone
         wide = self._threads.wide
@@ -187,12 +187,12 @@ class Lockstep:
                 "what some threads do",
                 "that are no row is not covered",
             )
-            return [self._loop(0, first, count)]
-        return [self._loop(i, 0, self._threads.extents[i]) for i in wide]
+            return [self._loop(0, first, count, kind)]
+        return [self._loop(i, 0, self._threads.extents[i], kind) for i in wide]
 
-    def _loop(self, dimension: int, start: int, count: int) -> For:
+    def _loop(self, dimension: int, start: int, count: int, kind: LoopKind) -> For:
         var = Var(self._scope.names.take(f"t{_DIMENSIONS[dimension]}"), "int32")
-        return For(var, Const(start, "int32"), Const(count, "int32"), "serial", ())
+        return For(var, Const(start, "int32"), Const(count, "int32"), kind, ())
 
     def _at(self, row: Sequence[Var]) -> Any:  # noqa: ANN401 (a context manager)
         """Around what is lowered for the thread whose indices are ``row``, as ``_loops`` gives them."""
@@ -293,7 +293,7 @@ class Lockstep:
             "over something else than threads is not covered",
         )
         over = [dimension in folded for dimension in self._threads.wide]
-        reads, writes = self._loops(), self._loops()
+        reads, writes = self._loops("serial"), self._loops("serial")
         outer = [loop for loop, is_folded in zip(writes, over, strict=True) if not is_folded]
         inner = [loop for loop, is_folded in zip(writes, over, strict=True) if is_folded]
         terms = [loop for loop, is_folded in zip(reads, over, strict=True) if is_folded]

@@ -1,4 +1,4 @@
-"""Tile operations that the tile IR spells as loops over elements: scans, transposes, atomics, im2col."""
+"""Tile operations that the tile IR spells as loops over elements, or as boxes: scans, transposes, atomics, im2col, rows."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -54,6 +54,20 @@ def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -
         value = source
     update = Atomic(dst.buffer, _move(dst.starts, loops), convert(value, dtype), kind)
     return _nest(loops, dst.extents, (update,))
+
+
+def rows(
+    array: Region, tile: Region, places: Sequence[tuple[Expr, Expr]]
+) -> list[tuple[Region, Region]]:
+    """For each place in a matrix the elements from there on, as many as a row of ``tile`` has, and that row."""
+    extents = (Const(1, "int32"), tile.extents[1])
+    return [
+        (
+            Region(array.buffer, place, extents),
+            Region(tile.buffer, (Const(row, "int32"), ZERO), extents),
+        )
+        for row, place in enumerate(places)
+    ]
 
 
 def scan(

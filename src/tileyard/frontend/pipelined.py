@@ -37,6 +37,7 @@ MARK = "tileyard.statement"
 """An annotation of tile operations: TileLang keeps it where it forgets the source line."""
 
 _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
+_ROLE_MARKS = ("kCustomWarpSpecialization", "kWarpSpecializationScope")
 _ROOT = "tilelang_root"
 _THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
@@ -214,7 +215,7 @@ def _restore_frame(stmt: Any) -> Any:  # noqa: ANN401
         return tvm.tirx.For(
             stmt.node.var, zero, stmt.value, THREAD_BINDING, stmt.body, binding, span=span
         )
-    return stmt.body if str(stmt.attr_key) == "kWarpSpecializationScope" else None
+    return stmt.body if str(stmt.attr_key) in _ROLE_MARKS else None
 
 
 def _restore_operation(stmt: Any, lines: _Lines) -> Any:  # noqa: ANN401

@@ -123,16 +123,20 @@ class Scope:
 
     ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
-    tile IR has not; ``has_threads`` says that a block is run by threads. ``buffers`` fills with all that are no parameters;
+    tile IR has not; ``has_threads`` says that a block is run by threads, ``has_thread_sync`` that TileLang puts barriers between its statements. ``buffers`` fills with all that are no parameters, ``layouts`` with storage and the layouts annotated for it;
+    ``depths`` are the stages of loops that a schedule names;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     ``given_up`` are asynchronous operations that no statement says, ``races`` are between the threads of one. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
     ``analyzer`` is bound to what is known of integer variables. ``on_load`` is told the name of each buffer that an expression reads.
     """
 
-    def __init__(self, *, any_dtype: bool = False, has_threads: bool = True) -> None:
+    def __init__(
+        self, *, any_dtype: bool = False, has_threads: bool = True, has_thread_sync: bool = True
+    ) -> None:
         self.names = Names()
         self._any_dtype = any_dtype
         self.has_threads = has_threads
+        self.has_thread_sync = has_thread_sync
         self.where: SourceLine | None = None
         self._latest: SourceLine | None = None
         self._inside: _Inside | None = None
@@ -155,6 +159,8 @@ class Scope:
         self.races: list[Diagnostic] = []
         self.on_load: Callable[[str], None] = lambda _: None
         self.buffers: list[Buffer] = []
+        self.layouts: list[tuple[object, object]] = []
+        self.depths: dict[str, int] = {}
         self.reducers: dict[str, str] = {}
 
     def refuse(self, operation: str, reason: str = "is not covered") -> NoReturn:

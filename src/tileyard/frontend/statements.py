@@ -7,7 +7,7 @@ from typing import Any
 
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
-from tileyard.frontend.hints import with_layouts, with_pipeline
+from tileyard.frontend.hints import read_depths, with_layout, with_pipeline
 from tileyard.frontend.lockstep import Lockstep, Lowering
 from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
@@ -81,7 +81,6 @@ class BodyLowering:
         self._code = ThreadCode(self._threads)
         lowering = Lowering(self.lower, self._lower_plain, self._numbered, self._note)
         self._lockstep = Lockstep(scope, self._code, self._threads, self._roles, lowering)
-        self._layouts: list[tuple[Any, Any]] = []
         self.grid: dict[str, Axis] = {}
         self.threads: tuple[int, ...] = ()
         self.lines: dict[int, SourceLine] = {}
@@ -97,7 +96,7 @@ class BodyLowering:
             self._code.study(stmt)
         lowered = self.lower(stmt)
         self._roles.require_own_registers()
-        self._scope.buffers = list(with_layouts(self._scope, self._layouts))
+        self._scope.buffers = [with_layout(self._scope, one) for one in self._scope.buffers]
         return lowered
 
     def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -170,7 +169,9 @@ class BodyLowering:
                 counts = {key_of(data): tuple(map(int, given)) for data, given in value.items()}
                 self._arrivals |= counts
             case "layout_map":
-                self._layouts += value.items()
+                self._scope.layouts += value.items()
+            case "tl.ws_schedule":
+                self._scope.depths |= read_depths(value)
             case "reducer_info_v2":
                 self._reducers |= {key_of(data): str(info["op"]) for data, info in value.items()}
             case _ if not is_block_hint(name, value):

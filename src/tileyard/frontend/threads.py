@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tilelang import tvm
 
+from tileyard.frontend.accesses import find_barriers
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.tir_queries import (
     TILE_OPS,
@@ -28,6 +29,7 @@ from tileyard.ir.nodes import (
     Atomic,
     Roles,
     Stmt,
+    Sync,
 )
 from tileyard.ir.walk import buffer_effects
 from tileyard.model import SourceLine
@@ -110,6 +112,10 @@ class Threads:
                 number for number, place in enumerate(places) if self._holds(resolved, place[::-1])
             )
         return self._known[key]
+
+    def where_decided(self, condition: Any) -> ThreadSet:  # noqa: ANN401
+        """The same; all threads for a condition that they do not decide."""
+        return self.where(condition) if self.decides(condition) else self.everyone
 
     def _resolved(self, expr: Any) -> Any:  # noqa: ANN401
         known = {
@@ -263,12 +269,27 @@ class RoleLowering:
             return ()
         self._note()
         everyone, self._is_role = self._threads.running, True
+        met: set[int] = set()
+        if self._scope.has_thread_sync and everyone == self._threads.everyone:
+            met = find_barriers(stmts, self._threads.where_decided, everyone)
         bodies = []
         for self._threads.running in roles:
-            bodies.append(tuple(part for stmt in stmts for part in self._lower(stmt)))
+            body: list[Stmt] = []
+            for number, stmt in enumerate(stmts):
+                body += self._meet(stmt) if number in met else ()
+                body += self._lower(stmt)
+            bodies.append(tuple(body))
         self._threads.running, self._is_role = everyone, False
         found = [(body, _ranges(role)) for body, role in zip(bodies, roles, strict=True) if body]
         return (Roles(tuple(body for body, _ in found), tuple(own for _, own in found)),)
+
+    def _meet(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """The barrier of all threads that TileLang puts in front of ``stmt``."""
+        before = self._scope.enter(stmt)
+        self._note()
+        self._scope.where = before
+        threads = self._threads
+        return (Sync(len(threads.running), len(threads.everyone), given=True),)
 
     def require_one(self, what: str) -> None:
         """Refuse what is done by the threads of several roles together."""

@@ -197,11 +197,26 @@ _ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
 
 def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """A copy that is over at once; or one that TileLang's pipelining commits and waits for by statements of their own."""
+    if "gather4_rows" in call.annotations:
+        return _copy_rows(scope, call)
     (copied,) = _copy_plainly(scope, call)
     is_issued = call.annotations.get("no_implicit_async_commit_wait")
     if is_issued is None or not int(is_issued) or not _fits_cp_async(scope, copied):
         return (copied,)
     return (Issue("cp_async", (copied,)),)
+
+
+def _copy_rows(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """Four rows by TMA, of which the kernel itself says what a barrier expects, or commits the stores."""
+    src, dst = (lower_region(scope, arg) for arg in call.args[:2])
+    numbers = [*call.annotations["gather4_rows"], call.annotations["gather4_col"]]
+    *rows, column = (Const(n, "int32") if type(n) is int else lower_expr(scope, n) for n in numbers)
+    places = [(row, column) for row in rows]
+    if "barrier" not in call.annotations:
+        stored = (Copy(row, there) for there, row in nests.rows(dst, src, places))
+        return (Issue("tma_store", tuple(stored)),)
+    loaded = (Copy(there, row) for there, row in nests.rows(src, dst, places))
+    return (Issue("tma", tuple(loaded), lower_barrier(scope, call.annotations["barrier"])),)
 
 
 def _fits_cp_async(scope: Scope, copied: Stmt) -> bool:
@@ -450,10 +465,11 @@ _COPY_HINTS = frozenset(
         "tl.ws_op_id",
     }
 )
+_ROWS = frozenset({"barrier", "gather4_col", "gather4_rows", "is_gather4", "is_scatter4"})
 _HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
 
 _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]]] = {
-    "copy": (_copy, _COPY_HINTS | {"no_implicit_async_commit_wait"}),
+    "copy": (_copy, _COPY_HINTS | _ROWS | {"no_implicit_async_commit_wait"}),
     "async_copy": (_copy_asynchronously, _COPY_HINTS),
     "tma_copy": (_copy_by_tma, _COPY_HINTS | {"barrier", "emit_arrive", "is_tma_copy"}),
     "fill": (_fill, frozenset({"tl.ws_op_id"})),

@@ -16,18 +16,23 @@ from tilelang import tvm
 
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError
+from tileyard.frontend.accesses import READS, WRITES, accesses_of
 from tileyard.frontend.divisors import guard_divisors
 from tileyard.frontend.expressions import buffer_of, is_row_major, lower_expr
+from tileyard.frontend.hints import with_layout
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.statements import BodyLowering
 from tileyard.frontend.targets import TARGET_MARK, has_threads, without_target
-from tileyard.frontend.tir_queries import attributes_of, call_name, free_vars, is_zero, nodes_of
+from tileyard.frontend.tir_queries import attributes_of, free_vars, is_zero
 from tileyard.ir.nodes import Buffer, Const, Expr, Param, Program, Scalar, Tensor, Var
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import Effects, buffer_effects, number_statements
 from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine, Value
 from tileyard.passes.settle import settle
+
+NO_THREAD_SYNC = "tl.disable_thread_storage_sync"
+"""The option without which TileLang puts barriers between statements."""
 
 OUTPUTS_MARK = "tilelang_out_idx"
 """The attribute by which TileLang marks a function's outputs."""
@@ -111,13 +116,6 @@ def assign_roles(
     return tuple(params)
 
 
-_READS, _WRITES = 1, 2
-"""Bits of the access mask of a region or pointer."""
-
-_POINTERS = {"tl.access_ptr": 2, "tl.region": 1}
-"""Calls that say of an element or box how it is accessed: the position of the mask."""
-
-
 def read_interface(
     func: Any,  # noqa: ANN401 (TVM's nodes are untyped)
     name: str | None = None,
@@ -145,39 +143,11 @@ def _find_effects(scope: Scope, func: Any) -> Effects:  # noqa: ANN401
     """Which parameters the body reads and writes; one whose address is taken, both."""
     params = dict(func.buffer_map.items()).values()
     names = {key_of(tir.data): buffer_of(scope, tir).name for tir in params}
-    accesses: list[tuple[Any, int]] = []
-    loads: dict[object, Any] = {}
-    masked: set[object] = set()
-    for node in nodes_of(func.body):
-        called = call_name(node)
-        match type(node).__name__:
-            case "BufferStore":
-                accesses.append((node.buffer.data, _WRITES))
-            case "BufferLoad":
-                loads[key_of(node)] = node.buffer.data
-            case "Call" if called == "tirx.tvm_access_ptr":
-                accesses.append((node.args[1], _mask_of(node, 4)))
-            case "Call" if called in ("tirx.address_of", *_POINTERS) and len(node.args):
-                target = node.args[0]
-                masked.add(key_of(target))
-                if hasattr(target, "buffer"):
-                    mask = _mask_of(node, _POINTERS.get(called, len(node.args)))
-                    accesses.append((target.buffer.data, mask))
-            case _:
-                pass
-    accesses += [(data, _READS) for load, data in loads.items() if load not in masked]
-    known = [(names[key_of(data)], mask) for data, mask in accesses if key_of(data) in names]
+    known = [(names[one.key], one.mask) for one in accesses_of(func.body) if one.key in names]
     return Effects(
-        read=frozenset(name for name, mask in known if mask & _READS),
-        written=frozenset(name for name, mask in known if mask & _WRITES),
+        read=frozenset(name for name, mask in known if mask & READS),
+        written=frozenset(name for name, mask in known if mask & WRITES),
     )
-
-
-def _mask_of(call: Any, position: int) -> int:  # noqa: ANN401
-    """The access mask at ``position``; both ways where none is stated."""
-    if position < len(call.args) and type(call.args[position]).__name__ == "IntImm":
-        return int(call.args[position].value)
-    return _READS | _WRITES
 
 
 _FUNCTION_HINTS = frozenset(
@@ -213,19 +183,26 @@ def lower_prim_func(
     func: Any,  # noqa: ANN401 (TVM's nodes are untyped)
     out_idx: Sequence[int] | int | None = None,
     name: str | None = None,
+    *,
+    has_thread_sync: bool = True,
 ) -> Lowered:
     """Lower ``func``; raises UnsupportedError naming the first operation that is not covered.
 
     ``out_idx`` are the positions of the outputs, as in ``tilelang.jit``; without it the
-    function's own mark decides, then which parameters are written and never read.
+    function's own mark decides, then which parameters are written and never read. ``has_thread_sync`` says whether TileLang
+    puts barriers of its own between statements.
     """
-    scope = Scope(has_threads=has_threads(func))
+    attributes = attributes_of(func)
+    options = dict(attributes.get("tilelang_pass_configs") or {})
+    has_thread_sync = has_thread_sync and not options.get(NO_THREAD_SYNC)
+    scope = Scope(has_threads=has_threads(func), has_thread_sync=has_thread_sync)
     scope.start(func)
-    for key in attributes_of(func):
+    for key in attributes:
         scope.require(str(key) in _FUNCTION_HINTS, f"attribute {key} of the function")
     storage, dims = declare_params(scope, func)
     body = BodyLowering(scope)
     stmts = body.lower_body(func.body)
+    storage = [one if isinstance(one, Var) else with_layout(scope, one) for one in storage]
     owners = {view.name: view.view_of for view in scope.buffers if view.view_of}
     effects = buffer_effects(stmts).through(owners)
     program = Program(
@@ -294,6 +271,7 @@ def make_kernel(
     name: str | None = None,
     *,
     with_tir: bool = False,
+    has_thread_sync: bool = True,
 ) -> MadeKernel:
     """The Kernel of one elaborated PrimFunc; with its TIR, for the target that TIR is lowered for.
 
@@ -307,7 +285,7 @@ def make_kernel(
         func = func if out_idx is None else func.with_attr(OUTPUTS_MARK, list(out_idx))
         tir, digest = save_tir(func)
     try:
-        lowered = lower_prim_func(func, out_idx, name)
+        lowered = lower_prim_func(func, out_idx, name, has_thread_sync=has_thread_sync)
     except (UnsupportedError, InvalidProgramError) as error:
         if not with_tir:
             raise

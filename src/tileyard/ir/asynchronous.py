@@ -51,12 +51,13 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """A wait that left an operation unfinished.
 
     For groups ``count`` is its own and ``most`` the largest that would have covered the operation, None where it was in
-    no group. For a barrier ``count`` is the parity that it waited for.
+    no group; it may cover that ``reads_only``. For a barrier ``count`` is the parity that it waited for.
     """
 
     moment: Moment
     count: int
     most: int | None = None
+    reads_only: bool = False
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -380,6 +381,10 @@ class AsynchronousRun(Run):
             self._do(operation)
             so_far = READ_ONLY if stmt.reads_only else WHOLE
             view.over[operation.number] = max(view.over.get(operation.number, 0), so_far)
+            if stmt.reads_only:
+                operation.left_by = Wait(
+                    moment=self._moment(), count=count, most=count, reads_only=True
+                )
         if not stmt.reads_only:
             del found.groups[: len(ended)]
         left = found.groups[len(found.groups) - min(count, len(found.groups)) :]

@@ -235,9 +235,10 @@ SCOPES = ("memory", "shared", "fragment", "local", "barrier")
 
 
 def is_declaration(stmt: ast.stmt) -> bool:
-    """Whether ``stmt`` belongs to the head: the threads, or a name with a scope or no value."""
-    if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
-        return isinstance(stmt.value.func, ast.Name) and stmt.value.func.id == "threads"
+    """Whether ``stmt`` belongs to the head: the threads, a layout, or a name with a scope or no value."""
+    if isinstance(stmt, ast.Expr | ast.Assign) and isinstance(stmt.value, ast.Call):
+        word = "threads" if isinstance(stmt, ast.Expr) else "layout"
+        return isinstance(stmt.value.func, ast.Name) and stmt.value.func.id == word
     if not isinstance(stmt, ast.AnnAssign):
         return False
     return stmt.value is None or prefix_of(stmt.annotation) in SCOPES

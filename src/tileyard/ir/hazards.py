@@ -28,9 +28,12 @@ from tileyard.ir.clocks import (
 from tileyard.ir.dtypes import poison
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
+from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import Arrive, Atomic, Expr, For, Issue, Program, Stmt, Sync, Unit, Var
-from tileyard.ir.tiles import Array, Box, Memory
+from tileyard.ir.stalls import Cause, Stall, find_cause
+from tileyard.ir.tiles import Array, Memory, Watched
+from tileyard.ir.walk import walk
 from tileyard.model import Value
 
 HazardKind = Literal[
@@ -55,7 +58,8 @@ class Hazard(msgspec.Struct, frozen=True, kw_only=True):
     ``unit`` carries out the operation that ``other`` issued, empty where it is none; ``committed`` says whether it is in
     a group, ``most`` is then the largest count of a wait before ``access`` that covers it. ``left_by`` is the latest wait that did
     not. ``block`` is the place in the grid, ``blockIdx.x`` first, ``roles`` are those of ``access`` and ``other``. A deadlock
-    has all who wait in ``waiting``, and ``state`` says what each waits for.
+    has all who wait in ``waiting``, and ``state`` says what each waits for. ``cause`` is why, where that is determined, with the
+    ``barrier`` and an ``amount``.
     """
 
     kind: HazardKind
@@ -71,37 +75,8 @@ class Hazard(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[int, int] = (0, 0)
     waiting: tuple[Moment, ...] = ()
     state: tuple[str, ...] = ()
-
-
-class Watched(Memory):
-    """Memory that passes each access to ``noted``, with the elements, before it takes place."""
-
-    def __init__(self, memory: Memory, noted: Callable[[str, Places, Array | None], None]) -> None:
-        super().__init__(memory.parameters, memory.tensor_floats)
-        self.tiles = memory.tiles
-        self.noted = noted
-
-    def load(self, buffer: str, indices: tuple[int, ...]) -> np.generic:
-        """One element."""
-        if self.is_inside(buffer, indices):
-            self.noted(buffer, indices, None)
-        return super().load(buffer, indices)
-
-    def store(self, buffer: str, indices: tuple[int, ...], value: np.generic) -> None:
-        """Write one element."""
-        self.noted(buffer, indices, np.asarray(value))
-        super().store(buffer, indices, value)
-
-    def read(self, box: Box) -> Array:
-        """The content of a box."""
-        self.noted(box.buffer, self.overlap(box)[0], None)
-        return super().read(box)
-
-    def write(self, box: Box, content: Array) -> None:
-        """Give a box its content."""
-        outer, inner = self.overlap(box)
-        self.noted(box.buffer, outer, content[inner])
-        super().write(box, content)
+    cause: Cause = ""
+    amount: int = 0
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,12 +175,17 @@ class LateRun(AsynchronousRun):
                 self._report("bytes", barrier.name, state)
             for moment in barrier.missed:
                 state = f"the wait for {barrier.name} may come after the phase behind the one that it waits for, and miss it"
-                self._report("deadlock", barrier.name, state, moment)
+                self._report("deadlock", barrier.name, state, moment, ("not held back", 0))
         for barrier in self._named.values():
             if barrier.arrived:
                 state = f"{barrier.arrived} of {barrier.expected} threads come to {barrier.name}"
-                kind: HazardKind = "deadlock" if barrier.waits else "extra arrive"
-                self._report(kind, barrier.name, state, barrier.latest)
+                missing = barrier.expected - barrier.arrived
+                if barrier.waits:
+                    cause: tuple[Cause, int] = ("too few arrive", missing)
+                    self._report("deadlock", barrier.name, state, barrier.latest, cause)
+                else:
+                    cause = ("nobody waits", missing)
+                    self._report("extra arrive", barrier.name, state, barrier.latest, cause)
 
     def _order(self, roles: list[int]) -> list[int]:
         last = self._schedule.last
@@ -224,7 +204,7 @@ class LateRun(AsynchronousRun):
 
     def _run_nest(self, nest: For) -> bool:
         """Run a parallel nest at once, if that is possible; a race between its iterations is a hazard anyway."""
-        if nest.kind not in ("parallel", "vectorized"):
+        if nest.kind not in SPREAD:
             return False
         self.at = nest
         report = self._lanes.run(nest)
@@ -236,7 +216,16 @@ class LateRun(AsynchronousRun):
                     Moment(number=self._numbers[id(side.stmt)], loops=side.loops)
                     for side in (conflict.first, conflict.second)
                 )
-                self._keep(Hazard(kind="race", buffer=conflict.buffer, access=second, other=first))
+                mine = self._actor - self._first
+                self._keep(
+                    Hazard(
+                        kind="race",
+                        buffer=conflict.buffer,
+                        access=second,
+                        other=first,
+                        roles=(mine, mine),
+                    )
+                )
         if report.refusal is not None:
             return False
         for access in report.accesses:
@@ -412,45 +401,75 @@ class LateRun(AsynchronousRun):
 
     def _count_arrivals(self, barrier: Barrier, count: int, moment: Moment) -> None:
         if barrier.arrived + count > barrier.expected:
-            state = (
-                f"{barrier.name} has {barrier.arrived} of {barrier.expected} arrivals in this phase, and {count} more come",
-            )
+            state = f"{barrier.name} has {barrier.arrived} of {barrier.expected} arrivals in this phase, and {count} more come"
             if barrier.latest is not None:
-                self._report("deadlock", barrier.name, *state, barrier.latest)
+                self._report("deadlock", barrier.name, state, barrier.latest, ("crowded", 0))
                 return
-            self._keep(Hazard(kind="extra arrive", buffer=barrier.name, access=moment, state=state))
+            cause: Cause = "count too small" if count > barrier.expected else ""
+            if barrier.arrived == barrier.expected and barrier.pending:
+                cause = "arrives before bytes"
+            self._report("extra arrive", barrier.name, state, moment, (cause, count))
             return
         super()._count_arrivals(barrier, count, moment)
 
     def _stuck(self, waiting: dict[int, Blocked]) -> None:
         moments = [self._moment_of(one.stmt) for one in waiting.values()]
-        barriers = {one.where.partition(" ")[2]: one for one in waiting.values()}
+        names = [one.where.partition(" ")[2] for one in waiting.values()]
         known = {one.name: one for one in (*self._barriers.values(), *self._named.values())}
-        states = [_describe_state(known.get(name), one.where) for name, one in barriers.items()]
-        met = (known[name] for name in barriers if name in known)
+        stalls = [
+            Stall(
+                where=one.where,
+                barrier=known.get(name),
+                is_given=isinstance(one.stmt, Sync) and one.stmt.given,
+                is_first=(who, name) not in self._last_waits,
+                at_start=not any(value for _, value in moment.loops),
+            )
+            for (who, one), name, moment in zip(waiting.items(), names, moments, strict=True)
+        ]
+        met = (one.barrier for one in stalls if one.barrier is not None)
         short = any(one.pending and one.arrived == one.expected for one in met)
+        arrives = (one for one in walk(self._program.body) if isinstance(one, Arrive) and one.count)
+        cause, barrier, amount = find_cause(stalls, {one.barrier.buffer for one in arrives})
+        if any(kind == "extra arrive" for kind, _, _ in self.hazards):  # these have not counted
+            cause = ""
         self._keep(
             Hazard(
                 kind="bytes" if short else "deadlock",
-                buffer=next(iter(barriers)),
+                buffer=names[0],
                 access=moments[0],
                 roles=(next(iter(waiting)) - self._first, 0),
                 waiting=tuple(moments),
-                state=tuple(states),
+                state=tuple(one.state for one in stalls),
+                cause=cause,
+                barrier=barrier,
+                amount=amount,
             )
         )
         raise Stuck("nothing can go on")
 
     def _disagree(self, barrier: Barrier, stmt: Sync) -> None:
         state = f"{barrier.name} is waited for by {stmt.count} threads, and elsewhere by {barrier.expected}"
-        self._report("deadlock", barrier.name, state)
+        self._report("deadlock", barrier.name, state, cause=("counts differ", 0))
 
     def _report(
-        self, kind: HazardKind, buffer: str, state: str, moment: Moment | None = None
+        self,
+        kind: HazardKind,
+        buffer: str,
+        state: str,
+        moment: Moment | None = None,
+        cause: tuple[Cause, int] = ("", 0),
     ) -> None:
         """Keep a hazard of one statement alone, by default of what runs now."""
         moment = moment or self._moment()
-        hazard = Hazard(kind=kind, buffer=buffer, access=moment, state=(state,))
+        hazard = Hazard(
+            kind=kind,
+            buffer=buffer,
+            access=moment,
+            state=(state,),
+            cause=cause[0],
+            barrier=buffer,
+            amount=cause[1],
+        )
         is_wait = kind == "deadlock"
         self._keep(msgspec.structs.replace(hazard, waiting=(moment,)) if is_wait else hazard)
 
@@ -479,13 +498,3 @@ def _kind_of(
         return "overwritten in flight"
     is_loose = not committed and operation.left_by is not None and operation.left_by.most is None
     return "wait without group" if is_loose else "read before arrival"
-
-
-def _describe_state(barrier: Barrier | None, where: str) -> str:
-    """What a wait misses."""
-    if barrier is None:
-        return f"waits {where}"
-    missing = [f"{barrier.arrived} of {barrier.expected} have arrived"]
-    if barrier.pending:
-        missing.append(f"{barrier.pending} bytes are missing")
-    return f"waits {where}: phase {barrier.phase}, {', '.join(missing)}"

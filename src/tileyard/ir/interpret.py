@@ -259,7 +259,7 @@ class Run:
                     where=f"for {stmt.barrier.buffer}",
                     is_over=lambda: int(counts[number]) // each % 2 != parity,
                 )
-            case Sync():
+            case Sync(given=False):
                 before = self._syncs.get(stmt.barrier, 0)
                 self._syncs[stmt.barrier] = before + stmt.threads
                 end = before // stmt.count * stmt.count + stmt.count

@@ -19,8 +19,12 @@ class NestPlan:
     is_known: bool
 
 
+SPREAD = ("parallel", "vectorized", "threads")
+"""Kinds of loops whose iterations threads do side by side."""
+
+
 def plan_nest(nest: For) -> NestPlan:
-    """The plan of a loop of kind ``parallel`` or ``vectorized``."""
+    """The plan of a loop of a kind of SPREAD."""
     loops, body = _collapse(nest)
     is_known = all(_is_known(stmt) for stmt in walk(nest.body))
     return NestPlan(nest=nest, loops=loops, body=body, is_known=is_known)
@@ -33,7 +37,7 @@ def _is_known(stmt: Stmt) -> bool:
         case Atomic():
             return stmt.var is None
         case For():
-            return stmt.kind in ("serial", "unroll", "parallel", "vectorized")
+            return stmt.kind in ("serial", "unroll", *SPREAD)
         case _:
             return False
 
@@ -43,7 +47,7 @@ def _collapse(nest: For) -> tuple[tuple[For, ...], tuple[Stmt, ...]]:
     *before, last = nest.body or (None,)
     if (
         not isinstance(last, For)
-        or last.kind not in ("parallel", "vectorized")
+        or last.kind not in SPREAD
         or not all(isinstance(stmt, Let) for stmt in before)
     ):
         return (nest,), nest.body

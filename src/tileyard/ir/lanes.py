@@ -66,7 +66,7 @@ class Lanes:
         self._literals: dict[int, tuple[Const, np.generic]] = {}
 
     def run(self, nest: For) -> Report:
-        """Run a loop of kind ``parallel`` or ``vectorized``, or refuse to and change nothing."""
+        """Run a loop of a kind of SPREAD, or refuse to and change nothing."""
         if id(nest) not in self._plans:
             self._plans[id(nest)] = plan_nest(nest)
         plan = self._plans[id(nest)]

@@ -80,7 +80,8 @@ class Layout(Node, tag="layout"):
     """Where the elements of a buffer lie, which changes no result.
 
     ``place`` are the coordinates of the element at the indices ``i0``, ``i1``, ...; in a fragment they are those among what
-    ``thread`` holds, and each element is held ``copies`` times, the first time for ``copy`` 0.
+    ``thread`` holds, and each element is held ``copies`` times, the first time for ``copy`` 0. That of a parameter is where
+    TileLang looks for the elements in the caller's array, unless it copies them as a whole; here an array has them in rows.
     """
 
     place: tuple[Expr, ...]
@@ -138,7 +139,7 @@ class Region(Node, tag="region"):
 # ---- statements -----------------------------------------------------------------------------
 
 AtomicKind = Literal["add", "max", "min", "and", "or", "xor", "exchange"]
-LoopKind = Literal["serial", "parallel", "unroll", "vectorized", "pipelined", "blocks"]
+LoopKind = Literal["serial", "parallel", "unroll", "vectorized", "pipelined", "threads", "blocks"]
 ReduceKind = Literal["sum", "max", "min", "abssum", "absmax", "bitand", "bitor", "bitxor"]
 
 
@@ -191,6 +192,7 @@ class Assert(Node, tag="assert"):
 class For(Node, tag="for"):
     """``extent`` iterations of ``var`` from ``start``; iterations of ``parallel`` are independent.
 
+    Those of ``threads`` are what single threads of a block do side by side, here one after the other.
     Those of ``blocks`` are blocks of a launch within a Program that has no grid, because it has several.
     ``stages`` is the depth asked for by a ``pipelined`` loop, else 0. ``order`` and ``stage`` are its schedule where the
     user gives one: of each statement of the body, as TileLang counts them, its place among all and the iterations by which
@@ -384,13 +386,15 @@ class WaitBarrier(Synchronization, tag="wait_barrier"):
 class Sync(Synchronization, tag="sync"):
     """``threads`` threads arrive at the barrier of this number, and wait until ``count`` have arrived.
 
-    Number 0 is the block's own. Without ``waits`` they only arrive.
+    Number 0 is the block's own. Without ``waits`` they only arrive. One that is ``given`` is not in the kernel: TileLang puts it
+    there, and in the synchronous meaning there is none.
     """
 
     threads: int
     count: int
     barrier: int = 0
     waits: bool = True
+    given: bool = False
 
 
 class Fence(Synchronization, tag="fence_proxy_async"):

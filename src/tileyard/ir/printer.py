@@ -67,7 +67,10 @@ def print_program(program: Program) -> str:
         lines.append(f"{_INDENT}threads({', '.join(map(str, program.threads))})")
     for buffer in program.buffers:
         scope = "memory" if buffer.scope == "global" else buffer.scope
-        lines.append(_INDENT + printer.buffer(buffer, f"{scope}."))
+        lines.append(_INDENT + printer.buffer(buffer, f"{scope}.") + printer.origin(buffer))
+    for tensor in tensors(program):
+        if tensor.buffer.layout is not None:
+            lines.append(_INDENT + tensor.buffer.name + printer.origin(tensor.buffer))
     lines += ["", *printer.body(program.body, 1)]
     return "\n".join(lines) + "\n"
 
@@ -226,10 +229,13 @@ class _Printer:
         shape = self.indices(buffer.shape)
         comma = "," if len(buffer.strides) == 1 else ""
         strides = f" @ ({self.indices(buffer.strides)}{comma})" if buffer.strides else ""
-        owner = f" = {self.name(buffer.view_of)}" if buffer.view_of else ""
+        return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}"
+
+    def origin(self, buffer: Buffer) -> str:
+        """Whose storage it is, or where its elements lie, if that is said."""
         if buffer.layout is not None:
-            owner = f" = {self._layout(buffer.layout, len(buffer.shape))}"
-        return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}{owner}"
+            return f" = {self._layout(buffer.layout, len(buffer.shape))}"
+        return f" = {self.name(buffer.view_of)}" if buffer.view_of else ""
 
     def _layout(self, layout: Layout, rank: int) -> str:
         outside = self.scalars

@@ -105,9 +105,13 @@ class _Reader:
             self._buffer(stmt.target, stmt.annotation, stmt.value)[0]
             for stmt in annotated(head, *SCOPES)
         )
+        laid_out = {param.buffer.name: param for param in params if isinstance(param, Tensor)}
+        for stmt in head:
+            if isinstance(stmt, ast.Assign):
+                self._lay_out(stmt, laid_out)
         return Program(
             name=self._tree.name,
-            params=params,
+            params=tuple(laid_out[p.buffer.name] if isinstance(p, Tensor) else p for p in params),
             dims=dims,
             grid=grid,
             threads=self._threads(head),
@@ -177,6 +181,16 @@ class _Reader:
         )
         self._exprs.buffers[target.id] = buffer
         return buffer, prefix or "in"
+
+    def _lay_out(self, stmt: ast.Assign, among: dict[str, Tensor]) -> None:
+        """Give the parameter that ``stmt`` names its layout."""
+        name = ast.unparse(stmt.targets[0])
+        require(
+            stmt, name in among, f"{name} is no parameter, and has its layout where it is declared"
+        )
+        buffer = among[name].buffer
+        layout = self._layout(stmt.value, len(buffer.shape))  # type: ignore[arg-type]  # a head has no others
+        among[name] = Tensor(msgspec.structs.replace(buffer, layout=layout), among[name].role)
 
     def _layout(self, call: ast.Call, rank: int) -> Layout:
         words = {word.arg: word.value for word in call.keywords}

@@ -26,7 +26,7 @@ It is a small part of Python's syntax, so that editors colour it and a comment s
   first, the threads asked for, and the buffers (``shared``, ``fragment``, ``local``; ``memory`` for
   a workspace of all blocks; ``B: shared.int32[8] = A`` is ``A`` read otherwise,
   ``T: shared.int32[8, 8] = layout(i0, i1 ^ i0)`` has its elements elsewhere than in rows, and a fragment's layout says of
-  each the ``thread=`` too, and its ``copies=``); then the statements.
+  each the ``thread=`` too, and its ``copies=``; ``A = layout(i1, i0)`` is that of a parameter); then the statements.
 - A region is ``A[start : +extent, :, index]``: ``:`` is a whole dimension and a lone index has
   extent 1. A buffer's name alone is all of it.
 - ``x = e`` binds, ``x[i, j] = e`` stores. Loops run over ``serial``, ``parallel``, ``unroll``,

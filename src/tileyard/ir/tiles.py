@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.errors import KernelFault, OutOfBoundsFault
+from tileyard.ir.clocks import Places
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of, sparse_group
 from tileyard.ir.meanings import MEANINGS, convert, convert_one, cut_tensor_float
 from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind, SparseGemm
@@ -109,6 +110,37 @@ _ATOMICS = {
     "xor": "bitxor",
 }
 """The scalar operations of atomic updates; an exchange has none."""
+
+
+class Watched(Memory):
+    """Memory that passes each access to ``noted``, with the elements, before it takes place."""
+
+    def __init__(self, memory: Memory, noted: Callable[[str, Places, Array | None], None]) -> None:
+        super().__init__(memory.parameters, memory.tensor_floats)
+        self.tiles = memory.tiles
+        self.noted = noted
+
+    def load(self, buffer: str, indices: tuple[int, ...]) -> np.generic:
+        """One element."""
+        if self.is_inside(buffer, indices):
+            self.noted(buffer, indices, None)
+        return super().load(buffer, indices)
+
+    def store(self, buffer: str, indices: tuple[int, ...], value: np.generic) -> None:
+        """Write one element."""
+        self.noted(buffer, indices, np.asarray(value))
+        super().store(buffer, indices, value)
+
+    def read(self, box: Box) -> Array:
+        """The content of a box."""
+        self.noted(box.buffer, self.overlap(box)[0], None)
+        return super().read(box)
+
+    def write(self, box: Box, content: Array) -> None:
+        """Give a box its content."""
+        outer, inner = self.overlap(box)
+        self.noted(box.buffer, outer, content[inner])
+        super().write(box, content)
 
 
 def atomic(memory: Memory, stmt: Atomic, evaluator: Evaluator) -> np.generic:

@@ -116,7 +116,6 @@ class _Verifier:
             if buffer.view_of:
                 self._view(buffer)
             self._declare_buffer(buffer)
-            check.layout(buffer)
 
     def _declare(self, name: str) -> None:
         require(is_name(name), f"{name!r} cannot be a name")
@@ -139,6 +138,7 @@ class _Verifier:
             self._size(stride, f"the strides of {buffer.name}")
         count = len(buffer.strides)
         require(count in (0, len(buffer.shape)), f"{buffer.name} has {count} strides")
+        check.layout(buffer)
         self._scope.buffers[buffer.name] = buffer
 
     def _view(self, buffer: Buffer) -> None:
@@ -160,7 +160,6 @@ class _Verifier:
         buffer = param.buffer
         require(buffer.scope == "global", f"parameter {buffer.name} is not in global memory")
         require(not buffer.view_of, f"parameter {buffer.name} is a view")
-        require(buffer.layout is None, f"parameter {buffer.name} has a layout")
         self._declare_buffer(buffer)
         if param.role == "in":
             self._read_only.add(buffer.name)

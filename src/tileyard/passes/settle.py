@@ -25,6 +25,7 @@ from tileyard.ir.nodes import (
     Load,
     LoopKind,
     Op,
+    Param,
     Program,
     Region,
     Roles,
@@ -33,6 +34,7 @@ from tileyard.ir.nodes import (
     Store,
     Sync,
     Synchronization,
+    Tensor,
     Var,
     WaitBarrier,
 )
@@ -43,7 +45,7 @@ COUNT = "int32"
 
 
 def settle(program: Program) -> Rewritten:
-    """``program`` without issues, barriers, fences, commits and waits of groups, schedules of loops, and layouts."""
+    """``program`` without issues, barriers, fences, commits and waits of groups, schedules of loops, layouts, and threads."""
     return _Settling(program).run()
 
 
@@ -71,7 +73,8 @@ class _Settling:
         """The whole Program."""
         done = rewrite(self._program, self._settled)
         buffers = (*map(_settled_buffer, self._program.buffers), *self.made.values())
-        program = msgspec.structs.replace(done.program, buffers=buffers)
+        params = tuple(map(_settled_param, done.program.params))
+        program = msgspec.structs.replace(done.program, buffers=buffers, params=params)
         return msgspec.structs.replace(done, program=program)
 
     def _fresh(self, wanted: str) -> str:
@@ -90,6 +93,8 @@ class _Settling:
             case For(kind="pipelined") if stmt.order or stmt.group:
                 kind: LoopKind = "pipelined" if stmt.stages else "serial"
                 return (msgspec.structs.replace(stmt, kind=kind, order=(), stage=(), group=()),)
+            case For(kind="threads"):
+                return (msgspec.structs.replace(stmt, kind="serial"),)
             case Roles():
                 return self._roles(stmt)
             case InitBarrier():
@@ -99,7 +104,8 @@ class _Settling:
             case WaitBarrier():
                 return (self._wait(stmt.barrier, stmt.parity),)
             case Sync():
-                return self._sync(stmt) if stmt.barrier in self.made else ()
+                is_kept = stmt.barrier in self.made and not stmt.given
+                return self._sync(stmt) if is_kept else ()
             case Synchronization():
                 return ()
             case _:
@@ -141,7 +147,7 @@ class _Settling:
 
 def _is_meeting(stmt: Stmt) -> TypeGuard[Sync]:
     """Whether others have to come, too."""
-    return isinstance(stmt, Sync) and stmt.threads < stmt.count
+    return isinstance(stmt, Sync) and stmt.threads < stmt.count and not stmt.given
 
 
 def _add(place: Load, count: int) -> Stmt:
@@ -157,6 +163,13 @@ def _settled_buffer(buffer: Buffer) -> Buffer:
     is_row = buffer.scope == "barrier"
     scope = "shared" if is_row else buffer.scope
     return msgspec.structs.replace(buffer, scope=scope, arrivals=(), layout=None)
+
+
+def _settled_param(param: Param) -> Param:
+    """An array without a layout; a number as it is."""
+    if isinstance(param, Scalar):
+        return param
+    return Tensor(_settled_buffer(param.buffer), param.role)
 
 
 def _names(program: Program) -> set[str]:

@@ -12,6 +12,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import Checked, Effort, check_program
 from tileyard.check.findings import describe_race
 from tileyard.check.suppressions import sieve
+from tileyard.clock import Clock
 from tileyard.decoding import decode_json
 from tileyard.errors import KernelFault, UsageError
 from tileyard.ir.nodes import Program
@@ -28,7 +29,7 @@ RECORD_KIND = "sync"
 
 
 def check_made(
-    made: "MadeKernel", request: CheckSync, objects: ObjectStore
+    made: "MadeKernel", request: CheckSync, objects: ObjectStore, clock: Clock | None = None
 ) -> SyncChecked | Failed:
     """Check what was elaborated. Raises UsageError, also for a kernel that has no Program or whose sizes are open."""
     lowered = made.lowered
@@ -55,7 +56,11 @@ def check_made(
     if checked is None:
         inputs = [get_array(objects, digest) for digest in request.inputs]
         inputs = inputs or make_inputs(tensor_specs(program, made.integers))
-        effort = Effort(limit_s=request.limit_s or math.inf, is_traced=request.with_timeline)
+        effort = Effort(
+            limit_s=request.limit_s or math.inf,
+            is_traced=request.with_timeline,
+            clock=clock or Clock(),
+        )
         try:
             checked = check_program(program, lines, inputs, scalars, effort)
         except KernelFault as fault:

@@ -36,14 +36,43 @@ def nothing(*_: Any) -> None:
 
 
 @T.macro
-def gathered(A: Any, O: Any, scatters: bool) -> None:
+def gathered(A: Any, O: Any, scatters: bool | None) -> None:
     """Four rows by TMA."""
     four = T.alloc_shared((4, SIDE), A.dtype)
     full = T.alloc_barrier(1)
-    if scatters:
-        T.tma_scatter4(four, O, 0, [3, 1, 2, 0])
-    else:
-        T.tma_gather4(A, four, 0, [3, 1, 2, 0], barrier=full)
+    if scatters is not None:
+        if scatters:
+            T.tma_scatter4(four, O, 0, [3, 1, 2, 0])
+        else:
+            T.tma_gather4(A, four, 0, [3, 1, 2, 0], barrier=full)
+
+
+@T.macro
+def scheduled(A: Any, O: Any, with_schedule: bool) -> None:
+    """A role that loads and one that stores, with two versions of a tile between them."""
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((8, SIDE), A.dtype)
+        if with_schedule:
+            sync = T.WSSync
+            load = [sync.producer_acquire("tile"), "in", sync.producer_commit("tile")]
+            store = [sync.consumer_wait("tile"), "out", sync.consumer_release("tile")]
+            T.annotate_ws_schedule(
+                T.WSSchedule(
+                    num_warps=8,
+                    roles=[
+                        T.WSRole("load", warps_lo=0, warps_hi=1),
+                        T.WSRole("store", warps_lo=4, warps_hi=8),
+                    ],
+                    pipelines=[T.WSPipeline("tile", [a], depth=2)],
+                    scopes=[
+                        T.WSScope("loop", {"load": load, "store": store}),
+                        T.WSScope(T.WSScope.ROOT, {"load": ["loop"], "store": ["loop"]}),
+                    ],
+                )
+            )
+        for k in T.serial(8, annotations={T.WSID: "loop"}):
+            T.copy(A[k * 8, 0], a, annotations={T.WSID: "in"})
+            T.copy(a, O[k * 8, 0], annotations={T.WSID: "out"})
 
 
 @T.macro

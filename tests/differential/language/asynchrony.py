@@ -171,7 +171,21 @@ def _copies() -> Iterator[Row]:
         "TileLang waits itself",
         names="atomic_add",
     )
-    yield from _listed("tma_gather4 tma_scatter4", "rows by number have no region yet")
+    for name, scatters, by_hand in (
+        ("tma_gather4", False, "the kernel states the bytes: `T.mbarrier_expect_tx`"),
+        ("tma_scatter4", True, "the kernel commits it"),
+    ):
+        yield Row(
+            kernel=operation(
+                f"T.{name}(..)",
+                block,
+                lambda A, O, way=scatters: kernels.gathered(A, O, way),
+                names=name,
+            ),
+            without=operation("-", block, lambda A, O: kernels.gathered(A, O, None)),
+            kept="kept",
+            why=by_hand,
+        )
     yield from _listed("copy_cluster", _DEVICE)
     yield from _listed(
         "tma_load tma_load_2sm create_tma_descriptor ptx_cp_async_bulk ptx_cp_async_barrier tcgen05_cp_warpx4",
@@ -376,9 +390,12 @@ def _roles_and_hints() -> Iterator[Row]:
     yield _whole(
         "with T.ws_op('here')", kernels.named, "dropped", "a name for schedules", names="ws_op"
     )
-    yield from _listed(
-        "annotate_ws_schedule",
-        "a block annotation, from which a pass of TileLang's makes roles and barriers: they are not in the kernel as it is written",
+    yield _whole(
+        "T.annotate_ws_schedule(..)",
+        kernels.scheduled,
+        "kept",
+        "the rest of it is in TileLang's plan, which `check --pipeline tilelang:sm_90a` reads back: roles, barriers, versions",
+        names="annotate_ws_schedule",
     )
     for title, act, names, why in (
         ("T.annotate_ws_pipeline_depth({a: 2})", lambda t: T.annotate_ws_pipeline_depth({t.a: 2}), "annotate_ws_pipeline_depth", "for the automatic scheduler, which makes its own barriers"),
@@ -419,7 +436,6 @@ def _layouts() -> Iterator[Row]:
         "A: T.Layout(..)": lambda A, a, c: {A: T.Layout((SIDE, SIDE), lambda i, j: [j, i])},
     }
     for title, make in layouts.items():
-        is_kept = not title.startswith("A")
         yield Row(
             kernel=operation(
                 f"T.annotate_layout({{{title}}})",
@@ -428,8 +444,10 @@ def _layouts() -> Iterator[Row]:
                 names="annotate_layout",
             ),
             without=operation("-", function, lambda A, O: kernels.laid_out(A, O, lambda *_: {})),
-            kept="kept" if is_kept else "dropped",
-            why="" if is_kept else "an array lies as the caller has it",
+            kept="kept",
+            why="the elements of the caller's array; cpu has them in rows"
+            if title[0] == "A"
+            else "",
         )
 
 

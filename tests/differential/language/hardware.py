@@ -104,7 +104,6 @@ def hints() -> Iterator[Operation]:
         function,
         lambda A, O: _scheduled_roles(A, O),
         is_typed=False,
-        said="ws_schedule",
     )
     yield operation("ws_op", block, lambda A, O: _ws_op(A, O), is_typed=False)
     yield operation(

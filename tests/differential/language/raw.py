@@ -119,12 +119,8 @@ def units() -> Iterator[Operation]:
             is_typed=False,
             said="float8_e8m0fnu",
         )
-    yield operation(
-        "tma_gather4", block, lambda A, O: _gathered(A, O), is_typed=False, said="gather4"
-    )
-    yield operation(
-        "tma_scatter4", block, lambda A, O: _scattered(A, O), is_typed=False, said="scatter4"
-    )
+    yield operation("tma_gather4", block, lambda A, O: _gathered(A, O), is_typed=False)
+    yield operation("tma_scatter4", block, lambda A, O: _scattered(A, O), is_typed=False)
     yield operation(
         "CUDASourceCodeKernel",
         function,

@@ -247,3 +247,24 @@ def test_a_negative_count_is_a_fault() -> None:
     """No wait leaves fewer than no groups."""
     with pytest.raises(KernelFault, match="a wait for all but the latest -1 groups in `wait_group"):
         run_late(changed("wait_group(2", "wait_group(-1"))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "is_race"),
+    [("tx", "A[0, tx]", False), ("0", "A[0, tx]", True), ("tx // 2", "A[0, tx // 2]", False)],
+)
+def test_threads_that_write_one_element_are_a_race(place: str, value: str, is_race: bool) -> None:
+    """If they write different values, in one statement that all of them do."""
+    text = f"""
+def f(A: float32[9, 4], B: out.float32[4]):
+    threads(4)
+    a: shared.float32[4]
+
+    fill(a, 0.0)
+    for tx in threads(4):
+        a[{place}] = {value}
+    for tx_1 in threads(4):
+        B[tx_1] = a[0]
+"""
+    hazards, _ = run_late(text)
+    assert [(one.kind, one.access.number) for one in hazards] == [("race", 2)] * is_race

@@ -26,6 +26,7 @@ from tileyard.ir.nodes import (
     Var,
 )
 from tileyard.ir.ops import OPS
+from tileyard.ir.specs import tensors
 from tileyard.ir.text import print_expr, print_program, print_statement, read_program
 from tileyard.testing.programs import programs
 
@@ -265,11 +266,14 @@ def test_layouts_stand_behind_their_buffers() -> None:
 def f(A: float32[8], i1: float32):
     t: shared.float16[4, 8] = layout(i0, i1 ^ i0 % 4)
     u: fragment.float32[8] = layout(i0 // 4, thread=i0 % 4 + copy * 4, copies=2)
+    A = layout(i0 ^ 1)
 
     x = i1 + 1.0
 """
     expected = read_program(head)
     assert print_program(expected) == head
+    (array,) = tensors(expected)
+    assert array.buffer.layout is not None
     layout = expected.buffers[1].layout
     assert layout is not None
     assert layout.copies == 2
@@ -331,6 +335,10 @@ def test_mistakes_in_text_name_their_line(line: str, message: str) -> None:
         (
             "def f():\n    t: shared.int32[8] = layout(i0, by=3)\n    pass",
             "line 2: layout(i0, by=3) is neither a buffer nor a layout",
+        ),
+        (
+            "def f():\n    t: shared.int32[8]\n    t = layout(i0)\n    pass",
+            "line 3: t is no parameter, and has its layout where it is declared",
         ),
         (
             "def f():\n    t: far.float32[8]\n    pass",

@@ -179,7 +179,7 @@ def _tile(**changes: object) -> Buffer:
         ({"buffers": (_tile(layout=Layout((Var("bx", "int32"),))),)}, "bx is used before it is bound"),
         ({"buffers": (_tile(layout=Layout((Const(1.0, "float32"),))),)}, "the layout of q is float32, not an integer"),
         ({"buffers": (_tile(name="r"), _tile(view_of="r", layout=Layout((I0,))))}, "q has no elements of its own that a layout could place"),
-        ({"params": (Tensor(_tile(scope="global", layout=Layout((I0,))), "in"),), "dims": ()}, "parameter q has a layout"),
+        ({"params": (Tensor(_tile(scope="global", layout=Layout(())), "in"),), "dims": ()}, "the layout of q has no place"),
         ({"params": (Tensor(_tile(), "in"),), "dims": ()}, "parameter q is not in global memory"),
     ],
 )  # fmt: skip

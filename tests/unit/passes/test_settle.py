@@ -73,11 +73,39 @@ def f(B: out.float32[4]):
     assert "for j in pipelined(2, stages=2):" in settled
 
 
+def test_threads_are_iterations() -> None:
+    """One after the other, which is an order that they may take."""
+    text = "def f(B: out.float32[4]):\n    threads(4)\n\n    for t in threads(4):\n        B[t] = 1.0\n"
+    settled = print_program(settle(read_program(text)).program)
+    assert settled == text.replace("in threads(4)", "in serial(4)")
+
+
+def test_a_barrier_that_is_given_is_gone() -> None:
+    """Only those of the kernel itself are waited at."""
+    text = """\
+def f(B: out.float32[2]):
+    threads(2)
+
+    with roles:
+        with role(0, 1):
+            B[0] = 1.0
+            sync(threads=1, count=2, given=True)
+        with role(1, 2):
+            sync(threads=1, count=2, given=True)
+            B[1] = 1.0
+"""
+    program = read_program(text)
+    assert print_program(program) == text
+    settled = print_program(settle(program).program)
+    assert "sync" not in settled
+    assert "given" not in settled
+
+
 def test_a_layout_is_gone() -> None:
     """Where elements lie is for GPUs."""
-    text = "def f():\n    t: shared.int32[8, 8] = layout(i0, i1 ^ i0)\n\n    pass\n"
+    text = "def f(A: int32[8, 8]):\n    t: shared.int32[8, 8] = layout(i0, i1 ^ i0)\n    A = layout(i1, i0)\n\n    pass\n"
     assert print_program(settle(read_program(text)).program) == text.replace(
-        " = layout(i0, i1 ^ i0)", ""
+        " = layout(i0, i1 ^ i0)\n    A = layout(i1, i0)", ""
     )
 
 

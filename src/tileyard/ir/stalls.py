@@ -1,0 +1,72 @@
+"""Why barriers stop a block, where that is determined."""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tileyard.ir.asynchronous import Barrier
+
+Cause = Literal[
+    "",
+    "given barrier",
+    "nobody arrives",
+    "too few arrive",
+    "overtaken",
+    "first waits block",
+    "not held back",
+    "counts differ",
+    "crowded",
+    "arrives before bytes",
+    "count too small",
+    "nobody waits",
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stall:
+    """A wait that nothing ends, ``where`` in words.
+
+    ``is_given`` says that TileLang puts the barrier there, ``is_first`` says that its role has not waited for this barrier before, ``at_start`` that all loops around are in
+    their first iteration.
+    """
+
+    where: str
+    barrier: Barrier | None
+    is_given: bool
+    is_first: bool
+    at_start: bool
+
+    @property
+    def state(self) -> str:
+        """What the wait misses."""
+        barrier = self.barrier
+        if barrier is None:
+            return f"waits {self.where}"
+        missing = [f"{barrier.arrived} of {barrier.expected} have arrived"]
+        if barrier.pending:
+            missing.append(f"{barrier.pending} bytes are missing")
+        return f"waits {self.where}: phase {barrier.phase}, {', '.join(missing)}"
+
+
+def find_cause(stalls: Sequence[Stall], reached: Container[str]) -> tuple[Cause, str, int]:
+    """Why all of these wait, at which barrier, and a number that belongs to it.
+
+    ``reached`` are the rows of barriers at which some statement arrives. The cause is empty where several are possible.
+    """
+    if any(one.is_given for one in stalls):
+        return "given barrier", "", 0
+    barriers = [one.barrier for one in stalls if one.barrier is not None]
+    for one in barriers:
+        row, is_row, _ = one.name.partition("[")
+        if is_row and row not in reached:
+            return "nobody arrives", row, 0
+    for one in barriers:
+        if 0 < one.arrived < one.expected:
+            return "too few arrive", one.name, one.expected - one.arrived
+    for stall in stalls:
+        if stall.barrier is not None and stall.is_first and stall.barrier.phase > 1:
+            return "overtaken", stall.barrier.name, stall.barrier.phase
+    are_first = all(stall.is_first and stall.at_start for stall in stalls)
+    if are_first and len({one.name for one in barriers if not one.phase}) == len(stalls) > 1:
+        return "first waits block", "", 0
+    return "", "", 0
