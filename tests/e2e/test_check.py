@@ -158,7 +158,10 @@ def test_what_is_not_checked_is_named(cli: CommandLine) -> None:
     ("arguments", "line"),
     [
         (["nowhere.py"], "there is no file nowhere.py"),
-        (["pipelines.py::gem", *SIZES], "'gem' (there are: gemm, scale; did you mean gemm?)"),
+        (
+            ["pipelines.py::gem", *SIZES],
+            "'gem' (there are: gemm, scale, permute; did you mean gemm?)",
+        ),
         (["pipelines.py::gemm", "--shape", "big"], "gemm has no shape 'big' (it has: none)"),
         (
             ["pipelines.py::scale", "--config", "N=1,2"],

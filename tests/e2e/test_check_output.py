@@ -35,7 +35,11 @@ def test_all_kernels_of_a_file_are_checked(cli: CommandLine) -> None:
     done = cli.run("check", "pipelines.py", *SIZES)
     assert done.returncode == 1
     results = [line for line in done.stdout.splitlines() if " blocks of " in line]
-    assert [line.split(" mistake")[0] for line in results] == ["gemm: 2", "scale: no"]
+    assert [line.split(" mistake")[0] for line in results] == [
+        "gemm: 2",
+        "scale: no",
+        "permute: no",
+    ]
     assert done.stdout.splitlines()[0].startswith(f"{cli.cwd / 'pipelines.py'}:46: ")
 
 
