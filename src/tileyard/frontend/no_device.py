@@ -67,8 +67,8 @@ CALLED_AT = " called at "
 def assume_target() -> Iterator[None]:
     """Names a GPU for TileLang to elaborate for, unless the environment names one already.
 
-    The environment is as before afterwards. What is elaborated depends on the GPU only where the
-    kernel's own code asks for it.
+    Where there is no GPU at all, code that asks what it can do hears of the one that is assumed. All is as before
+    afterwards. What is elaborated depends on the GPU only where the kernel's own code asks for it.
     """
     adjust_tilelang()
     if os.environ.get(TARGET_VARIABLE):
@@ -76,9 +76,51 @@ def assume_target() -> Iterator[None]:
         return
     os.environ[TARGET_VARIABLE] = ASSUMED_TARGET
     try:
-        yield
+        with _answering():
+            yield
     finally:
         os.environ.pop(TARGET_VARIABLE, None)
+
+
+class AssumedDevice:
+    """What is asked of the GPU that is assumed."""
+
+    name = "NVIDIA H100"
+    major, minor = 9, 0
+    multi_processor_count = 132
+    shared_memory_per_block = 49152
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    """Has the modules that are imported answer what only a GPU tells, where they find none."""
+    device = AssumedDevice()
+    asked = (
+        ("torch.cuda", "get_device_capability", (device.major, device.minor)),
+        ("torch.cuda", "get_device_name", device.name),
+        ("tilelang.carver.arch.driver.cuda_driver", "get_cuda_device_properties", device),
+    )
+    with contextlib.ExitStack() as before:
+        for name, question, answer in asked:
+            module = sys.modules.get(name)
+            if ask := getattr(module, question, None):
+                before.callback(setattr, module, question, ask)
+                setattr(module, question, _or_assume(ask, answer))
+        yield
+
+
+def _or_assume(ask: Callable[..., object], answer: object) -> Callable[..., object]:
+    """The same question, with an answer for where it cannot be asked."""
+
+    @functools.wraps(ask)
+    def ask_or_assume(*args: object, **kwargs: object) -> object:
+        try:
+            found = ask(*args, **kwargs)
+        except (AssertionError, RuntimeError):  # torch without CUDA, and CUDA without a driver
+            return answer
+        return answer if found is None else found
+
+    return ask_or_assume
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """TileLang as kernels are elaborated with it where there is no GPU."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,46 @@ def test_lines_are_the_callers_and_assertions_stay_without_cuda(tmp_path: Path) 
     expected = ["copy 14", "print 14", "print 14", "assert 16", "let 6", "print 7", "copy 18"]
     told = done.stdout.replace("kernel.py:", "").splitlines()
     assert told == expected, done.stderr
+
+
+ASK = """
+from tileyard.frontend.no_device import assume_target
+
+import torch
+from tilelang.carver.arch.driver import get_num_sms
+
+
+def ask(question):
+    try:
+        return question()
+    except (AssertionError, RuntimeError) as error:
+        return type(error).__name__
+
+
+before = torch.cuda.get_device_capability, ask(torch.cuda.get_device_capability)
+try:
+    with assume_target():
+        print(torch.cuda.get_device_capability(), torch.cuda.get_device_name(0), get_num_sms())
+        raise KeyError("the kernel's")
+except KeyError:
+    pass
+assert before == (torch.cuda.get_device_capability, ask(torch.cuda.get_device_capability))
+assert ask(get_num_sms) == "RuntimeError"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("", "(9, 0) NVIDIA H100 132\n"),
+        ('{"kind":"cuda","arch":"sm_80"}', ""),  # what else that GPU is, nobody has said
+    ],
+)
+def test_code_that_asks_for_the_gpu_hears_of_the_assumed_one(named: str, told: str) -> None:
+    """Where there is none and none is named, and only while a kernel is elaborated; also if that fails."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TILELANG_DEFAULT_TARGET": named}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode == 0) == (told, bool(told)), done.stderr
