@@ -78,6 +78,11 @@ class View:
         self.own_fence = seen
         self.times[actor] += 1
 
+    def fence_own(self, actor: int) -> None:
+        """Let asynchronous operations see what ``actor``, whose view this is, has done itself."""
+        self.fenced = self.fenced or View()
+        self.fenced.times[actor] = self.times[actor]
+
     def has_fenced(self, event: Event) -> bool:
         """Whether an asynchronous operation sees ``event``."""
         return any(one is not None and one.knows(event) for one in (self.fenced, self.own_fence))
