@@ -12,16 +12,23 @@ from types import ModuleType
 from typing import Any
 
 
-def on_import(name: str, then: Callable[[ModuleType], None]) -> None:
-    """Call ``then`` with the module of this name: now, or once it has been imported."""
+def on_import(name: str, then: Callable[[ModuleType], None]) -> Callable[[], None]:
+    """Call ``then`` with the module of this name: now, or once it has been imported, unless the result is called before."""
+    finder = _Finder(name, then)
     if name in sys.modules:
         then(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _Finder(name, then))
+        sys.meta_path.insert(0, finder)
+
+    def withdraw() -> None:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+
+    return withdraw
 
 
 class _Finder(MetaPathFinder):
-    """Has the others find one module, and ``then`` called once it is loaded."""
+    """Has those behind it find one module, and ``then`` called once it is loaded."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name = name
@@ -33,7 +40,7 @@ class _Finder(MetaPathFinder):
         """The module's own spec, with a loader that goes on to tell of it."""
         if fullname != self._name:
             return None
-        others = (finder for finder in list(sys.meta_path) if finder is not self)
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         specs = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
@@ -93,19 +100,22 @@ class AssumedDevice:
 
 @contextlib.contextmanager
 def _answering() -> Iterator[None]:
-    """Has the modules that are imported answer what only a GPU tells, where they find none."""
+    """Has modules answer what only a GPU tells, where they find none."""
     device = AssumedDevice()
     asked = (
         ("torch.cuda", "get_device_capability", (device.major, device.minor)),
         ("torch.cuda", "get_device_name", device.name),
         ("tilelang.carver.arch.driver.cuda_driver", "get_cuda_device_properties", device),
     )
-    with contextlib.ExitStack() as before:
-        for name, question, answer in asked:
-            module = sys.modules.get(name)
+    with contextlib.ExitStack() as after:
+
+        def answer(question: str, told: object, module: ModuleType) -> None:
             if ask := getattr(module, question, None):
-                before.callback(setattr, module, question, ask)
-                setattr(module, question, _or_assume(ask, answer))
+                after.callback(setattr, module, question, ask)
+                setattr(module, question, _or_assume(ask, told))
+
+        for name, question, told in asked:
+            after.callback(on_import(name, functools.partial(answer, question, told)))
         yield
 
 
