@@ -393,3 +393,42 @@ def test_a_role_that_multiplies_what_it_wrote_has_fenced_it(
     run = LateRun(lowered.written, [np.ones((16, 16), np.float16)])
     run.grid()
     assert kinds == {one.kind for one in run.hazards.values()} & {"missing fence", "race"}
+
+
+GATHERED = """
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[1])
+def gathered():
+    @T.prim_func
+    def main(X: T.Tensor((16, 16), "float32"), Y: T.Tensor((16, 16), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            x = T.alloc_shared((16, 16), "float32")
+            own = {"parallel_async_without_async_commit_wait": True}
+            for i, j in T.Parallel(16, 16, annotations=own):
+                x[i, j] = X[15 - i, j]
+            T.ptx_commit_group()
+            T.ptx_wait_group(0)
+            T.copy(x, Y)
+
+    return main
+"""
+
+
+@pytest.mark.parametrize(("left", "kinds"), [(0, set()), (1, {"read before arrival"})])
+def test_a_parallel_loop_may_issue_its_elements(lower: Lower, left: int, kinds: set[str]) -> None:
+    """Whose commit and wait are written apart."""
+    text = GATHERED.replace("wait_group(0)", f"wait_group({left})")
+    lowered = lower(text, "gathered")
+    run = LateRun(lowered.written, [np.ones((16, 16), np.float32)])
+    run.grid()
+    assert kinds == {one.kind for one in run.hazards.values()}
+
+
+def test_a_parallel_loop_issues_nothing_but_copies(lower: Lower) -> None:
+    """Another loop that TileLang would have to split is refused by name."""
+    text = GATHERED.replace("X[15 - i, j]", "X[15 - i, j] * 2.0")
+    with pytest.raises(UnsupportedError, match="loop with parallel_async_without_async_commit"):
+        lower(text, "gathered")
