@@ -30,9 +30,6 @@ from tileyard.workers.author import Author
 from tileyard.workers.protocol import AnswerT, CheckSync, Failed, Question
 
 AHEAD = ["torch", "tilelang", "tileyard.frontend.pipelined", __name__]
-BUDGET_S = 10.0
-"""After this no further sizes of a kernel are begun."""
-
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -49,11 +46,15 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is asked of each file below ``folder``: the ``arguments`` of kernels by FILE::KERNEL, and seconds per kernel."""
+    """What is asked of each file below ``folder``: the ``arguments`` of kernels by FILE::KERNEL, and seconds per kernel.
+
+    After ``budget_s`` no further sizes of a kernel are begun, and after ``limit_s`` its process ends.
+    """
 
     folder: Path
     architecture: str
     arguments: dict[str, dict[str, Value]]
+    budget_s: float
     limit_s: float
 
 
@@ -63,6 +64,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="*.py", help="pattern of the files, below the folder")
     parser.add_argument("--pipeline", default="written", help="as of tileyard check")
+    parser.add_argument("--budget", type=float, default=10.0, help="seconds to begin sizes in")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds per kernel")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--arguments", type=Path, help="TOML: a table of values per FILE::KERNEL")
@@ -75,6 +77,7 @@ def main() -> int:
         folder=given.folder.absolute(),
         architecture=parse_pipeline(given.pipeline),
         arguments=arguments,
+        budget_s=given.budget,
         limit_s=given.limit,
     )
     lines: list[Line] = []
@@ -156,7 +159,7 @@ def check_kernel(author: Author, file: str, name: str, job: Job) -> Line:
             config=space.configs[0],
             guessed=space.guessed,
             architecture=job.architecture,
-            limit_s=BUDGET_S,
+            limit_s=job.budget_s,
         )
         reply = author.answer(asked)
     except TileyardError as error:

@@ -154,3 +154,21 @@ def spared(block=BLOCK):
             T.copy(X[bx * block : (bx + 1) * block], Y[bx * block : (bx + 1) * block])
 
     return main
+
+
+@tilelang.jit(out_idx=[1])
+def deep(N):
+    """An expression that has 600 others inside of it."""
+
+    def raised(value):
+        for _ in range(600):
+            value = T.max(value * 0.5, 1.0)
+        return value
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            for i in T.Parallel(N):
+                Y[i] = raised(X[i])
+
+    return main

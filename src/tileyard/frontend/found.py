@@ -268,7 +268,10 @@ def lower_open(
         from tileyard.frontend.pipelined import plan
 
         func = plan(func, architecture, elaboration.pass_options)
-    made = make_kernel(func, found.recipe.out_idx, found.name, with_tir=with_tir)
+    try:
+        made = make_kernel(func, found.recipe.out_idx, found.name, with_tir=with_tir)
+    except RecursionError:
+        raise UnsupportedError(f"{found.name} has expressions nested too deeply") from None
     kernel = msgspec.structs.replace(
         made.kernel, pass_options=elaboration.pass_options, flags=elaboration.flags
     )

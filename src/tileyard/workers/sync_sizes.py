@@ -88,6 +88,9 @@ class _Check:
     def run(self) -> SyncChecked:
         """Plan the instances, and check as many as there is time for."""
         arguments, lowered = self._begin()
+        written = self._make(arguments)
+        if isinstance(written, TileyardError):  # whose loops say which sizes there are
+            raise written
         unchecked = [name_place(each.where, each.message) for each in lowered.given_up]
         if not unchecked:  # else nothing can be said of what is left
             sizes = {
