@@ -61,6 +61,23 @@ def converted(N, stages):
 
 
 @tilelang.jit
+def gathered(N, stages):
+    """Elements that a parallel loop copies, which TileLang makes ``cp.async``, and commits by itself."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N, BLOCK, BLOCK), "float32"), Y: T.Tensor((N, BLOCK, BLOCK), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            tile = T.alloc_shared((BLOCK, BLOCK), "float32")
+            for k in T.Pipelined(N, num_stages=stages):
+                for i, j in T.Parallel(BLOCK, BLOCK):
+                    tile[i, j] = X[k, BLOCK - 1 - i, j]
+                for i, j in T.Parallel(BLOCK, BLOCK):
+                    Y[k, i, j] = tile[i, j] * 2.0
+
+    return main
+
+
+@tilelang.jit
 def cleared(N, stages):
     """A tile that is written before its loop, and a value that each step passes to the next one."""
 

@@ -156,3 +156,48 @@ def declared(N):
                 T.copy(x[k % 2, :], Y[k * BLOCK : (k + 1) * BLOCK])
 
     return main
+
+
+@tilelang.jit(out_idx=[1])
+def grouped(heads, groups, dtype, accum_dtype):
+    """Types that are parameters, and not one block where there are as many groups as heads."""
+
+    @T.prim_func
+    def main(X: T.Tensor((heads, BLOCK), dtype), Y: T.Tensor((heads, BLOCK), accum_dtype)):
+        with T.Kernel(heads // groups // BLOCK, threads=32) as bx:
+            x = T.alloc_fragment((BLOCK,), accum_dtype)
+            T.copy(X[bx, 0], x)
+            T.copy(x, Y[bx, 0])
+
+    return main
+
+
+@tilelang.jit
+def spared(block=BLOCK):
+    """A size that the source names, and nothing has."""
+    N, _M = T.dynamic("N, M")
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+            T.copy(X[bx * block : (bx + 1) * block], Y[bx * block : (bx + 1) * block])
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def deep(N):
+    """An expression that has 600 others inside of it."""
+
+    def raised(value):
+        for _ in range(600):
+            value = T.max(value * 0.5, 1.0)
+        return value
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            for i in T.Parallel(N):
+                Y[i] = raised(X[i])
+
+    return main

@@ -453,3 +453,98 @@ def test_a_trace_has_the_steps_before_a_hazard(lower: Lower) -> None:
     silent = TracedRun(lowered.written, inputs)
     silent.grid()
     assert (silent.hazards.keys(), silent.traces) == (run.hazards.keys(), {})
+
+
+SHARED_BY_ROLES = """
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[1, 2])
+def shared_by_roles():
+    @T.prim_func
+    def main(
+        A: T.Tensor((16, 16), "float16"),
+        C: T.Tensor((16, 16), "float32"),
+        D: T.Tensor((16, 16), "float32"),
+    ):
+        with T.Kernel(1, threads=256) as _:
+            a = T.alloc_shared((16, 16), "float16")
+            c = T.alloc_fragment((16, 16), "float32")
+            d = T.alloc_fragment((16, 16), "float32")
+            full = T.alloc_barrier(arrive_count=128)
+            with T.ws(0):
+                T.copy(A, a)
+                T.wgmma_gemm(a, a, c, clear_accum=True)
+                T.barrier_arrive(full)
+                T.wait_wgmma(0)
+                T.copy(c, C)
+            with T.ws(1):
+                T.barrier_wait(full, 0)
+                T.wgmma_gemm(a, a, d, clear_accum=True)
+                T.wait_wgmma(0)
+                T.copy(d, D)
+
+    return main
+"""
+_OWN = "                T.wgmma_gemm(a, a, c, clear_accum=True)\n"
+_SAID = "                T.barrier_arrive(full)\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        (_OWN, _OWN, set()),
+        (_OWN + _SAID, _SAID + _OWN, {"missing fence"}),
+        ("T.copy(A, a)\n" + _OWN, _OWN.lstrip() + _OWN[:16] + "T.copy(A, a)\n", {"missing fence"}),
+    ],
+    ids=["in front of the arrival", "behind it", "in front of the write"],
+)
+def test_a_role_that_multiplies_what_it_wrote_has_fenced_it(
+    lower: Lower, before: str, after: str, kinds: set[str]
+) -> None:
+    """TileLang puts the fence there, so another role that hears of it later may multiply it, too."""
+    assert before in SHARED_BY_ROLES
+    lowered = lower(SHARED_BY_ROLES.replace(before, after), "shared_by_roles")
+    run = LateRun(lowered.written, [np.ones((16, 16), np.float16)])
+    run.grid()
+    assert kinds == {one.kind for one in run.hazards.values()} & {"missing fence", "race"}
+
+
+GATHERED = """
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[1])
+def gathered():
+    @T.prim_func
+    def main(X: T.Tensor((16, 16), "float32"), Y: T.Tensor((16, 16), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            x = T.alloc_shared((16, 16), "float32")
+            own = {"parallel_async_without_async_commit_wait": True}
+            for i, j in T.Parallel(16, 16, annotations=own):
+                x[i, j] = X[15 - i, j]
+            T.ptx_commit_group()
+            T.ptx_wait_group(0)
+            T.copy(x, Y)
+
+    return main
+"""
+
+
+@pytest.mark.parametrize(("left", "kinds"), [(0, set()), (1, {"read before arrival"})])
+def test_a_parallel_loop_may_issue_its_elements(lower: Lower, left: int, kinds: set[str]) -> None:
+    """Whose commit and wait are written apart."""
+    text = GATHERED.replace("wait_group(0)", f"wait_group({left})")
+    lowered = lower(text, "gathered")
+    run = LateRun(lowered.written, [np.ones((16, 16), np.float32)])
+    run.grid()
+    assert kinds == {one.kind for one in run.hazards.values()}
+
+
+def test_a_parallel_loop_issues_nothing_but_copies(lower: Lower) -> None:
+    """Another loop that TileLang would have to split is refused by name."""
+    text = GATHERED.replace("X[15 - i, j]", "X[15 - i, j] * 2.0")
+    with pytest.raises(UnsupportedError, match="loop with parallel_async_without_async_commit"):
+        lower(text, "gathered")

@@ -218,6 +218,21 @@ def test_copies_that_convert_are_assumed_to_be_over(plans: ModuleType, stages: i
     assert not any(isinstance(stmt, Issue) for stmt in walk(done.planned.written.body))
 
 
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_elements_that_are_gathered_are_copied_asynchronously(
+    plans: ModuleType, architecture: str, stages: int
+) -> None:
+    """A parallel loop whose commits and waits are statements of their own."""
+    done = read_back(plans.gathered, {"N": 5, "stages": stages}, architecture)
+    assert done.planned is not None
+    assert (done.are_equal, done.findings) == (True, ())
+    issued = [stmt for stmt in walk(done.planned.written.body) if isinstance(stmt, Issue)]
+    assert {type(one.body[0]) for one in issued} == {For}
+    lines = list(done.planned.written_lines)
+    assert lines == list(range(len(list(walk(done.planned.written.body)))))
+
+
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_fence_in_front_of_roles_is_assumed(

@@ -6,6 +6,7 @@ import pytest
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
+from tileyard.errors import UnsupportedError, UsageError
 from tileyard.frontend.discover import find_kernels, import_file
 from tileyard.workers.protocol import CheckSync, SyncChecked
 from tileyard.workers.sync_sizes import BUDGET_S, check_sizes
@@ -78,6 +79,26 @@ def test_sizes_that_are_missing_are_guessed(tmp_path: Path) -> None:
     assert checked.unchecked == (
         "2 choices of sizes that the kernel refuses: M=16, N=16; M=48, N=48",
     )
+
+
+def test_types_and_sizes_are_guessed_together(tmp_path: Path) -> None:
+    """Types by their names; of sizes that leave no block where they are equal, one is 1."""
+    checked = check(tmp_path, "grouped")
+    assert checked.instances == ({"heads": 32},)
+    assert (checked.blocks, checked.grid) == (2, 2)
+
+
+def test_a_size_that_nothing_has_is_guessed_in_vain(tmp_path: Path) -> None:
+    """It is one of the kernel's names; to give it is a mistake."""
+    assert check(tmp_path, "spared").blocks > 0
+    with pytest.raises(UsageError, match="spared has no argument 'M'"):
+        check(tmp_path, "spared", N=64, M=3)
+
+
+def test_expressions_that_are_too_deep_are_refused(tmp_path: Path) -> None:
+    """In one line, and not by an error of Python's."""
+    with pytest.raises(UnsupportedError, match="deep has expressions nested too deeply"):
+        check(tmp_path, "deep", N=64)
 
 
 def test_a_branch_that_never_runs_is_named(tmp_path: Path) -> None:

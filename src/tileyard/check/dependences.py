@@ -79,8 +79,9 @@ def _compare_outputs(
         if name not in left:
             continue
         other_marks, other_events = left[name]
-        for one, other in np.unique(np.stack([marks, other_marks]), axis=1).T:
-            before, after = events[one], other_events[other]
+        size = len(other_events)
+        for pair in np.unique(marks.astype(np.int64) * size + other_marks).tolist():
+            before, after = events[pair // size], other_events[pair % size]
             is_open = all(e is not None and e.source.kind == "atomic" for e in (before, after))
             is_other = (before and _any(before)) != (after and _any(after))
             if is_other and not is_open and _are_in(sources, {before, after}):

@@ -77,11 +77,11 @@ def check(  # noqa: PLR0913 - options, by keyword only
         kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
     )
     timelines = sys.maxsize if timeline else int(form == "text" and sys.stdout.isatty())
-    wanted = Wanted(architecture=_parse_pipeline(pipeline), form=form, timelines=timelines)
+    wanted = Wanted(architecture=parse_pipeline(pipeline), form=form, timelines=timelines)
     return check_file(file, request, parse_duration_s(limit), wanted)
 
 
-def _parse_pipeline(text: str) -> str:
+def parse_pipeline(text: str) -> str:
     """The architecture that TileLang is to plan for; empty for the kernel as it is written."""
     name, colon, architecture = text.partition(":")
     if text == "written":

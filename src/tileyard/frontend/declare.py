@@ -216,6 +216,13 @@ def shape_arguments(info: KernelInfo, shape: str, where: str = "") -> dict[str, 
     return info.shapes[shape]
 
 
+def guess_value(name: str, number: int) -> Value:
+    """The value that is tried for a parameter of which nothing but its name is known: ``number``, unless it is a dtype."""
+    if not name.endswith("dtype"):
+        return number
+    return "float32" if name.startswith("acc") else "float16"
+
+
 def _check_callable(name: str, given: object) -> None:
     if not callable(given):
         raise UsageError(f"tileyard.kernel: {name} must be callable, not {type(given).__name__}")

@@ -244,6 +244,19 @@ def lower_config(
     Raises UsageError and UserCodeError; UnsupportedError and InvalidProgramError too, except that
     with ``with_tir`` they become the Kernel's refusal where its parameters are covered.
     """
+    made = lower_open(found, arguments, config, with_tir=with_tir, architecture=architecture)
+    return replace(made, numbers=bind_numbers(found, made.signature, arguments))
+
+
+def lower_open(
+    found: Found,
+    arguments: Arguments,
+    config: Arguments,
+    *,
+    with_tir: bool = False,
+    architecture: str = "",
+) -> "MadeKernel":
+    """As ``lower_config``, with its dimensions and scalar parameters left open."""
     elaboration = found.elaborate(arguments, config)
     # Importing these takes seconds, and the user's own code has mostly paid for it already.
     from tileyard.frontend.targets import for_target
@@ -255,25 +268,32 @@ def lower_config(
         from tileyard.frontend.pipelined import plan
 
         func = plan(func, architecture, elaboration.pass_options)
-    made = make_kernel(
-        func,
-        found.recipe.out_idx,
-        found.name,
-        with_tir=with_tir,
-        has_thread_sync=not elaboration.pass_options.get(NO_THREAD_SYNC),
-    )
+    try:
+        made = make_kernel(
+            func,
+            found.recipe.out_idx,
+            found.name,
+            with_tir=with_tir,
+            has_thread_sync=not elaboration.pass_options.get(NO_THREAD_SYNC),
+        )
+    except RecursionError:
+        raise UnsupportedError(f"{found.name} has expressions nested too deeply") from None
     kernel = msgspec.structs.replace(
         made.kernel, pass_options=elaboration.pass_options, flags=elaboration.flags
     )
-    numbers = bind_numbers(found, made.signature, arguments)
-    return replace(made, kernel=kernel, numbers=numbers)
+    return replace(made, kernel=kernel)
 
 
-def bind_numbers(found: Found, program: Program, arguments: Arguments) -> dict[str, Value]:
-    """The dimensions and scalar parameters of a Program by name, taken from the arguments."""
+def bind_numbers(
+    found: Found, program: Program, arguments: Arguments, spare: Sequence[str] = ()
+) -> dict[str, Value]:
+    """The dimensions and scalar parameters of a Program by name, taken from the arguments.
+
+    Those that are ``spare`` may be none of the Program's.
+    """
     wanted = {var.name: var.dtype for var in (*program.dims, *scalar_params(program))}
-    own = found.parameters.own
-    unknown = [name for name in arguments if name not in own and name not in wanted]
+    known = {*found.parameters.own, *wanted, *spare}
+    unknown = [name for name in arguments if name not in known]
     if unknown:
         raise UsageError(
             f"{found.name} has no argument {unknown[0]!r}", hint=found.parameters.describe()

@@ -12,16 +12,23 @@ from types import ModuleType
 from typing import Any
 
 
-def on_import(name: str, then: Callable[[ModuleType], None]) -> None:
-    """Call ``then`` with the module of this name: now, or once it has been imported."""
+def on_import(name: str, then: Callable[[ModuleType], None]) -> Callable[[], None]:
+    """Call ``then`` with the module of this name: now, or once it has been imported, unless the result is called before."""
+    finder = _Finder(name, then)
     if name in sys.modules:
         then(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _Finder(name, then))
+        sys.meta_path.insert(0, finder)
+
+    def withdraw() -> None:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+
+    return withdraw
 
 
 class _Finder(MetaPathFinder):
-    """Has the others find one module, and ``then`` called once it is loaded."""
+    """Has those behind it find one module, and ``then`` called once it is loaded."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name = name
@@ -33,7 +40,7 @@ class _Finder(MetaPathFinder):
         """The module's own spec, with a loader that goes on to tell of it."""
         if fullname != self._name:
             return None
-        others = (finder for finder in list(sys.meta_path) if finder is not self)
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         specs = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
@@ -67,8 +74,8 @@ CALLED_AT = " called at "
 def assume_target() -> Iterator[None]:
     """Names a GPU for TileLang to elaborate for, unless the environment names one already.
 
-    The environment is as before afterwards. What is elaborated depends on the GPU only where the
-    kernel's own code asks for it.
+    Where there is no GPU at all, code that asks what it can do hears of the one that is assumed. All is as before
+    afterwards. What is elaborated depends on the GPU only where the kernel's own code asks for it.
     """
     adjust_tilelang()
     if os.environ.get(TARGET_VARIABLE):
@@ -76,9 +83,54 @@ def assume_target() -> Iterator[None]:
         return
     os.environ[TARGET_VARIABLE] = ASSUMED_TARGET
     try:
-        yield
+        with _answering():
+            yield
     finally:
         os.environ.pop(TARGET_VARIABLE, None)
+
+
+class AssumedDevice:
+    """What is asked of the GPU that is assumed."""
+
+    name = "NVIDIA H100"
+    major, minor = 9, 0
+    multi_processor_count = 132
+    shared_memory_per_block = 49152
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    """Has modules answer what only a GPU tells, where they find none."""
+    device = AssumedDevice()
+    asked = (
+        ("torch.cuda", "get_device_capability", (device.major, device.minor)),
+        ("torch.cuda", "get_device_name", device.name),
+        ("tilelang.carver.arch.driver.cuda_driver", "get_cuda_device_properties", device),
+    )
+    with contextlib.ExitStack() as after:
+
+        def answer(question: str, told: object, module: ModuleType) -> None:
+            if ask := getattr(module, question, None):
+                after.callback(setattr, module, question, ask)
+                setattr(module, question, _or_assume(ask, told))
+
+        for name, question, told in asked:
+            after.callback(on_import(name, functools.partial(answer, question, told)))
+        yield
+
+
+def _or_assume(ask: Callable[..., object], answer: object) -> Callable[..., object]:
+    """The same question, with an answer for where it cannot be asked."""
+
+    @functools.wraps(ask)
+    def ask_or_assume(*args: object, **kwargs: object) -> object:
+        try:
+            found = ask(*args, **kwargs)
+        except (AssertionError, RuntimeError):  # torch without CUDA, and CUDA without a driver
+            return answer
+        return answer if found is None else found
+
+    return ask_or_assume
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from tileyard.frontend.tir_queries import (
     AT_ONCE,
     ATTRIBUTE_HINTS,
     CALL_HINTS,
+    ISSUED,
     LOOP_HINTS,
     THREAD_BINDING,
     THREAD_INDEX,
@@ -29,6 +30,7 @@ from tileyard.frontend.tir_queries import (
     free_vars,
     is_block_hint,
     is_bound_to_threads,
+    is_issued,
     is_loop,
     is_one,
     is_zero,
@@ -43,6 +45,7 @@ from tileyard.ir.nodes import (
     Const,
     For,
     If,
+    Issue,
     Let,
     Load,
     LoopKind,
@@ -225,20 +228,24 @@ class BodyLowering:
         if is_loop(stmt, THREAD_BINDING):
             return self._launch(stmt)
         scope = self._scope
-        unknown = [str(key) for key in stmt.annotations if str(key) not in LOOP_HINTS]
+        position, outside = scope.position, scope.position.is_spread
+        becomes_issue = is_issued(stmt)
+        hints = LOOP_HINTS | {ISSUED} if becomes_issue else LOOP_HINTS
+        unknown = [str(key) for key in stmt.annotations if str(key) not in hints]
         scope.require(not unknown, f"loop with {', '.join(unknown)}")
         scope.require(stmt.step is None or is_one(stmt.step), f"loop with step {stmt.step}")
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
         first = self._number()
+        if becomes_issue and not outside:
+            self._note()
         var = scope.bind_var(stmt.loop_var)
         kind = _KINDS[int(stmt.kind)]
-        position, outside = scope.position, scope.position.is_spread
         position.is_spread = outside or kind == "parallel"
         body, position.is_spread = self.lower(without_continue(stmt.body)), outside
         loop = For(var, start, extent, kind, body)
         if kind == "serial":
             loop = with_pipeline(scope, loop, stmt.annotations)
-        return (*first, loop)
+        return (*first, Issue("cp_async", (loop,)) if becomes_issue and not outside else loop)
 
     def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """One dimension of the grid."""

@@ -206,6 +206,22 @@ def is_loop(node: Any, kind: int) -> bool:  # noqa: ANN401
     return type(node).__name__ == "For" and int(node.kind) == kind
 
 
+ISSUED = "parallel_async_without_async_commit_wait"
+
+
+def is_issued(loop: Any) -> bool:  # noqa: ANN401
+    """Whether a parallel nest is elements that ``cp.async`` copies, whose commits and waits are statements of their own."""
+    if not int(loop.annotations.get(ISSUED, 0)):
+        return False
+    while type(loop).__name__ == "For":
+        loop = loop.body
+    if type(loop).__name__ != "BufferStore" or type(loop.value).__name__ != "BufferLoad":
+        return False
+    value = loop.value
+    ways = str(value.buffer.scope()), str(loop.buffer.scope()).partition(".")[0]
+    return ways == ("global", "shared") and value.buffer.dtype == loop.buffer.dtype
+
+
 # ---- hints --------------------------------------------------------------------------------------
 
 LOOP_HINTS = frozenset(

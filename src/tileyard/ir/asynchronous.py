@@ -265,6 +265,8 @@ class AsynchronousRun(Run):
         if stmt.unit == "wgmma":  # products of a role are done in order
             earlier = [*groups.open, *(one for group in groups.groups for one in group)]
             view.over |= {one.number: WHOLE for one in earlier}
+            # TileLang has all threads of the role fence what they have written, in front of it.
+            self._views[self._actor].fence_own(self._actor)
         self._operations.append(operation)
         if stmt.barrier is not None:
             operation.barrier = self._find_barrier(stmt.barrier)

@@ -77,9 +77,14 @@ class View:
         """Let asynchronous operations see all that ``actor``, whose view this is, knows now."""
         seen = View(dict(self.times), dict(self.over))
         if is_whole:
-            self.fenced = seen
+            self.fenced = seen.copy()  # it grows by itself
         self.own_fence = seen
         self.times[actor] += 1
+
+    def fence_own(self, actor: int) -> None:
+        """Let asynchronous operations see what ``actor``, whose view this is, has done itself."""
+        self.fenced = self.fenced or View()
+        self.fenced.times[actor] = self.times[actor]
 
     def has_fenced(self, event: Event) -> bool:
         """Whether an asynchronous operation sees ``event``."""

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.frontend.declare import shape_arguments
+from tileyard.frontend.declare import guess_value, shape_arguments
 from tileyard.model import KernelInfo, Tolerance, Value
 from tileyard.tuning.request import TuneRequest
 from tileyard.wording import count_of
@@ -85,7 +85,7 @@ class OpenSpace:
 async def open_space(asks: Asks, request: TuneRequest, guess: int | None = None) -> OpenSpace:
     """Find the kernel, complete its arguments, and draw the first configs: all of a small space.
 
-    Arguments that have no value get ``guess``, where there is one.
+    Arguments that have no value get ``guess``, where there is one, or a dtype by their name.
     Raises KernelFileError or UsageError naming what the request got wrong.
     """
     _check_numbers(request)
@@ -94,7 +94,12 @@ async def open_space(asks: Asks, request: TuneRequest, guess: int | None = None)
     completed, guessed = _complete_arguments(info, request, guess)
     arguments = {key: value for key, value in completed.items() if key not in info.tunable}
     pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
-    expand = ExpandSpace(kernel=info.name, arguments=arguments, reference=request.reference)
+    expand = ExpandSpace(
+        kernel=info.name,
+        arguments=arguments,
+        reference=request.reference,
+        with_flops=guess is None,
+    )
     try:
         space = await _ask(asks, expand)
     except KernelFileError:
@@ -189,7 +194,7 @@ def _complete_arguments(
     missing = [key for key in info.required if key not in arguments and key not in varied]
     if missing and guess is None:
         raise _missing(info, missing)
-    guesses: dict[str, Value] = {} if guess is None else dict.fromkeys(missing, guess)
+    guesses = {key: guess_value(key, guess or 0) for key in missing}
     return {**guesses, **arguments}, tuple(missing)
 
 

@@ -31,7 +31,6 @@ from tileyard.errors import (
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.footprint import Recorder, find_working_folder
 from tileyard.frontend.found import Found, lower_config, probe
-from tileyard.frontend.parameters import Arguments
 from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.model import Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.processes.wire import Channel
@@ -112,10 +111,10 @@ class Author:
         match request:
             case DescribeKernels():
                 return Kernels(kernels=tuple(found.describe() for found in self.kernels.values()))
-            case ExpandSpace(kernel=name, arguments=arguments, reference=reference):
+            case ExpandSpace(kernel=name, reference=reference):
                 if reference:
                     self._find_reference(reference)
-                return self._expand(find_kernel(self.kernels, name), arguments)
+                return self._expand(find_kernel(self.kernels, name), request)
             case CheckConfigs(kernel=name, arguments=arguments, configs=configs):
                 found = find_kernel(self.kernels, name)
                 return Accepted(accepted=tuple(found.accepts(arguments, c) for c in configs))
@@ -133,8 +132,11 @@ class Author:
             case _:
                 assert_never(request)
 
-    def _expand(self, found: Found, arguments: Arguments) -> Space:
+    def _expand(self, found: Found, request: ExpandSpace) -> Space:
+        arguments = request.arguments
         expansion = found.expand(arguments)
+        if not request.with_flops:
+            return Space(axes=expansion.axes, configs=expansion.configs, flops=0.0)
         flops = found.count_flops(arguments)
         program = probe(found, arguments, expansion)
         if program is not None and flops == 0:

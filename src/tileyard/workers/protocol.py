@@ -175,12 +175,13 @@ class DescribeKernels(Question[Kernels], tag="describe_kernels"):
 class ExpandSpace(Question[Space], tag="expand_space"):
     """The space of configs of one kernel, given its arguments.
 
-    ``reference``, where given, must be a function of the user's file.
+    ``reference``, where given, must be a function of the user's file. Without flops nothing is elaborated.
     """
 
     kernel: str
     arguments: dict[str, Value]
     reference: str = ""
+    with_flops: bool = True
 
 
 class CheckConfigs(Question[Accepted], tag="check_configs"):

@@ -3,7 +3,8 @@
 One module because what is elaborated for one question is used for all.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ from tileyard.errors import (
     UsageError,
     UserCodeError,
 )
-from tileyard.frontend.found import Found, bind_numbers, lower_config
+from tileyard.frontend.declare import guess_value
+from tileyard.frontend.found import Found, bind_numbers, lower_open
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.model import Value
 from tileyard.targets.base import Array
@@ -63,6 +65,15 @@ def check_sizes(
     return _Check(found, request, objects, clock or Clock()).run()
 
 
+def _guess(names: Sequence[str]) -> Iterator[dict[str, Value]]:
+    """Values for the arguments of these names: the same for all, and then with one that is 1."""
+    for guess in GUESSES if names else (0,):
+        yield {name: guess_value(name, guess) for name in names}
+    for guess, one in itertools.product(GUESSES[:2], names):
+        if isinstance(guess_value(one, guess), int):
+            yield {name: 1 if name == one else guess_value(name, guess) for name in names}
+
+
 class _Check:
     def __init__(
         self, found: Found, request: CheckSync, objects: ObjectStore, clock: Clock
@@ -72,16 +83,21 @@ class _Check:
         self._objects = objects
         self._clock = clock
         self._made: dict[str, MadeKernel | TileyardError] = {}
+        self._guessed: tuple[str, ...] = ()
         self._tally = Tally()
         self._skipped: dict[str, TileyardError] = {}
         self._late: list[str] = []
         self._effort = Effort(is_traced=request.with_timeline, has_heads=True)
         self._seen: dict[str, Seen] = {}
         self._start_s = self._cost = 0.0
+        self._budget_s = request.limit_s or BUDGET_S
 
     def run(self) -> SyncChecked:
         """Plan the instances, and check as many as there is time for."""
         arguments, lowered = self._begin()
+        written = self._make(arguments)
+        if isinstance(written, TileyardError):  # whose loops say which sizes there are
+            raise written
         unchecked = [name_place(each.where, each.message) for each in lowered.given_up]
         if not unchecked:  # else nothing can be said of what is left
             sizes = {
@@ -124,23 +140,34 @@ class _Check:
         known = {*given, *self._request.config, *parameters.default_values}
         guessed = [name for name in parameters.names if name not in known]
         guessed += self._request.guessed
-        errors = []
-        for guess in GUESSES if guessed else (0,):
-            arguments = {**given, **dict.fromkeys(guessed, guess)}
+        self._guessed = tuple(guessed)
+        errors: list[TileyardError] = []
+        for guesses in _guess(guessed):
+            arguments = {**given, **guesses}
             made = self._make(arguments, self._request.architecture)
             if not isinstance(made, TileyardError):
                 if made.lowered is None:
                     refusal = made.kernel.refusal
                     raise UsageError(refusal.message if refusal else "it has no Program")
-                return self._with_few_stages(arguments, guessed), made.lowered
+                if not guessed or self._has_blocks(arguments):
+                    return self._with_few_stages(arguments, guessed), made.lowered
+                made = UsageError("its grid is empty at the sizes that were tried")
             errors.append(made)
+            if len(errors) >= len(GUESSES) and isinstance(errors[0], UnsupportedError):
+                raise errors[0]  # no size changes what it is made of
         if guessed:
             raise UsageError(f"it needs a value for {', '.join(guessed)}: {errors[0]}")
         raise errors[0]
 
+    def _has_blocks(self, arguments: dict[str, Value]) -> bool:
+        measured = self._measure(arguments)
+        return measured is None or min(measured.grid, default=1) > 0
+
     def _with_few_stages(self, arguments: dict[str, Value], guessed: list[str]) -> dict[str, Value]:
         """With guesses that say how deep a pipeline is, which is never as deep as a size is large."""
         for name in guessed:
+            if isinstance(arguments[name], str):
+                continue
             shallow = {**arguments, name: FEW_STAGES}
             before, after = self._measure(arguments), self._measure(shallow)
             if before is not None and after is not None and before.depths != after.depths:
@@ -155,13 +182,14 @@ class _Check:
         key = canonical_json([own, architecture])
         try:
             if key not in self._made:
-                self._made[key] = lower_config(
+                self._made[key] = lower_open(
                     self._found, arguments, self._request.config, architecture=architecture
                 )
             made = self._made[key]
             if isinstance(made, TileyardError):
                 return made
-            return replace(made, numbers=bind_numbers(self._found, made.signature, arguments))
+            numbers = bind_numbers(self._found, made.signature, arguments, self._guessed)
+            return replace(made, numbers=numbers)
         except _REFUSALS as error:
             self._made.setdefault(key, error)
             return error
@@ -199,7 +227,7 @@ class _Check:
     def _has_time(self, one: Instance) -> bool:
         spent_s = self._clock.monotonic_s() - self._start_s
         expected_s = spent_s / self._cost * one.cost if self._cost else 0.0
-        return spent_s + expected_s <= BUDGET_S
+        return spent_s + expected_s <= self._budget_s
 
     def _look_for_period(self, stretch: Stretch, arguments: dict[str, Value]) -> None:
         """Have a loop run as often as it takes to know that it repeats, if it does and there is time."""
@@ -294,4 +322,4 @@ class _Check:
                 f"{'; '.join(skipped)}{reason}"
             )
         if self._late:
-            yield f"not within {BUDGET_S:g} s: {'; '.join(self._late)}"
+            yield f"not within {self._budget_s:g} s: {'; '.join(self._late)}"

@@ -1,5 +1,6 @@
 """TileLang as kernels are elaborated with it where there is no GPU."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,48 @@ def test_lines_are_the_callers_and_assertions_stay_without_cuda(tmp_path: Path) 
     expected = ["copy 14", "print 14", "print 14", "assert 16", "let 6", "print 7", "copy 18"]
     told = done.stdout.replace("kernel.py:", "").splitlines()
     assert told == expected, done.stderr
+
+
+ASK = """
+from tileyard.frontend.no_device import assume_target
+
+
+def ask(question):
+    try:
+        return question()
+    except (AssertionError, RuntimeError):
+        return "unknown"
+
+
+with assume_target():
+    import torch
+
+    print(ask(torch.cuda.get_device_name))
+    from tilelang.carver.arch.driver import get_num_sms
+capability = torch.cuda.get_device_capability
+try:
+    with assume_target():
+        print(ask(torch.cuda.get_device_capability), ask(get_num_sms))
+        raise KeyError("the kernel's own")
+except KeyError:
+    pass
+assert torch.cuda.get_device_capability is capability
+print(ask(capability), ask(get_num_sms))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("", ["NVIDIA H100", "(9, 0) 132", "unknown unknown"]),
+        ('{"kind":"cuda","arch":"sm_80"}', ["unknown", "unknown unknown", "unknown unknown"]),
+    ],
+)
+def test_code_that_asks_for_the_gpu_hears_of_the_assumed_one(named: str, told: list[str]) -> None:
+    """Where there is none and none is named, and while a file is imported or a kernel elaborated; also if that fails."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TILELANG_DEFAULT_TARGET": named}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == told, done.stderr
