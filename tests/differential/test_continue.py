@@ -1,4 +1,4 @@
-"""What a loop leaves out where it says ``continue``, and a thread where it returns, on the interpreter."""
+"""What TileLang's passes would rewrite first: ``continue``, threads that return, indices that count from the end."""
 
 import importlib.util
 from collections.abc import Callable
@@ -58,6 +58,15 @@ def ending(X: T.Tensor((8, {COLUMNS}), "float32"), Y: T.Tensor((8,), "float32"))
             Y[bx] = -1
             T.thread_return()
         Y[bx] = first + X[bx, 3]
+
+
+@T.prim_func
+def from_the_end(X: T.Tensor((8, {COLUMNS}), "float32"), Y: T.Tensor((8,), "float32")):
+    with T.Kernel(1, threads=32) as _:
+        tile = T.alloc_shared((8, {COLUMNS}), "float32")
+        T.copy(X, tile)
+        for i in T.Parallel(8):
+            Y[i] = X[i - 8, -1] + tile[-1, i - 8]
 """
 
 
@@ -119,3 +128,13 @@ def test_what_follows_is_left_out_where_the_threads_return(
     expected = [0.0 if a < 0 else -1.0 if b > 0 else 0.0 if c < 0 else 7.0 for a, b, c in signs]
     (y,) = interpret(lower_prim_func(kernels.ending, [1]).program, [x])
     assert y.tolist() == expected
+
+
+def test_an_index_that_is_certainly_negative_counts_from_the_end(
+    kernels: Any,  # noqa: ANN401
+    lower_prim_func: Callable[..., Any],
+) -> None:
+    """Of arrays and tiles, as in NumPy."""
+    rows = np.arange(8 * COLUMNS, dtype=np.float32).reshape(8, COLUMNS)
+    (found,) = interpret(lower_prim_func(kernels.from_the_end, [1]).program, [rows])
+    np.testing.assert_array_equal(found, rows[:, -1] + rows[-1, -8:])

@@ -145,7 +145,9 @@ class Recorder(Run):
             marks = self._marks_of(access.buffer, (self._raw.array(access.buffer).size,))
             if not access.is_write:
                 self._read(access.stmt, access.buffer, marks[access.elements])
-            elif not _keeps(access.stmt, access.before, access.values):
+            elif _rewrites(access.stmt) and access.before is not None and access.values is not None:
+                marks[access.elements[access.before != access.values]] = self._current
+            else:
                 marks[access.elements] = self._current
         return True
 
@@ -185,7 +187,7 @@ class Recorder(Run):
         marks = self._marks_of(buffer, array.shape)
         if content is None:
             self._read(stmt, buffer, marks[where])
-        elif not _keeps(stmt, array[where], content):
+        elif not _rewrites(stmt) or not np.array_equal(array[where], content):
             marks[where] = self._current
 
     def _read(self, stmt: Stmt, buffer: str, marks: Marks) -> None:
@@ -226,13 +228,12 @@ def _is_nest(stmt: Stmt) -> TypeGuard[For]:
     return isinstance(stmt, For) and stmt.kind in SPREAD
 
 
-def _keeps(stmt: Stmt, before: Array | None, after: Array | None) -> bool:
-    """Whether a store gives elements what they had, and reads them: passes leave out what they see to be so."""
-    if not isinstance(stmt, Store) or before is None or after is None:
+def _rewrites(stmt: Stmt) -> bool:
+    """Whether it is a store that reads what it writes: passes leave it out for elements that they see to stay the same."""
+    if not isinstance(stmt, Store):
         return False
     loads = (part for part in walk_expr(stmt.value) if isinstance(part, Load))
-    reads = any((one.buffer, one.indices) == (stmt.buffer, stmt.indices) for one in loads)
-    return reads and bool(np.array_equal(before, after))
+    return any((one.buffer, one.indices) == (stmt.buffer, stmt.indices) for one in loads)
 
 
 def _roles_of(body: tuple[Stmt, ...], role: int = 0) -> dict[int, int]:

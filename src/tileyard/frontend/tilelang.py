@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 from tilelang import tvm
+from tilelang.transform import LegalizeNegativeIndex
 
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError
@@ -192,6 +193,7 @@ def lower_prim_func(
     function's own mark decides, then which parameters are written and never read. ``has_thread_sync`` says whether TileLang
     puts barriers of its own between statements.
     """
+    func = _without_negative_indices(func)
     attributes = attributes_of(func)
     options = dict(attributes.get("tilelang_pass_configs") or {})
     has_thread_sync = has_thread_sync and not options.get(NO_THREAD_SYNC)
@@ -230,6 +232,12 @@ def lower_prim_func(
         given_up=tuple(scope.given_up),
         races=tuple(scope.races),
     )
+
+
+def _without_negative_indices(func: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
+    """An index that is certainly negative counts from the end, as TileLang's own pass has it, which loses some lines."""
+    (found,) = LegalizeNegativeIndex()(tvm.IRModule({"main": func})).functions.values()
+    return func if tvm.ir.structural_equal(func, found, map_free_vars=True) else found
 
 
 def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None:
