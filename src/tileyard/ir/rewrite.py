@@ -5,6 +5,7 @@ statement of its result the number of the one from which it comes. So no pass ha
 """
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
@@ -42,6 +43,8 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.walk import bodies, replace_parts, walk
 
+_NUMBER = re.compile(r"_\d+$")
+
 Change = Callable[[Stmt], tuple[Stmt, ...]]
 """From a statement whose bodies are rewritten already to those that take its place."""
 
@@ -76,6 +79,10 @@ class Names:
         self._taken.add(name)
         return name
 
+    def copy_of(self, name: str) -> str:
+        """A fresh name for what is a copy: it has another number instead of that of ``name``."""
+        return self.fresh(_NUMBER.sub("", name))
+
 
 class Copies:
     """Makes copies of statements, and keeps from which statement each copy comes."""
@@ -93,7 +100,7 @@ class Copies:
             if isinstance(stmt, Let | For | Atomic) and stmt.var is not None
         ]
         replaced = dict(known)
-        replaced |= {var: Var(self._names.fresh(var.name), var.dtype) for var in bound}
+        replaced |= {var: Var(self._names.copy_of(var.name), var.dtype) for var in bound}
         return self.change(
             body, lambda s: with_expressions(s, lambda e: replace_parts(e, replaced.get))
         )

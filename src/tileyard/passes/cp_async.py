@@ -51,6 +51,9 @@ def _divisor(expr: Expr, lets: Mapping[str, Expr]) -> int:
             return _divisor(value, lets)
         case Op(name="mul", args=(a, b)):
             return _divisor(a, lets) * _divisor(b, lets)
+        case Op(name="floordiv" | "truncdiv", args=(a, Const(value=by))) if int(by) > 0:
+            whole, left = divmod(_divisor(a, lets), int(by))
+            return 1 if left else whole
         case Op(name="add" | "sub" | "min" | "max", args=(a, b)):
             return math.gcd(_divisor(a, lets), _divisor(b, lets))
         case _:

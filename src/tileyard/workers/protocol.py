@@ -32,6 +32,7 @@ from tileyard.model import (
     TensorSpec,
     Value,
 )
+from tileyard.passes.pipeline import PassesShown
 from tileyard.targets.own_sources import digest_own_sources
 
 AnswerT = TypeVar("AnswerT")
@@ -242,6 +243,16 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     recipe: str = msgspec.field(default_factory=_sync_recipe)
 
 
+class ShowPasses(Question[PassesShown], tag="show_passes"):
+    """Run the passes of a named pipeline on one config; ``is_checked`` compares what each makes with the kernel as it is written."""
+
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+    pipeline: str
+    is_checked: bool = False
+
+
 class Judged(Record, tag="judged"):
     """What the outputs of a case are worth."""
 
@@ -251,9 +262,17 @@ class Judged(Record, tag="judged"):
 
 
 AuthorRequest = (
-    DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden | CheckSync
+    DescribeKernels
+    | ExpandSpace
+    | CheckConfigs
+    | ElaborateConfig
+    | MakeGolden
+    | CheckSync
+    | ShowPasses
 )
-AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | SyncChecked | Failed
+AuthorReply = (
+    Kernels | Space | Accepted | ElaboratedConfig | Golden | SyncChecked | PassesShown | Failed
+)
 
 
 class Answered(Record, tag="answered"):
