@@ -25,6 +25,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     Var,
+    WaitGroup,
 )
 from tileyard.ir.rewrite import Copies, Names, rewrite, with_expressions
 from tileyard.ir.syntax import ONE, layout_indices
@@ -70,11 +71,16 @@ def _count_versions(loop: Stmt) -> dict[str, int]:
             uses = (
                 other.stage - row.stage + (other.place > row.place)
                 for other in rows
-                if tile in buffer_effects((other.stmt,)).read
-                or tile in buffer_effects((other.stmt,)).written
+                if _uses(other.stmt, tile)
             )
             found[tile] = max(1, *uses)
     return found
+
+
+def _uses(stmt: Stmt, tile: str) -> bool:
+    """Whether a tile cannot be filled anew before ``stmt``; the wait ends the copies to it."""
+    effects = buffer_effects((stmt,))
+    return isinstance(stmt, WaitGroup) or tile in effects.read | effects.written
 
 
 class _Versioned:
