@@ -221,6 +221,68 @@ def test_layouts_and_axes_grow_with_the_tile() -> None:
     assert faults_of(steps, [np.arange(80, dtype=np.float32).reshape(5, 4, 4)]) == []
 
 
+BRANCHES = """\
+def f(A: float32[9, 4], B: float32[9, 4], M: int32[9], C: inout.float32[4]):
+    threads(32)
+    a: shared.float32[4]
+    b: shared.float32[4]
+    c: fragment.float32[4]
+
+    fill(c, 0.0)
+    for k in pipelined(9, stages=3):
+        if M[k] > 2:
+            copy(A[k, :], a)
+        copy(B[k, :], b)
+        if M[k] > 2:
+            for i in parallel(4):
+                c[i] = c[i] * 2.0 + a[i]
+        for j in parallel(4):
+            c[j] = c[j] + b[j]
+    copy(c, C)
+"""
+
+
+def test_a_copy_in_a_branch_runs_ahead_under_the_same_condition() -> None:
+    """Where all uses of its tile are under this condition, too."""
+    steps = run_text(BRANCHES)
+    assert reasons_of(steps) == []
+    text = body_of(steps[-1])
+    assert re.search(r"if M\[k \+ 2\] > 2:\n +with issue\(\"cp_async\"\):\n +copy\(A", text)
+    arrays = [rows(9), rows(9), np.arange(9, dtype=np.int32)[::-1].copy(), np.zeros(4, "f4")]
+    assert faults_of(steps, arrays) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("c[j] + b[j]", "c[j] + a[j]", "a is used where its condition may not hold"),
+        (
+            "if M[k] > 2:\n            for",
+            "if M[k] > 3:\n            for",
+            "a is used where its condition may not hold",
+        ),
+        (
+            "copy(A[k, :], a)\n",
+            "copy(A[k, :], a)\n            C[0] = 1.0\n",
+            "it is in a loop or branch with other statements",
+        ),
+        (
+            "if M[k] > 2:\n            copy",
+            "if c[0] < 2.0:\n            copy",
+            "it depends on c, which the loop writes",
+        ),
+    ],
+)
+def test_a_copy_in_a_branch_that_has_to_wait_says_why(old: str, new: str, reason: str) -> None:
+    """The other one still runs ahead."""
+    assert old in BRANCHES
+    steps = run_text(BRANCHES.replace(old, new))
+    assert reasons_of(steps) == [f"not asynchronous: {reason}"]
+    assert is_pipelined(steps[-1])
+    arrays = [rows(9), rows(9), np.full(9, 4, np.int32), np.zeros(4, "f4")]
+    assert faults_of(steps, arrays) == []
+
+
 LATE = """\
 def f(A: float32[9, 4], T: int32[9], B: float32[9, 4], C: inout.float32[10, 4]):
     threads(32)
@@ -265,7 +327,7 @@ def test_copies_in_the_middle_run_ahead_and_lets_stay_where_they_have_to() -> No
         (
             "copy(A[k, :], a)",
             "copy(A[int32(c[0]), :], a)",
-            "its bounds depend on c, which the loop writes",
+            "it depends on c, which the loop writes",
         ),
         (
             "copy(A[k, :], a)",
@@ -335,7 +397,7 @@ def f(A: {dtype}[n, {width * 9}], C: out.{dtype}[n, {width}]):
         (
             "copy(A[k, :], a)",
             'copy(A[k, :], a)\n        commit_group(unit="cp_async")',
-            "it has asynchronous operations of its own",
+            "it has asynchronous operations or synchronization of its own",
         ),
         (
             "    c: fragment",

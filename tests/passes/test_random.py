@@ -54,6 +54,7 @@ PIECES = (
 
 
 FIRST = (
+    "if T[K] > 5:\n    copy(A[K, :], a)\ncopy(B[K, :], b)",
     "copy(A[K, :], a)\ncopy(B[K, :], b)",
     "copy(B[ROW, :], b)\ncopy(A[K, :], a)",
     "fill(b, 1.0)\ncopy(A[K, :], a)",

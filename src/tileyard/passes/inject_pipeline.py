@@ -76,16 +76,11 @@ class _Pipeline:
             self._fixed(name, expr, lets)
             for name, expr in (("start", loop.start), ("extent", loop.extent))
         )
-        if isinstance(
-            extent, Const
-        ):  # then the number of iterations is certain, and needs no conditions
-            self._lag = min(self._lag, int(extent.value))
+        if isinstance(extent, Const):  # a plan has no larger lag
             rest: Expr = Const(int(extent.value) - self._lag, dtype)
         else:
             rest = Op("max", (_sum(extent, Const(-self._lag, dtype)), Const(0, dtype)), dtype)
         steady = self._steady(start, rest)
-        if not self._lag:
-            return (*lets, *steady)
         return (*lets, self._prologue(start, extent), *steady, self._epilogue(start, rest, extent))
 
     def _fixed(self, name: str, expr: Expr, lets: list[Stmt]) -> Expr:

@@ -81,7 +81,7 @@ class PlanPipeline:
 @dataclass(frozen=True, kw_only=True)
 class _Loop:
     """A loop that can be pipelined. ``guards`` is how many branches are around all statements of its body but Lets, ``inner`` are
-    the statements inside of them, ``producers`` the places of those that become asynchronous copies.
+    the statements inside of them, ``producers`` the places of those that become asynchronous copies, by themselves or in a branch.
     """
 
     loop: For
@@ -92,8 +92,15 @@ class _Loop:
     @property
     def tiles(self) -> dict[str, int]:
         """The tiles that the copies fill, each with the place of its copy."""
-        copies = ((at, self.inner[at]) for at in self.producers)
+        copies = ((at, stmt) for at in self.producers for stmt in walk((self.inner[at],)))
         return {copy.dst.buffer: at for at, copy in copies if isinstance(copy, Copy)}
+
+    @property
+    def depth(self) -> int:
+        """How many iterations are under way at once: no more than there are."""
+        extent = self.loop.extent
+        most = int(extent.value) if isinstance(extent, Const) else self.loop.stages
+        return max(1, min(self.loop.stages, most))
 
 
 class _Refused(Exception):
@@ -150,7 +157,7 @@ class _Planner:
             "it has no stages": not loop.stages,
             "it has a schedule of its own": bool(loop.order or loop.group),
             "it is in one of several roles": in_role,
-            "it has asynchronous operations of its own": any(
+            "it has asynchronous operations or synchronization of its own": any(
                 isinstance(stmt, Issue | Synchronization) for stmt in inner
             ),
             "a loop in it is": any(isinstance(s, For) and s.var.name in self.loops for s in inner),
@@ -174,12 +181,11 @@ class _Planner:
             conds, inner = [], loop.body
         producers = []
         for at, stmt in enumerate(inner):
-            if not (isinstance(stmt, Copy) and self._is_load(stmt)):
-                continue
-            reason = self._why_not(stmt, (*lets, *inner[:at]), written)
-            if reason:
-                self._note(stmt, f"not asynchronous: {reason}")
-            else:
+            reasons = self._why_late((*lets, *inner[:at]), stmt, inner[at + 1 :], written)
+            for copy, reason in reasons:
+                if reason:
+                    self._note(copy, f"not asynchronous: {reason}")
+            if reasons and not any(reason for _, reason in reasons):
                 producers.append(at)
         if not producers:
             raise _Refused("none of its copies can be asynchronous")
@@ -190,8 +196,31 @@ class _Planner:
         scopes = (self._buffers[region.buffer].scope for region in (copy.src, copy.dst))
         return tuple(scopes) == ("global", "shared")
 
-    def _why_not(self, copy: Copy, before: tuple[Stmt, ...], written: frozenset[str]) -> str:
-        """Why a copy cannot run ahead of the statements ``before`` it and of earlier iterations; empty where it can."""
+    def _why_late(
+        self,
+        before: tuple[Stmt, ...],
+        stmt: Stmt,
+        after: tuple[Stmt, ...],
+        written: frozenset[str],
+    ) -> list[tuple[Copy, str]]:
+        """The loads of a statement, each with why it cannot run ahead of those ``before`` it and of earlier iterations, if it cannot."""
+        loads = [s for s in walk((stmt,)) if isinstance(s, Copy) and self._is_load(s)]
+        is_branch = isinstance(stmt, If) and not stmt.orelse and set(stmt.then) <= {*loads}
+        if not isinstance(stmt, Copy) and not is_branch:
+            return [(copy, "it is in a loop or branch with other statements") for copy in loads]
+        found = []
+        for number, copy in enumerate(loads):
+            tile = copy.dst.buffer
+            reason = self._why_not(copy, written) or self._why_dependent(stmt, before, written)
+            if not reason and tile in _used((*before, *loads[:number])):
+                reason = f"{tile} is used before it in the same iteration"
+            if not reason and not all(_is_only_under(stmt, user, tile) for user in after):
+                reason = f"{tile} is used where its condition may not hold"
+            found.append((copy, reason))
+        return found
+
+    def _why_not(self, copy: Copy, written: frozenset[str]) -> str:
+        """Why a copy cannot be asynchronous in a loop that writes these buffers, wherever it is; empty where it can."""
         src, dst = self._buffers[copy.src.buffer], self._buffers[copy.dst.buffer]
         reason = why_not_cp_async(copy, src, dst, self._lets)
         if reason:
@@ -201,17 +230,18 @@ class _Planner:
         if dst.name in self._viewed:
             return f"{dst.name} is seen as more than one buffer"
         zeros = all(start == Const(0, start.dtype) for start in copy.dst.starts)
-        if not zeros or copy.dst.extents != dst.shape:
-            return f"it fills only a part of {dst.name}"
-        earlier = buffer_effects(before)
-        if dst.name in earlier.read | earlier.written:
-            return f"{dst.name} is used before it in the same iteration"
-        late = self._read_by(expressions(copy), before) & written
+        is_whole = zeros and copy.dst.extents == dst.shape
+        return "" if is_whole else f"it fills only a part of {dst.name}"
+
+    def _why_dependent(self, stmt: Stmt, before: tuple[Stmt, ...], written: frozenset[str]) -> str:
+        """On which results of the loop the bounds and the condition of ``stmt`` depend; empty where on none."""
+        exprs = [expr for inner in walk((stmt,)) for expr in expressions(inner)]
+        late = self._read_by(exprs, before) & written
         if late:
-            return f"its bounds depend on {min(late)}, which the loop writes"
+            return f"it depends on {min(late)}, which the loop writes"
         bound = {s.var.name for s in walk(before) if isinstance(s, Atomic) and s.var is not None}
-        if bound & _variables((copy, *needed_lets(before, (copy,)))):
-            return "its bounds depend on an atomic update"
+        if bound & _variables((stmt, *needed_lets(before, (stmt,)))):
+            return "it depends on an atomic update"
         return ""
 
     def _read_by(self, exprs: Iterator[Expr] | list[Expr], before: tuple[Stmt, ...]) -> set[str]:
@@ -259,10 +289,10 @@ class _Planner:
 
     def _drop_copies(self, one: _Loop, places: list[int]) -> None:
         for at in places:
-            copy = one.inner[at]
-            if isinstance(copy, Copy):
-                reason = f"{copy.dst.buffer} is used outside of the loop, too"
-                self._note(copy, f"not asynchronous: {reason}")
+            for copy in walk((one.inner[at],)):
+                if isinstance(copy, Copy):
+                    reason = f"{copy.dst.buffer} is used outside of the loop, too"
+                    self._note(copy, f"not asynchronous: {reason}")
         left = tuple(at for at in one.producers if at not in places)
         if left:
             self.loops[one.loop.var.name] = replace(one, producers=left)
@@ -279,13 +309,13 @@ class _Planner:
         for one in sorted(self.loops.values(), key=lambda one: self._numbers[id(one.loop)]):
             wanted = dict(versions)
             for name in one.tiles:
-                wanted[name] = max(wanted.get(name, 1), one.loop.stages)
+                wanted[name] = max(wanted.get(name, 1), one.depth)
             tiles = (b for b in self._program.buffers if b.scope == "shared" and not b.view_of)
             size = sum(_count_bytes(tile) * wanted.get(tile.name, 1) for tile in tiles)
             if size <= self._shared_bytes:
                 versions = wanted
                 continue
-            taken = f"{one.loop.stages} stages take {size} bytes of shared memory"
+            taken = f"{one.depth} stages take {size} bytes of shared memory"
             self._drop(one, f"{taken}, and a block has {self._shared_bytes}")
             self._drop_shared_tiles()
 
@@ -326,12 +356,12 @@ def _planned(loop: For, plan: _Loop, copies: Copies) -> For:
         early, loads = fresh[: len(early)], fresh[len(early) :]
     gone = {*plan.producers, *(at for at, stmt in enumerate(inner) if stmt in early)}
     late = tuple(stmt for at, stmt in enumerate(inner) if at not in gone)
-    issues = (copies.derive(Issue(UNIT, (load,)), load) for load in loads)
+    issues = (_issued(load, copies) for load in loads)
     ahead: tuple[Stmt, ...] = (*early, *issues)
     for cond in reversed(conds):
         ahead, late = (If(cond, ahead),), (If(cond, late),) if late else ()
     body = (*lets, *ahead, CommitGroup(UNIT), WaitGroup(Const(0, "int32"), UNIT), *late)
-    lag, first = loop.stages - 1, len(without_lets(ahead)) + 1
+    lag, first = plan.depth - 1, len(without_lets(ahead)) + 1
     last = len(without_lets(late))
     # In a pipeline the wait comes first: then one barrier of the block is enough for each iteration.
     places = (*range(1, first + 1), 0) if lag else tuple(range(first + 1))
@@ -341,6 +371,14 @@ def _planned(loop: For, plan: _Loop, copies: Copies) -> For:
         order=(*places, *range(first + 1, first + 1 + last)),
         stage=(*(0,) * first, *(lag,) * (1 + last)),
     )
+
+
+def _issued(load: Stmt, copies: Copies) -> Stmt:
+    """An asynchronous copy in the place of a copy, or of those in a branch."""
+    if isinstance(load, If):
+        then = tuple(_issued(stmt, copies) for stmt in load.then)
+        return copies.derive(msgspec.structs.replace(load, then=then), load)
+    return copies.derive(Issue(UNIT, (load,)), load)
 
 
 def needed_lets(body: tuple[Stmt, ...], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -357,6 +395,19 @@ def _variables(stmts: tuple[Stmt, ...]) -> set[str]:
     """The variables in the expressions of statements."""
     exprs = (expr for stmt in walk(stmts) for expr in expressions(stmt))
     return {part.name for expr in exprs for part in walk_expr(expr) if isinstance(part, Var)}
+
+
+def _used(stmts: tuple[Stmt, ...]) -> frozenset[str]:
+    """The buffers that statements use."""
+    effects = buffer_effects(stmts)
+    return effects.read | effects.written
+
+
+def _is_only_under(load: Stmt, user: Stmt, tile: str) -> bool:
+    """Whether ``user`` uses a tile only where the condition under which ``load`` fills it holds."""
+    if not isinstance(load, If) or tile not in _used((user,)):
+        return True
+    return isinstance(user, If) and user.cond == load.cond and tile not in _used(user.orelse)
 
 
 def without_lets(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
