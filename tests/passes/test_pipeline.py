@@ -221,6 +221,46 @@ def test_layouts_and_axes_grow_with_the_tile() -> None:
     assert faults_of(steps, [np.arange(80, dtype=np.float32).reshape(5, 4, 4)]) == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "is_fit"),
+    [
+        ("fill(a, 1.0)", "", True),
+        ("copy(A[1, :], a)\n    copy(a, c)", "", True),
+        ("", "fill(a, 1.0)\n    copy(a, c)", True),
+        ("", "copy(c, a)\n    copy(a, C)", True),
+        ("", "for j in serial(2):\n        fill(a, 1.0)\n        copy(a, c)", True),
+        ("", "a[0] = 1.0", False),
+        ("", "copy(a, c)", False),
+        ("", "for j in serial(2):\n        copy(a, c)", False),
+        ("", "x = a[1]\n    fill(c, x)", False),
+        ("", "if n > 3:\n        copy(a, c)", False),
+    ],
+)
+def test_a_tile_may_be_used_outside_where_nobody_reads_what_the_loop_leaves(
+    before: str, after: str, is_fit: bool
+) -> None:
+    """Its first version is used there."""
+    text = SUMS.replace("    fill(c, 0.0)\n", f"    fill(c, 0.0)\n    {before or 'fill(c, 0.5)'}\n")
+    text = text.replace("    copy(c, C)\n", f"    {after or 'fill(c, 0.5)'}\n    copy(c, C)\n")
+    steps = run_text(text)
+    assert is_pipelined(steps[-1]) == is_fit
+    for trips in range(2, 7):
+        assert faults_of(steps, [rows(trips)]) == []
+
+
+@pytest.mark.parametrize(("first", "is_fit"), [("fill(a, 1.0)", True), ("a[0] = 1.0", False)])
+def test_the_next_run_of_a_loop_counts_as_what_is_behind_it(first: str, is_fit: bool) -> None:
+    """What is in front of the loop comes behind it in a loop around both."""
+    head, rest = SUMS.split("    for k")
+    loop, tail = rest.split("    copy(c, C)")
+    inner = f"    {first}\n    copy(a, c)\n    for k{loop}".replace("\n", "\n    ").rstrip(" ")
+    text = f"{head}    fill(a, 2.0)\n    for t in serial(3):\n    {inner}    copy(c, C){tail}"
+    steps = run_text(text)
+    assert is_pipelined(steps[-1]) == is_fit
+    for trips in range(1, 5):
+        assert faults_of(steps, [rows(trips)]) == []
+
+
 BRANCHES = """\
 def f(A: float32[9, 4], B: float32[9, 4], M: int32[9], C: inout.float32[4]):
     threads(32)
@@ -318,7 +358,7 @@ def test_copies_in_the_middle_run_ahead_and_lets_stay_where_they_have_to() -> No
     [
         ("A: float32[n", "A: float16[n", "it converts float16 to float32"),
         ("copy(A[k, :], a)", "copy(A[k, 0 : +2], a[0 : +2])", "it fills only a part of a"),
-        ("    copy(c, C)", "    copy(a, C)", "a is used outside of the loop, too"),
+        ("    copy(c, C)", "    copy(a, C)", "what the loop leaves in a may be read outside of it"),
         (
             "        copy(A[k, :], a)",
             "        a[0] = 1.0\n        copy(A[k, :], a)",

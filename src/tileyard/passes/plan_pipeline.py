@@ -9,6 +9,7 @@ One module because what may run ahead depends on all uses of what it touches.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import msgspec
 
@@ -27,6 +28,7 @@ from tileyard.ir.nodes import (
     Let,
     Load,
     Program,
+    Region,
     Roles,
     Stmt,
     Synchronization,
@@ -45,12 +47,16 @@ from tileyard.ir.walk import (
     own_effects,
     walk,
     walk_expr,
+    written_region,
 )
 from tileyard.model import Record
 from tileyard.passes.base import Note, Passed
 from tileyard.passes.cp_async import why_not_cp_async
 
 UNIT: Unit = "cp_async"
+
+_Fate = Literal["kept", "replaced", "read"]
+"""What becomes of the content of a tile."""
 
 
 @dataclass(frozen=True)
@@ -229,9 +235,7 @@ class _Planner:
             return f"the loop writes {src.name}"
         if dst.name in self._viewed:
             return f"{dst.name} is seen as more than one buffer"
-        zeros = all(start == Const(0, start.dtype) for start in copy.dst.starts)
-        is_whole = zeros and copy.dst.extents == dst.shape
-        return "" if is_whole else f"it fills only a part of {dst.name}"
+        return "" if self._is_whole(copy.dst) else f"it fills only a part of {dst.name}"
 
     def _why_dependent(self, stmt: Stmt, before: tuple[Stmt, ...], written: frozenset[str]) -> str:
         """On which results of the loop the bounds and the condition of ``stmt`` depend; empty where on none."""
@@ -259,39 +263,57 @@ class _Planner:
     # ---- all loops --------------------------------------------------------------------------
 
     def _drop_shared_tiles(self) -> None:
-        """Keep copies whose tiles are used in loops only that fill them before they use them."""
-        users: dict[str, set[str]] = {}
-        for name, loop in self._uses(self._program.body, ""):
-            users.setdefault(name, set()).add(loop)
-        while True:
-            filled = {(name, var) for var, one in self.loops.items() for name in one.tiles}
+        """Keep copies to tiles of which nobody outside of the loop reads what the loop leaves in them."""
+        dropped = True
+        while dropped:
             dropped = False
             for one in list(self.loops.values()):
-                bad = [
-                    at
-                    for name, at in one.tiles.items()
-                    if any((name, user) not in filled for user in users[name])
-                ]
+                body = self._program.body
+                bad = [n for t, n in one.tiles.items() if self._after(body, one.loop, t) == "read"]
                 dropped = dropped or bool(bad)
                 self._drop_copies(one, bad)
-            if not dropped:
-                return
 
-    def _uses(self, body: tuple[Stmt, ...], loop: str) -> Iterator[tuple[str, str]]:
-        """The buffers that statements use, each with the loop around it that can be pipelined, empty where none is."""
-        for stmt in body:
-            effects = own_effects(stmt)
-            yield from ((name, loop) for name in effects.read | effects.written)
-            is_one = isinstance(stmt, For) and stmt.var.name in self.loops
-            around = stmt.var.name if isinstance(stmt, For) and is_one else loop
-            for inner in bodies(stmt):
-                yield from self._uses(inner, around)
+    def _after(self, body: tuple[Stmt, ...], loop: For, tile: str) -> _Fate:
+        """What becomes of the content that ``loop``, which is somewhere in ``body``, leaves in a tile, up to the end of ``body``."""
+        at = next(n for n, stmt in enumerate(body) if any(s is loop for s in walk((stmt,))))
+        stmt = body[at]
+        fate: _Fate = "kept"
+        if stmt is not loop:
+            inner = next(b for b in bodies(stmt) if any(s is loop for s in walk(b)))
+            fate = self._after(inner, loop, tile)
+            if fate == "kept" and isinstance(stmt, For | While):  # the next iteration begins
+                is_read = tile in own_effects(stmt).read or self._next(inner, tile) == "read"
+                fate = "read" if is_read else "kept"
+        return self._next(body[at + 1 :], tile) if fate == "kept" else fate
+
+    def _next(self, body: tuple[Stmt, ...], tile: str) -> _Fate:
+        """What statements do first to the content of a tile."""
+        fates = (self._fate(stmt, tile) for stmt in body)
+        return next((fate for fate in fates if fate != "kept"), "kept")
+
+    def _fate(self, stmt: Stmt, tile: str) -> _Fate:
+        if tile not in _used((stmt,)):
+            return "kept"
+        plan = self.loops.get(stmt.var.name) if isinstance(stmt, For) else None
+        if plan is not None and tile in plan.tiles:
+            return "kept"  # it fills the tile itself, in each of its iterations
+        if bodies(stmt):
+            is_read = tile in own_effects(stmt).read
+            is_read = is_read or any(self._next(inner, tile) == "read" for inner in bodies(stmt))
+            return "read" if is_read else "kept"
+        region = written_region(stmt)
+        is_new = region is not None and self._is_whole(region) and region.buffer == tile
+        return "replaced" if is_new and tile not in own_effects(stmt).read else "read"
+
+    def _is_whole(self, region: Region) -> bool:
+        zeros = all(start == Const(0, start.dtype) for start in region.starts)
+        return zeros and region.extents == self._buffers[region.buffer].shape
 
     def _drop_copies(self, one: _Loop, places: list[int]) -> None:
         for at in places:
             for copy in walk((one.inner[at],)):
                 if isinstance(copy, Copy):
-                    reason = f"{copy.dst.buffer} is used outside of the loop, too"
+                    reason = f"what the loop leaves in {copy.dst.buffer} may be read outside of it"
                     self._note(copy, f"not asynchronous: {reason}")
         left = tuple(at for at in one.producers if at not in places)
         if left:

@@ -28,7 +28,7 @@ from tileyard.ir.nodes import (
     WaitGroup,
 )
 from tileyard.ir.rewrite import Copies, Names, rewrite, with_expressions
-from tileyard.ir.syntax import ONE, layout_indices
+from tileyard.ir.syntax import ONE, ZERO, layout_indices
 from tileyard.ir.walk import buffer_effects, replace_parts, walk
 from tileyard.passes.base import Passed
 from tileyard.passes.plan_pipeline import scheduled
@@ -47,18 +47,27 @@ class VersionBuffers:
             for tile, count in _count_versions(stmt).items():
                 versions[tile] = max(versions.get(tile, 1), count)
         versions = {tile: count for tile, count in versions.items() if count > 1}
+        ranks = {b.name: len(b.shape) for b in program.buffers if b.name in versions}
         copies = Copies(Names(program))
 
-        def change(stmt: Stmt) -> tuple[Stmt, ...]:
+        def in_loops(stmt: Stmt) -> tuple[Stmt, ...]:
             if not isinstance(stmt, For) or not scheduled(stmt):
                 return (stmt,)
-            inside = _Versioned(stmt.var, versions)
-            return (msgspec.structs.replace(stmt, body=copies.change(stmt.body, inside.statement)),)
+            at: dict[str, Expr] = {
+                tile: Op("floormod", (stmt.var, Const(count, stmt.var.dtype)), stmt.var.dtype)
+                for tile, count in versions.items()
+            }
+            body = copies.change(stmt.body, _Versioned(at, ranks).statement)
+            return (msgspec.structs.replace(stmt, body=body),)
 
-        done = rewrite(program, change, copies)
+        outside = _Versioned(dict.fromkeys(versions, ZERO), ranks)
+        inner = rewrite(program, in_loops, copies)
+        done = rewrite(inner.program, lambda stmt: (outside.statement(stmt),))
         buffers = tuple(_grown(b, versions.get(b.name, 1)) for b in program.buffers)
-        grown = msgspec.structs.replace(done.program, buffers=buffers)
-        return Passed(program=grown, origins=done.origins)
+        return Passed(
+            program=msgspec.structs.replace(done.program, buffers=buffers),
+            origins=tuple(inner.origins[origin] for origin in done.origins),
+        )
 
 
 def _count_versions(loop: Stmt) -> dict[str, int]:
@@ -84,37 +93,40 @@ def _uses(stmt: Stmt, tile: str) -> bool:
 
 
 class _Versioned:
-    """Statements inside a loop over ``var`` with the version of each tile that has several."""
+    """Statements with the versions ``at`` which they use tiles that have several. What has a version, having more indices
+    than the tile's ``ranks``, keeps it.
+    """
 
-    def __init__(self, var: Var, versions: Mapping[str, int]) -> None:
-        self._at: dict[str, Expr] = {
-            tile: Op("floormod", (var, Const(count, var.dtype)), var.dtype)
-            for tile, count in versions.items()
-        }
+    def __init__(self, at: Mapping[str, Expr], ranks: Mapping[str, int]) -> None:
+        self._at, self._ranks = at, ranks
 
     def statement(self, stmt: Stmt) -> Stmt:
         """``stmt`` with the versions in its own fields."""
         new = with_expressions(stmt, self._expr, self._region)
         match new:
-            case Store(buffer=buffer) | Atomic(buffer=buffer) if buffer in self._at:
-                return msgspec.structs.replace(new, indices=(self._at[buffer], *new.indices))
-            case Reduce(src=src) if src.buffer in self._at:
-                return msgspec.structs.replace(new, axis=new.axis + 1)
+            case Store() | Atomic():
+                return msgspec.structs.replace(new, indices=self._with(new.buffer, new.indices))
+            case Reduce(src=src, axis=axis):
+                was = stmt.src.starts if isinstance(stmt, Reduce) else src.starts
+                return msgspec.structs.replace(new, axis=axis + len(src.starts) - len(was))
             case _:
                 return new
 
+    def _with(self, buffer: str, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        is_new = len(indices) == self._ranks.get(buffer)
+        return (self._at[buffer], *indices) if is_new else indices
+
     def _region(self, region: Region) -> Region:
-        if region.buffer not in self._at:
-            return region
-        starts = (self._at[region.buffer], *region.starts)
-        return Region(region.buffer, starts, (ONE, *region.extents))
+        starts = self._with(region.buffer, region.starts)
+        added = (ONE,) * (len(starts) - len(region.starts))
+        return Region(region.buffer, starts, (*added, *region.extents))
 
     def _expr(self, expr: Expr) -> Expr:
         def known(part: Expr) -> Expr | None:
             if not isinstance(part, Load) or part.buffer not in self._at:
                 return None
-            indices = (self._at[part.buffer], *map(self._expr, part.indices))
-            return Load(part.buffer, indices, part.dtype)
+            indices = tuple(map(self._expr, part.indices))
+            return Load(part.buffer, self._with(part.buffer, indices), part.dtype)
 
         return replace_parts(expr, known)
 
