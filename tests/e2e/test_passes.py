@@ -32,6 +32,7 @@ def test_each_step_is_shown_and_checked(cli: CommandLine) -> None:
     heads = [line for line in lines if line.startswith("----")]
     assert heads == [
         "---- written ----",
+        "---- find-copies ----",
         "---- plan-pipeline ----",
         "---- version-buffers ----",
         "---- inject-pipeline ----",
@@ -40,7 +41,7 @@ def test_each_step_is_shown_and_checked(cli: CommandLine) -> None:
         f"            copy(A[by * 64 : +64, k * 32 : +32], A_shared)  # line {line_of('T.copy(A')}"
         in lines
     )
-    assert lines[-1] == "gemm num_stages=3: 4 steps, all with the same results and no mistakes"
+    assert lines[-1] == "gemm num_stages=3: 5 steps, all with the same results and no mistakes"
 
 
 def test_changes_of_one_pass_are_shown(cli: CommandLine) -> None:
@@ -61,7 +62,7 @@ def test_reasons_have_their_lines(cli: CommandLine) -> None:
     said = "not asynchronous: cp.async moves 4, 8 or 16 aligned bytes, and B has 2 in a row here"
     assert shown.stdout.splitlines()[1].endswith(f"{place}: {said}")
     document = json.loads(cli.run("passes", "gemm.py::gemm", *sizes, "--json").stdout)
-    (note,) = document["steps"][1]["notes"]
+    (note,) = document["steps"][2]["notes"]
     assert note["message"] == said
 
 
@@ -74,7 +75,7 @@ def test_reasons_have_their_lines(cli: CommandLine) -> None:
         ),
         (
             ("gemm.py::gemm", "--after", "inline"),
-            "the pipeline sm_80 has no pass 'inline' (it has written, plan-pipeline, version-buffers, inject-pipeline)",
+            "the pipeline sm_80 has no pass 'inline' (it has written, find-copies, plan-pipeline, version-buffers, inject-pipeline)",
         ),
         (
             ("gemm.py::gemm", "--config", "num_stages=1,2"),

@@ -52,22 +52,22 @@ class Spoiled:
 @pytest.mark.parametrize(
     ("number", "old", "new", "said"),
     [
-        (0, r"wait_group\(0", "wait_group(1", "read before arrival"),
-        (0, r"\n +commit_group.*", "", "wait without group"),
-        (0, r"B\[k, :\]", "A[k, :]", "are not those of the written kernel"),
+        (1, r"wait_group\(0", "wait_group(1", "read before arrival"),
+        (1, r"\n +commit_group.*", "", "wait without group"),
+        (1, r"B\[k, :\]", "A[k, :]", "are not those of the written kernel"),
         (
-            1,
+            2,
             r"copy\(A\[k, :\], a\[k % 3, :\]",
             "copy(A[k, :], a[0, :]",
             "are not those of the written",
         ),
-        (1, r"b: shared.float32\[3,", "b: shared.float32[2,", "outside"),
-        (1, r"a\[k % 3, i\]", "a[i]", "a has 2 dimensions"),
-        (2, r"wait_group\(1,", "wait_group(2,", "read before arrival"),
-        (2, r"wait_group\(1 - k_last", "wait_group(1", "read before arrival"),
-        (2, r"\(k \+ 2\) % 3", "(k + 3) % 3", ""),
-        (2, r"% 3", "% 2", ""),
-        (2, r"serial\(7\)", "serial(6)", "are not those of the written kernel"),
+        (2, r"b: shared.float32\[3,", "b: shared.float32[2,", "outside"),
+        (2, r"a\[k % 3, i\]", "a[i]", "a has 2 dimensions"),
+        (3, r"wait_group\(1,", "wait_group(2,", "read before arrival"),
+        (3, r"wait_group\(1 - k_last", "wait_group(1", "read before arrival"),
+        (3, r"\(k \+ 2\) % 3", "(k + 3) % 3", ""),
+        (3, r"% 3", "% 2", ""),
+        (3, r"serial\(7\)", "serial(6)", "are not those of the written kernel"),
     ],
 )
 def test_a_mistake_in_a_pass_is_found(number: int, old: str, new: str, said: str) -> None:

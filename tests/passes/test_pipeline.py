@@ -60,7 +60,7 @@ def test_a_loop_becomes_prologue_steady_loop_and_epilogue() -> None:
 
 def test_a_plan_still_does_one_iteration_after_the_other() -> None:
     """Issues come first; stage and order say what runs ahead later."""
-    planned = run_text(SUMS)[1]
+    planned = run_text(SUMS)[2]
     assert planned.name == "plan-pipeline"
     assert (
         body_of(planned)
@@ -217,7 +217,7 @@ def test_layouts_and_axes_grow_with_the_tile() -> None:
     """A layout keeps its place within each version, a reduction its axis."""
     steps = run_text(LAYOUT)
     assert [str(one) for one in re.findall("layout.*", _text(steps))] == ["layout(i0, i1, i2 ^ i1)"]
-    assert 'reduce(a[k % 2, :, :], c, kind="sum", axis=1, clear=False)' in body_of(steps[2])
+    assert 'reduce(a[k % 2, :, :], c, kind="sum", axis=1, clear=False)' in body_of(steps[3])
     assert faults_of(steps, [np.arange(80, dtype=np.float32).reshape(5, 4, 4)]) == []
 
 

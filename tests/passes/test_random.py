@@ -43,6 +43,8 @@ PIECES = (
     "for i@ in parallel(4):\n    b[i@] = b[i@] + 1.0",
     "for j@ in serial(2):\n    for i@ in parallel(4):\n        c[i@] = c[i@] + a[(i@ + j@) % 4]",
     "x@ = c[0]\nfill(d, x@)",
+    "x@ = a[1] + b[2]\nfill(d, x@)",
+    "for i@ in parallel(4):\n    a[i@] = A[ROW, i@]",
     "y@ = ROW + 1\ncopy(B[y@, :], b)",
     "if T[K] > 5:\n    copy(A[K, :], a)",
     "if T[K] > 5:\n    for i@ in parallel(4):\n        c[i@] = c[i@] + a[i@]",
@@ -54,6 +56,8 @@ PIECES = (
 
 
 FIRST = (
+    "for i@ in parallel(4):\n    a[i@] = A[K, i@]\ncopy(B[K, :], b)",
+    "copy(A[K, :], a)\nfor i@ in parallel(4):\n    b[i@] = B[K, i@]",
     "if T[K] > 5:\n    copy(A[K, :], a)\ncopy(B[K, :], b)",
     "copy(A[K, :], a)\ncopy(B[K, :], b)",
     "copy(B[ROW, :], b)\ncopy(A[K, :], a)",

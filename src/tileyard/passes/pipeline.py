@@ -6,6 +6,7 @@ from tileyard.errors import UsageError
 from tileyard.ir.nodes import Program
 from tileyard.model import Diagnostic, Record, SourceLine, Value
 from tileyard.passes.base import Pass
+from tileyard.passes.find_copies import FindCopies
 from tileyard.passes.inject_pipeline import InjectPipeline
 from tileyard.passes.plan_pipeline import PlanPipeline
 from tileyard.passes.version_buffers import VersionBuffers
@@ -15,7 +16,12 @@ SHARED_BYTES = {"sm_80": 163 * 1024}
 
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     "none": (),
-    "sm_80": (PlanPipeline(SHARED_BYTES["sm_80"]), VersionBuffers(), InjectPipeline()),
+    "sm_80": (
+        FindCopies(),
+        PlanPipeline(SHARED_BYTES["sm_80"]),
+        VersionBuffers(),
+        InjectPipeline(),
+    ),
 }
 """Pipelines by their names. Versions come before the loop is written out: its copies then have them already."""
 

@@ -168,6 +168,7 @@ class _Planner:
             ),
             "a loop in it is": any(isinstance(s, For) and s.var.name in self.loops for s in inner),
             "a break can end it": _has_break(loop.body),
+            f"its variable is {loop.var.dtype}": loop.var.dtype.startswith("uint"),
         }
         for reason, is_given in reasons.items():
             if is_given:
@@ -184,7 +185,7 @@ class _Planner:
         if self._read_by(conds, lets) & written:
             guards = 0
         if not guards:
-            conds, inner = [], loop.body
+            lets, inner = (), loop.body
         producers = []
         for at, stmt in enumerate(inner):
             reasons = self._why_late((*lets, *inner[:at]), stmt, inner[at + 1 :], written)

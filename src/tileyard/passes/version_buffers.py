@@ -17,6 +17,7 @@ from tileyard.ir.nodes import (
     For,
     Issue,
     Layout,
+    Let,
     Load,
     Op,
     Program,
@@ -29,7 +30,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import Copies, Names, rewrite, with_expressions
 from tileyard.ir.syntax import ONE, ZERO, layout_indices
-from tileyard.ir.walk import buffer_effects, replace_parts, walk
+from tileyard.ir.walk import bodies, buffer_effects, replace_parts, walk
 from tileyard.passes.base import Passed
 from tileyard.passes.plan_pipeline import scheduled
 
@@ -74,22 +75,26 @@ def _count_versions(loop: Stmt) -> dict[str, int]:
     """How many versions a planned loop needs of each tile that its asynchronous copies fill."""
     found = {}
     rows = scheduled(loop)
+    lets = tuple(s for inner in bodies(loop) for s in inner if isinstance(s, Let)) if rows else ()
     for row in rows:
         issues = (inner for inner in walk((row.stmt,)) if isinstance(inner, Issue))
         for tile in buffer_effects(issues).written:
-            uses = (
+            uses = [
                 other.stage - row.stage + (other.place > row.place)
                 for other in rows
-                if _uses(other.stmt, tile)
-            )
+                if _uses((other.stmt,), tile)
+            ]
+            if _uses(lets, tile):  # they come after the wait: nothing ahead needs them
+                uses.append(max(other.stage for other in rows) - row.stage + 1)
             found[tile] = max(1, *uses)
     return found
 
 
-def _uses(stmt: Stmt, tile: str) -> bool:
-    """Whether a tile cannot be filled anew before ``stmt``; the wait ends the copies to it."""
-    effects = buffer_effects((stmt,))
-    return isinstance(stmt, WaitGroup) or tile in effects.read | effects.written
+def _uses(stmts: tuple[Stmt, ...], tile: str) -> bool:
+    """Whether a tile cannot be filled anew before these; the wait ends the copies to it."""
+    effects = buffer_effects(stmts)
+    is_wait = any(isinstance(stmt, WaitGroup) for stmt in stmts)
+    return is_wait or tile in effects.read | effects.written
 
 
 class _Versioned:
