@@ -432,7 +432,12 @@ def f(A: {dtype}[n, {width * 9}], C: out.{dtype}[n, {width}]):
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("stages=3", "stages=3, order=(0, 1), stage=(0, 1)", "it has a schedule of its own"),
+        (
+            "stages=3",
+            "order=(0, 1, 2), stage=(0, 1, 1)",
+            "its schedule has not one place for each statement",
+        ),
+        ("stages=3", "order=(0, 1), stage=(2, 2)", "its schedule has other stages than 0 and 2"),
         ("copy(A[k, :], a)", "copy(A[k, :], a)\n        break", "a break can end it"),
         (
             "copy(A[k, :], a)",
@@ -458,6 +463,40 @@ def test_a_loop_that_cannot_be_pipelined_says_why(old: str, new: str, reason: st
     assert reasons_of(steps) == ([f"not pipelined: {reason}"] if reason else [])
     assert is_pipelined(steps[-1]) == (not reason)
     assert faults_of(steps, [rows(5)]) == []
+
+
+def test_a_schedule_of_the_users_is_followed() -> None:
+    """The copies that it runs ahead do, by as many iterations; others wait."""
+    steps = run_text(LATE.replace("stages=3", "order=(0, 1, 4, 2, 3), stage=(3, 3, 0, 3, 3)"))
+    assert reasons_of(steps) == []
+    assert body_of(steps[-1]).count("with issue") == 2
+    assert "copy(B[k + 3, :], b[(k + 3) % 4, :])" in body_of(steps[-1])
+    arrays = [rows(9), np.arange(9, dtype=np.int32)[::-1].copy(), rows(9), np.zeros((10, 4), "f4")]
+    assert faults_of(steps, arrays) == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "reasons"),
+    [
+        (
+            "order=(0, 1, 2, 3, 4), stage=(0, 0, 1, 1, 1)",
+            [
+                "not pipelined: its schedule breaks a dependence",
+                "cannot run ahead, and the schedule of the loop says that it does",
+            ],
+        ),
+        (
+            "order=(0, 2, 1, 4, 3), stage=(0, 1, 1, 1, 1)",
+            ["not pipelined: its schedule changes the order of statements that run late"],
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_be_followed_is_named(schedule: str, reasons: list[str]) -> None:
+    """With the statement that it would break; the loop runs as it is written."""
+    steps = run_text(LATE.replace("stages=3", schedule))
+    assert reasons_of(steps) == reasons
+    arrays = [rows(9), np.arange(9, dtype=np.int32)[::-1].copy(), rows(9), np.zeros((10, 4), "f4")]
+    assert faults_of(steps, arrays) == []
 
 
 def test_a_loop_in_a_role_is_not_pipelined() -> None:

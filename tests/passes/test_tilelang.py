@@ -97,7 +97,6 @@ for i in pipelined(4, stages=2):
 """,
         written=r"x_\d = T\[i \+ 1\] % 3\n +with issue",
     ),
-    # A user's own schedule is not followed yet: the loop runs as it is written.
     "accepts_explicit_bind_free_annotations": Case(
         head=ROW,
         loop="""
@@ -106,7 +105,7 @@ for i in pipelined(4, order=(1, 0), stage=(0, 1)):
     copy(A[x : +16], s)
     copy(s, B[x : +16])
 """,
-        reasons=("not pipelined: it has no stages",),
+        written=r"for i in serial\(3\)",
     ),
     "keeps_bind_that_reads_pipeline_written_buffer": Case(
         head=ROW,

@@ -94,6 +94,7 @@ class _Loop:
     guards: int
     inner: tuple[Stmt, ...]
     producers: tuple[int, ...]
+    stages: int
 
     @property
     def tiles(self) -> dict[str, int]:
@@ -105,8 +106,8 @@ class _Loop:
     def depth(self) -> int:
         """How many iterations are under way at once: no more than there are."""
         extent = self.loop.extent
-        most = int(extent.value) if isinstance(extent, Const) else self.loop.stages
-        return max(1, min(self.loop.stages, most))
+        most = int(extent.value) if isinstance(extent, Const) else self.stages
+        return max(1, min(self.stages, most))
 
 
 class _Refused(Exception):
@@ -160,8 +161,7 @@ class _Planner:
     def _require_plain(self, loop: For, *, in_role: bool) -> None:
         inner = list(walk(loop.body))
         reasons = {
-            "it has no stages": not loop.stages,
-            "it has a schedule of its own": bool(loop.order or loop.group),
+            "it has no stages": not (loop.stages or loop.order),
             "it is in one of several roles": in_role,
             "it has asynchronous operations or synchronization of its own": any(
                 isinstance(stmt, Issue | Synchronization) for stmt in inner
@@ -196,7 +196,32 @@ class _Planner:
                 producers.append(at)
         if not producers:
             raise _Refused("none of its copies can be asynchronous")
-        return _Loop(loop=loop, guards=guards, inner=inner, producers=tuple(producers))
+        plan = _Loop(
+            loop=loop, guards=guards, inner=inner, producers=tuple(producers), stages=loop.stages
+        )
+        return self._follow(plan) if loop.order else plan
+
+    def _follow(self, plan: _Loop) -> _Loop:
+        """The plan with the schedule that the user gives; raises _Refused where that cannot be followed."""
+        loop, last = plan.loop, max(plan.loop.stage)
+        rows = scheduled(loop)
+        if not rows or plan.guards:
+            raise _Refused("its schedule has not one place for each statement")
+        if {row.stage for row in rows} != {0, last} or not last:
+            raise _Refused(f"its schedule has other stages than 0 and {last or 1}")
+        copies = [id(plan.inner[at]) for at in plan.producers]
+        for row in rows:
+            if not row.stage and id(row.stmt) not in copies:
+                self._note(
+                    row.stmt, "cannot run ahead, and the schedule of the loop says that it does"
+                )
+                raise _Refused("its schedule breaks a dependence")
+        late = [row.place for row in rows if row.stage]
+        if late != sorted(late):
+            raise _Refused("its schedule changes the order of statements that run late")
+        ahead = {id(row.stmt) for row in rows if not row.stage}
+        producers = tuple(at for at in plan.producers if id(plan.inner[at]) in ahead)
+        return replace(plan, producers=producers, stages=last + 1)
 
     def _is_load(self, copy: Copy) -> bool:
         """Whether a copy fills a tile in shared memory from an array."""
@@ -359,6 +384,8 @@ def scheduled(loop: Stmt) -> tuple[Scheduled, ...]:
     if not isinstance(loop, For) or not loop.order:
         return ()
     stmts = without_lets(loop.body)
+    if len(stmts) != len(loop.order):
+        return ()
     rows = zip(stmts, loop.order, loop.stage, strict=True)
     return tuple(Scheduled(stmt=stmt, place=place, stage=stage) for stmt, place, stage in rows)
 
