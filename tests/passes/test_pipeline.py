@@ -499,6 +499,38 @@ def test_a_schedule_that_cannot_be_followed_is_named(schedule: str, reasons: lis
     assert faults_of(steps, arrays) == []
 
 
+def test_columns_of_narrow_elements_are_not_moved_at_once() -> None:
+    """They are not one after the other in the array."""
+    text = """\
+def f(A: float16[16, 8], C: out.float16[4, 4]):
+    threads(32)
+    a: shared.float16[4]
+
+    for k in pipelined(4, stages=2):
+        copy(A[k * 4 : +4, 0], a)
+        copy(a, C[k, :])
+"""
+    said = "cp.async moves 4, 8 or 16 aligned bytes, and A has 2 in a row here"
+    assert reasons_of(run_text(text))[1] == f"not asynchronous: {said}"
+    wide = run_text(text.replace("float16", "float32"))
+    assert is_pipelined(wide[-1])
+    assert faults_of(wide, [np.arange(128, dtype=np.float32).reshape(16, 8)]) == []
+
+
+def test_an_extent_is_computed_once() -> None:
+    """The loop may change what it is read from."""
+    text = SUMS.replace("C: out", "T: inout.int32[1], C: out").replace(
+        "(n, stages", "(T[0], stages"
+    )
+    text = text.replace(
+        "        copy(A[k, :], a)\n", "        copy(A[k, :], a)\n        T[0] = 1\n"
+    )
+    steps = run_text(text)
+    assert "    k_extent = T[0]\n" in body_of(steps[-1])
+    for trips in range(6):
+        assert faults_of(steps, [rows(6), np.array([trips], np.int32)]) == []
+
+
 def test_a_loop_in_a_role_is_not_pipelined() -> None:
     """Another role may use its tiles."""
     text = SUMS.replace(
