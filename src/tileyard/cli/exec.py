@@ -16,7 +16,7 @@ from tileyard.settings import read_settings
 
 if TYPE_CHECKING:
     from tileyard.scripts.tally import Summary
-    from tileyard.workers.protocol import SyncChecked
+    from tileyard.workers.sync_reply import SyncChecked
 
 FORMATS = ("plain", "json", "none")
 

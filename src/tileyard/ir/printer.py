@@ -5,7 +5,7 @@ One module because what a statement declares is what the expressions after it ne
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from tileyard.errors import InvalidProgramError
@@ -51,12 +51,15 @@ from tileyard.ir.walk import walk
 _INDENT = "    "
 
 
-def print_program(program: Program) -> str:
-    """The canonical text of ``program``, ending in a newline.
+def print_program(program: Program, comments: Mapping[int, str] | None = None) -> str:
+    """The canonical text of ``program``, ending in a newline; with ``comments`` behind the statements of these numbers.
 
     Raises InvalidProgramError where a name cannot be written as one.
     """
     printer = _Printer(program)
+    if comments:
+        numbered = enumerate(walk(program.body))
+        printer.comments = {id(stmt): comments[n] for n, stmt in numbered if n in comments}
     params = ", ".join(printer.param(param) for param in program.params)
     lines = [f"def {printer.name(program.name)}({params}):"]
     lines += [_INDENT + printer.scalar(var, "dim") for var in program.dims]
@@ -106,6 +109,7 @@ class _Printer:
         self.buffers = {buffer.name: buffer for buffer in (*arrays, *program.buffers)}
         variables = (*scalar_params(program), *program.dims, *(axis.var for axis in program.grid))
         self.scalars = {var.name: var.dtype for var in variables}
+        self.comments: dict[int, str] = {}
 
     def element(self, buffer: str) -> str | None:
         """The dtype of a buffer's elements; None for one that is not declared."""
@@ -260,7 +264,12 @@ class _Printer:
     def body(self, body: Sequence[Stmt], depth: int) -> list[str]:
         if not body:
             return [f"{_INDENT * depth}pass"]
-        return [line for stmt in body for line in self.statement(stmt, depth)]
+        return [line for stmt in body for line in self._commented(stmt, depth)]
+
+    def _commented(self, stmt: Stmt, depth: int) -> list[str]:
+        head, *rest = self.statement(stmt, depth)
+        comment = self.comments.get(id(stmt))
+        return [head if comment is None else f"{head}  # {comment}", *rest]
 
     def statement(self, stmt: Stmt, depth: int) -> list[str]:
         pad = _INDENT * depth

@@ -4,7 +4,9 @@ Lines of the user's files are found by a statement's pre-order number. A rewrite
 statement of its result the number of the one from which it comes. So no pass has to know of lines.
 """
 
-from collections.abc import Callable
+import itertools
+import re
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 import msgspec
@@ -14,24 +16,34 @@ from tileyard.ir.nodes import (
     Atomic,
     Await,
     Break,
+    Cast,
+    Const,
     Copy,
+    Expr,
     Fill,
     For,
     Gemm,
     If,
     Issue,
     Let,
+    Load,
+    Op,
     Print,
     Program,
     Reduce,
+    Region,
     Roles,
+    Scalar,
     SparseGemm,
     Stmt,
     Store,
     Synchronization,
+    Var,
     While,
 )
-from tileyard.ir.walk import bodies
+from tileyard.ir.walk import bodies, replace_parts, walk
+
+_NUMBER = re.compile(r"_\d+$")
 
 Change = Callable[[Stmt], tuple[Stmt, ...]]
 """From a statement whose bodies are rewritten already to those that take its place."""
@@ -44,12 +56,75 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
     origins: tuple[int, ...]
 
 
-def rewrite(program: Program, change: Change) -> Rewritten:
+class Names:
+    """The names of a Program; ``fresh`` finds new ones."""
+
+    def __init__(self, program: Program) -> None:
+        params = (
+            param.var.name if isinstance(param, Scalar) else param.buffer.name
+            for param in program.params
+        )
+        variables = (var.name for var in (*program.dims, *(axis.var for axis in program.grid)))
+        bound = (
+            stmt.var.name
+            for stmt in walk(program.body)
+            if isinstance(stmt, Let | For | Atomic) and stmt.var is not None
+        )
+        self._taken = {*params, *variables, *bound, *(buffer.name for buffer in program.buffers)}
+
+    def fresh(self, wanted: str) -> str:
+        """``wanted`` or, where that is taken, the same with a number."""
+        others = (f"{wanted}_{i}" for i in itertools.count(1))
+        name = next(n for n in itertools.chain([wanted], others) if n not in self._taken)
+        self._taken.add(name)
+        return name
+
+    def copy_of(self, name: str) -> str:
+        """A fresh name for what is a copy: it has another number instead of that of ``name``."""
+        return self.fresh(_NUMBER.sub("", name))
+
+
+class Copies:
+    """Makes copies of statements, and keeps from which statement each copy comes."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self.sources: dict[int, tuple[Stmt, Stmt]] = {}
+        """By the identity of a copy: the copy, so that its identity stays its own, and its source."""
+
+    def copy(self, body: tuple[Stmt, ...], known: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
+        """``body`` with the expressions that are ``known`` replaced, and other names for the variables that it binds."""
+        bound = [
+            stmt.var
+            for stmt in walk(body)
+            if isinstance(stmt, Let | For | Atomic) and stmt.var is not None
+        ]
+        replaced = dict(known)
+        replaced |= {var: Var(self._names.copy_of(var.name), var.dtype) for var in bound}
+        return self.change(
+            body, lambda s: with_expressions(s, lambda e: replace_parts(e, replaced.get))
+        )
+
+    def change(self, body: tuple[Stmt, ...], change: Callable[[Stmt], Stmt]) -> tuple[Stmt, ...]:
+        """``body`` with ``change`` applied to the own fields of each statement in it."""
+        return tuple(self._changed(stmt, change) for stmt in body)
+
+    def derive(self, new: Stmt, source: Stmt) -> Stmt:
+        """``new``, an object of its own, which comes from ``source``."""
+        self.sources[id(new)] = (new, source)
+        return new
+
+    def _changed(self, stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+        inner = tuple(self.change(body, change) for body in bodies(stmt))
+        return self.derive(change(with_bodies(stmt, inner)), stmt)
+
+
+def rewrite(program: Program, change: Change, copies: Copies | None = None) -> Rewritten:
     """``program`` with ``change`` applied to every statement, the innermost first.
 
-    A statement that ``change`` makes itself comes from the one that it was given.
+    A statement that ``change`` makes itself comes from the one that it was given, one of its ``copies`` from its source.
     """
-    rewriter = _Rewriter(change)
+    rewriter = _Rewriter(change, {} if copies is None else copies.sources)
     body = rewriter.body(program.body)
     origins = tuple(rewriter.origins_of(body, -1))
     return Rewritten(program=msgspec.structs.replace(program, body=body), origins=origins)
@@ -58,8 +133,9 @@ def rewrite(program: Program, change: Change) -> Rewritten:
 class _Rewriter:
     """``change`` sees each statement as an object of its own, by whose identity its origin is known."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: Change, copies: Mapping[int, tuple[Stmt, Stmt]]) -> None:
         self._change = change
+        self._copies = copies
         self._count = 0
         self._origins: dict[int, tuple[Stmt, int]] = {}
 
@@ -73,14 +149,18 @@ class _Rewriter:
         self._origins[id(fresh)] = (fresh, number)  # kept, so that its identity stays its own
         changed = self._change(fresh)
         for new in changed:
-            self._origins.setdefault(id(new), (new, number))
+            if id(new) not in self._copies:
+                self._origins.setdefault(id(new), (new, number))
         return changed
 
     def origins_of(self, body: tuple[Stmt, ...], outer: int) -> list[int]:
         """The origins of all statements of ``body`` in pre-order; ``outer`` for those of nowhere else."""
         found = []
         for stmt in body:
-            origin = self._origins[id(stmt)][1] if id(stmt) in self._origins else outer
+            source = stmt
+            while id(source) in self._copies:
+                source = self._copies[id(source)][1]
+            origin = self._origins[id(source)][1] if id(source) in self._origins else outer
             found.append(origin)
             for inner in bodies(stmt):
                 found += self.origins_of(inner, origin)
@@ -102,3 +182,27 @@ def with_bodies(stmt: Stmt, inner: tuple[tuple[Stmt, ...], ...]) -> Stmt:
             return msgspec.structs.replace(stmt)
         case _:
             assert_never(stmt)
+
+
+def with_expressions(
+    stmt: Stmt, change: Callable[[Expr], Expr], region: Callable[[Region], Region] | None = None
+) -> Stmt:
+    """``stmt`` with ``change`` applied to each expression of its own, to the variable that it binds, too; nested bodies stay.
+
+    ``region`` gets each region afterwards.
+    """
+
+    def changed(value: object) -> object:
+        match value:
+            case Const() | Var() | Load() | Op() | Cast():
+                return change(value)
+            case Region(buffer=buffer, starts=starts, extents=extents):
+                new = Region(buffer, tuple(map(change, starts)), tuple(map(change, extents)))
+                return new if region is None else region(new)
+            case (Const() | Var() | Load() | Op() | Cast(), *_):
+                return tuple(map(changed, value))
+            case _:
+                return value
+
+    fields = {name: changed(getattr(stmt, name)) for name in stmt.__struct_fields__}
+    return msgspec.structs.replace(stmt, **fields)

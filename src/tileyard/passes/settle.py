@@ -5,14 +5,12 @@ adds to it, a phase ends with every so many, and a wait looks at its parity. Tar
 what comes out, and their build keys are over it.
 """
 
-import itertools
 from typing import TypeGuard
 
 import msgspec
 
 from tileyard.ir.nodes import (
     Arrive,
-    Atomic,
     Await,
     Buffer,
     Const,
@@ -38,7 +36,7 @@ from tileyard.ir.nodes import (
     Var,
     WaitBarrier,
 )
-from tileyard.ir.rewrite import Rewritten, rewrite
+from tileyard.ir.rewrite import Names, Rewritten, rewrite
 from tileyard.ir.walk import convert, walk
 
 COUNT = "int32"
@@ -54,7 +52,7 @@ class _Settling:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._names = _names(program)
+        self._names = Names(program)
         self._arrivals = {buffer.name: buffer.arrivals for buffer in program.buffers}
         meetings: set[int] = set()
         for stmt in walk(program.body):
@@ -65,7 +63,9 @@ class _Settling:
                     *found
                 )  # else nobody would leave the block's own barrier
         self.made = {
-            number: Buffer(self._fresh(f"sync_{number}"), COUNT, (Const(1, "int32"),), "shared")
+            number: Buffer(
+                self._names.fresh(f"sync_{number}"), COUNT, (Const(1, "int32"),), "shared"
+            )
             for number in sorted(meetings)
         }
 
@@ -76,15 +76,6 @@ class _Settling:
         params = tuple(map(_settled_param, done.program.params))
         program = msgspec.structs.replace(done.program, buffers=buffers, params=params)
         return msgspec.structs.replace(done, program=program)
-
-    def _fresh(self, wanted: str) -> str:
-        name = next(
-            n
-            for n in itertools.chain([wanted], (f"{wanted}_{i}" for i in itertools.count(1)))
-            if n not in self._names
-        )
-        self._names.add(name)
-        return name
 
     def _settled(self, stmt: Stmt) -> tuple[Stmt, ...]:
         match stmt:
@@ -119,7 +110,7 @@ class _Settling:
     def _sync(self, stmt: Sync) -> tuple[Stmt, ...]:
         """Count the threads that arrive, and wait until as many have come as the phase asks for."""
         place = Load(self.made[stmt.barrier].name, (Const(0, "int32"),), COUNT)
-        before = Var(self._fresh(f"before_{stmt.barrier}"), COUNT)
+        before = Var(self._names.fresh(f"before_{stmt.barrier}"), COUNT)
         size = Const(stmt.count, COUNT)
         end = Op(
             "add", (Op("sub", (before, Op("truncmod", (before, size), COUNT)), COUNT), size), COUNT
@@ -170,18 +161,3 @@ def _settled_param(param: Param) -> Param:
     if isinstance(param, Scalar):
         return param
     return Tensor(_settled_buffer(param.buffer), param.role)
-
-
-def _names(program: Program) -> set[str]:
-    """All names of a Program."""
-    params = {
-        param.var.name if isinstance(param, Scalar) else param.buffer.name
-        for param in program.params
-    }
-    variables = {var.name for var in (*program.dims, *(axis.var for axis in program.grid))}
-    bound = {
-        stmt.var.name
-        for stmt in walk(program.body)
-        if isinstance(stmt, Let | For | Atomic) and stmt.var is not None
-    }
-    return params | variables | bound | {buffer.name for buffer in program.buffers}

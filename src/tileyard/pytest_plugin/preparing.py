@@ -58,9 +58,9 @@ from tileyard.workers.protocol import (
     ElaborateConfig,
     ElaboratedConfig,
     Failed,
-    SyncChecked,
 )
 from tileyard.workers.sync_check import check_made
+from tileyard.workers.sync_reply import SyncChecked
 
 Make = Callable[[Sequence[Step]], list[StepResult]]
 S = TypeVar("S")

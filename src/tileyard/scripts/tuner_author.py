@@ -44,6 +44,7 @@ from tileyard.workers.protocol import (
     Golden,
     Kernels,
     MakeGolden,
+    ShowPasses,
     Space,
 )
 from tileyard.workers.tensors import to_numpy
@@ -154,7 +155,7 @@ class TunerAuthor:
                 return ElaboratedConfig(elaborated=made)
             case MakeGolden():
                 return self._make_inputs(request)
-            case CheckSync():
+            case CheckSync() | ShowPasses():
                 raise UsageError("kernels of a script's tuner are not checked")
             case _:
                 assert_never(request)

@@ -102,7 +102,7 @@ async def open_space(asks: Asks, request: TuneRequest, guess: int | None = None)
     )
     try:
         space = await _ask(asks, expand)
-    except KernelFileError:
+    except (KernelFileError, UsageError):
         if guessed:  # it is the guess that does not fit
             raise _missing(info, guessed) from None
         raise

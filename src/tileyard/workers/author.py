@@ -35,6 +35,7 @@ from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.model import Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.processes.wire import Channel
 from tileyard.workers.golden import GoldenMaker
+from tileyard.workers.pass_steps import show_passes
 from tileyard.workers.protocol import (
     Accepted,
     Answered,
@@ -49,6 +50,7 @@ from tileyard.workers.protocol import (
     Failed,
     Kernels,
     MakeGolden,
+    ShowPasses,
     Space,
 )
 from tileyard.workers.sync_check import check_made
@@ -129,6 +131,8 @@ class Author:
                     return check_sizes(found, request, self._objects)
                 made = made or lower_config(found, request.arguments, request.config)
                 return check_made(made, request, self._objects)
+            case ShowPasses(kernel=name):
+                return show_passes(find_kernel(self.kernels, name), request, self._objects)
             case _:
                 assert_never(request)
 

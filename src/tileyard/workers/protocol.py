@@ -8,8 +8,6 @@ from typing import Generic, TypeVar, get_args
 import msgspec
 
 from tileyard.artifacts.manifest import Build
-from tileyard.check.findings import Finding
-from tileyard.check.suppressions import Allowed, Suppressed
 from tileyard.errors import ToolMissingError
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (
@@ -32,7 +30,9 @@ from tileyard.model import (
     TensorSpec,
     Value,
 )
+from tileyard.passes.pipeline import PassesShown
 from tileyard.targets.own_sources import digest_own_sources
+from tileyard.workers.sync_reply import SyncChecked
 
 AnswerT = TypeVar("AnswerT")
 
@@ -131,27 +131,6 @@ class Golden(Record, tag="golden"):
     is_identified: bool = False
 
 
-class SyncChecked(Record, tag="sync_checked"):
-    """What was checked of one config: ``blocks`` of the grids of all ``instances``; what of it was not, in words.
-
-    An instance is a choice of sizes; it is empty where none of them makes a difference. ``trips`` has the trip counts by the line of each loop whose
-    iterations wait or overlap; one that has a period, in iterations, is checked for all trip counts.
-    ``suppressed`` are findings that comments in the file allow, ``unused`` the comments that allow nothing.
-    """
-
-    kernel: str
-    config: dict[str, Value]
-    blocks: int
-    grid: int
-    findings: tuple[Finding, ...]
-    unchecked: tuple[str, ...]
-    instances: tuple[dict[str, int], ...] = ()
-    trips: dict[int, tuple[int, ...]] = {}
-    periods: dict[int, int] = {}
-    suppressed: tuple[Suppressed, ...] = ()
-    unused: tuple[Allowed, ...] = ()
-
-
 class Failed(Record, tag="failed"):
     """The user's code, or the user's request, failed.
 
@@ -243,6 +222,16 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     recipe: str = msgspec.field(default_factory=_sync_recipe)
 
 
+class ShowPasses(Question[PassesShown], tag="show_passes"):
+    """Run the passes of a named pipeline on one config; ``is_checked`` compares what each makes with the kernel as it is written."""
+
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+    pipeline: str
+    is_checked: bool = False
+
+
 class Judged(Record, tag="judged"):
     """What the outputs of a case are worth."""
 
@@ -252,9 +241,17 @@ class Judged(Record, tag="judged"):
 
 
 AuthorRequest = (
-    DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden | CheckSync
+    DescribeKernels
+    | ExpandSpace
+    | CheckConfigs
+    | ElaborateConfig
+    | MakeGolden
+    | CheckSync
+    | ShowPasses
 )
-AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | SyncChecked | Failed
+AuthorReply = (
+    Kernels | Space | Accepted | ElaboratedConfig | Golden | SyncChecked | PassesShown | Failed
+)
 
 
 class Answered(Record, tag="answered"):

@@ -1,0 +1,65 @@
+"""``tileyard passes``: what each pass of a pipeline makes of a kernel."""
+
+from typing import Annotated
+
+import typer
+
+from tileyard.cli.kernel_options import (
+    ArgumentValues,
+    KernelName,
+    ShapeName,
+    parse_arguments,
+    parse_config,
+    parse_kernel,
+)
+from tileyard.cli.values import parse_duration_s
+from tileyard.errors import UsageError
+
+
+def passes(  # noqa: PLR0913 - options, by keyword only
+    kernel: KernelName,
+    *,
+    pipeline: Annotated[
+        str, typer.Option(help="The passes to run: sm_80 or none.", metavar="PIPELINE")
+    ] = "sm_80",
+    arg: ArgumentValues = None,
+    shape: ShapeName = "",
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter's value; by default its first one."),
+    ] = None,
+    after: Annotated[
+        str, typer.Option(metavar="PASS", help="Show the Program after this pass only.")
+    ] = "",
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show what each pass changes, not whole Programs.")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Run what each pass makes, and compare it with the kernel as written."
+        ),
+    ] = False,
+    limit: Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")] = "10m",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Show the Program of a kernel after each pass of a pipeline, with the lines of the user's file.
+
+    With --check each Program runs in an interpreter on the given arguments, best small ones: its results have to be those of
+    the kernel as it is written, bit for bit, and its synchronization has to be right. The pass that breaks something is named.
+
+    Exit status: 0 shown, and nothing is broken; 1 a pass broke something; 2 bad usage, or a kernel that has no Program.
+    """
+    from tileyard.cli.passes_session import Wanted, show_passes
+    from tileyard.tuning.request import TuneRequest
+
+    file, name = parse_kernel(kernel)
+    chosen = parse_config(config)
+    for key, values in chosen.items():
+        if len(values) > 1:
+            raise UsageError(f"--config {key} has several values: passes takes one config")
+    request = TuneRequest(
+        kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
+    )
+    wanted = Wanted(pipeline=pipeline, is_checked=check, after=after, is_diff=diff, as_json=json)
+    return show_passes(file, request, parse_duration_s(limit), wanted)

@@ -1,0 +1,99 @@
+"""What passes make of a kernel, as the command line shows it."""
+
+import asyncio
+import difflib
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from tileyard.cli.opening import load_settings, print_json
+from tileyard.engine.authors import WorkerAuthor
+from tileyard.errors import UsageError
+from tileyard.model import Record, Side
+from tileyard.passes.pipeline import WRITTEN, PassesShown, PassStep, find_pipeline
+from tileyard.report.console import outliving_readers
+from tileyard.report.sync import name_place
+from tileyard.report.words import format_config, make_visible
+from tileyard.tuning.request import TuneRequest
+from tileyard.tuning.space import open_space
+from tileyard.wording import count_of
+from tileyard.workers.protocol import Failed, ShowPasses
+
+
+class Wanted(Record):
+    """The pipeline, whether it is checked, and what of it is shown: all steps, or the one ``after`` a pass; whole Programs or changes."""
+
+    pipeline: str
+    is_checked: bool = False
+    after: str = ""
+    is_diff: bool = False
+    as_json: bool = False
+
+
+def show_passes(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted) -> int:
+    """Run the passes on the first config of a kernel, and show what they make of it; 1 if one breaks it. Raises UsageError."""
+    names = [WRITTEN, *(one.name for one in find_pipeline(wanted.pipeline))]
+    if wanted.after and wanted.after not in names:
+        raise UsageError(
+            f"the pipeline {wanted.pipeline} has no pass {wanted.after!r}",
+            f"it has {', '.join(names)}",
+        )
+    shown = asyncio.run(_ask(file, request, limit_s, wanted))
+    if wanted.as_json:
+        print_json(shown)
+    else:
+        with outliving_readers():
+            for line in describe_passes(str(file), shown, wanted):
+                print(make_visible(line))
+    return int(any(step.fault for step in shown.steps))
+
+
+async def _ask(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted) -> PassesShown:
+    settings = load_settings()
+    author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
+    try:
+        space = await open_space(author, request)
+        question = ShowPasses(
+            kernel=space.kernel,
+            arguments=space.arguments,
+            config=space.configs[0],
+            pipeline=wanted.pipeline,
+            is_checked=wanted.is_checked,
+        )
+        reply = await author.ask(question, limit_s)
+    finally:
+        await author.close()
+    if isinstance(reply, Failed):
+        raise UsageError(f"{space.kernel} has no passes to show: {reply.message}")
+    return reply
+
+
+def describe_passes(file: str, shown: PassesShown, wanted: Wanted) -> Iterator[str]:
+    """The steps that are wanted, each with its reasons; last what the check found."""
+    nothing = PassStep(name="", text="")
+    for before, step in pairwise((nothing, *shown.steps)):
+        if wanted.after in ("", step.name):
+            yield f"---- {step.name} ----"
+            yield from (f"{name_place(file, note.where)}: {note.message}" for note in step.notes)
+            is_diff = wanted.is_diff and bool(before.text)
+            yield from _changes(before, step) if is_diff else step.text.splitlines()
+    if not shown.is_checked:
+        return
+    config = f" {format_config(shown.config)}" if shown.config else ""
+    for step in shown.steps:
+        if step.fault:
+            blamed = (
+                "is wrong as it is written" if step.name == WRITTEN else f"{step.name} broke it"
+            )
+            yield f"{shown.kernel}{config}: {blamed}: {step.fault}"
+            return
+    steps = count_of(len(shown.steps), "step")
+    yield f"{shown.kernel}{config}: {steps}, all with the same results and no mistakes"
+
+
+def _changes(before: PassStep, after: PassStep) -> Iterator[str]:
+    """The lines that a pass changes, with what is around them."""
+    found = difflib.unified_diff(
+        before.text.splitlines(), after.text.splitlines(), n=2, lineterm=""
+    )
+    return (line for line in found if not line.startswith(("---", "+++")))

@@ -1,0 +1,112 @@
+"""Shows what each pass of a pipeline makes of an elaborated kernel, and checks it on inputs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.check.blocks import check_program
+from tileyard.check.dependences import find_reordered
+from tileyard.check.recorder import Form
+from tileyard.errors import BindError, InvalidProgramError, KernelFault, UsageError
+from tileyard.frontend.found import Found, lower_config
+from tileyard.ir.interpret import interpret
+from tileyard.ir.specs import scalar_params, tensor_specs, tensors
+from tileyard.ir.text import print_program
+from tileyard.ir.verify import verify
+from tileyard.model import Value
+from tileyard.passes.pipeline import PassesShown, PassStep, Step, find_pipeline, run_pipeline
+from tileyard.targets.base import Array
+from tileyard.wording import count_of
+from tileyard.workers.golden import GoldenMaker
+from tileyard.workers.protocol import MakeGolden, ShowPasses
+from tileyard.workers.sync_check import name_place
+
+
+def show_passes(found: Found, request: ShowPasses, objects: ObjectStore) -> PassesShown:
+    """Elaborate one config, and run the passes of the pipeline that the request names.
+
+    Raises what elaborating it raises, and UsageError for a pipeline that does not exist or a kernel that fails by itself.
+    """
+    find_pipeline(request.pipeline)
+    made = lower_config(found, request.arguments, request.config)
+    lowered = made.lowered
+    if lowered is None:
+        refusal = made.kernel.refusal
+        raise UsageError(refusal.message if refusal else "it has no Program")
+    for given_up in lowered.given_up:
+        raise UsageError(name_place(given_up.where, given_up.message))
+    steps = run_pipeline(lowered.written, request.pipeline, lowered.written_lines)
+    faults = [""] * len(steps)
+    if request.is_checked:
+        scalars = tuple(made.numbers[var.name] for var in scalar_params(lowered.written))
+        golden = MakeGolden(
+            kernel=found.name,
+            arguments=request.arguments,
+            specs=tensor_specs(lowered.written, made.integers),
+            scalars=scalars,
+        )
+        maker = GoldenMaker(
+            found=found, function=found.recipe.reference, request=golden, objects=objects
+        )
+        faults = StepChecker(steps[0], maker.try_out(), scalars).check(steps)
+    return PassesShown(
+        kernel=found.name,
+        config=dict(request.config),
+        steps=tuple(
+            PassStep(name=step.name, text=_print(step), notes=step.notes, fault=fault)
+            for step, fault in zip(steps, faults, strict=True)
+        ),
+        is_checked=request.is_checked,
+    )
+
+
+def _print(step: Step) -> str:
+    """The text of a step, with the line of each statement."""
+    files = {where.file for where in step.lines.values()}
+    comments = {
+        number: f"line {where.line}" if len(files) == 1 else f"{where.file}:{where.line}"
+        for number, where in step.lines.items()
+    }
+    return print_program(step.program, comments)
+
+
+class StepChecker:
+    """Holds Programs against the ``written`` one, on inputs. Raises KernelFault where that fails by itself."""
+
+    def __init__(
+        self, written: Step, arrays: Sequence[Array], scalars: Sequence[Value] = ()
+    ) -> None:
+        self._written, self._arrays, self._scalars = written, arrays, scalars
+        self._results = interpret(written.program, arrays, scalars, lambda _: None)
+
+    def check(self, steps: Sequence[Step]) -> list[str]:
+        """What is wrong with each step, empty where nothing is; steps behind the first wrong one are not looked at."""
+        faults: list[str] = []
+        for step in steps:
+            faults.append("" if any(faults) else self.find_fault(step))
+        return faults
+
+    def find_fault(self, step: Step) -> str:
+        """What is wrong with one step, in a line; empty where nothing is."""
+        try:
+            verify(step.program)
+            results = interpret(step.program, self._arrays, self._scalars, lambda _: None)
+            found = check_program(step.program, step.lines, self._arrays, self._scalars).findings
+        except (InvalidProgramError, BindError, KernelFault) as error:
+            return str(error)
+        outputs = [tensor for tensor in tensors(step.program) if tensor.role != "in"]
+        for tensor, wanted, got in zip(outputs, self._results, results, strict=True):
+            count = int(np.sum(_bits(wanted) != _bits(got)))
+            if count:
+                name = tensor.buffer.name
+                return f"{count_of(count, 'byte')} of {name} are not those of the written kernel"
+        written, form = (Form(one.program, one.lines) for one in (self._written, step))
+        for finding in (*found, *find_reordered(written, form, self._arrays, self._scalars)):
+            where = name_place(finding.access, finding.message)
+            return f"{where} [{finding.kind}]"
+        return ""
+
+
+def _bits(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,151 @@
+"""Kernels of tests/kernels with pipelined loops: after every pass the results are the same, and the checker is silent."""
+
+import importlib
+import os
+import re
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+from tests.differential.conftest import KERNELS, kernels, load_module
+from tests.differential.cuda_examples import EXAMPLES
+from tests.passes.cases import faults_of, is_pipelined, reasons_of
+
+from tileyard.ir.nodes import For, Stmt
+from tileyard.ir.rewrite import rewrite
+from tileyard.ir.specs import scalar_params, tensor_specs
+from tileyard.ir.walk import walk
+from tileyard.measure.inputs import make_inputs
+from tileyard.model import Value
+from tileyard.passes.pipeline import Step, run_pipeline
+
+__all__ = ["kernels"]
+
+pytestmark = pytest.mark.slow
+
+Modules = Callable[[str], ModuleType]
+
+SYNC = KERNELS.parent / "sync"
+EVERYTHING = os.environ.get("TILEYARD_SYNC_SWEEP", "") == "1"
+SAMPLE = (
+    ("gemm", 0),
+    ("gemm", 3),
+    ("gemm, ragged", 4),
+    ("backward", 2),
+    ("paged decode", 3),
+    ("grouped gemm", 2),
+    ("chunked", 2),
+    ("int4 gemm", 3),
+    ("persistent", 1),
+    ("varlen", 2),
+)
+
+SMALL = {
+    "attention": {"seq_len": 64, "dim": 32, "block_M": 32, "block_N": 32},
+    "dynamic linear": {"N": 64},
+    "convolution": {"N": 1, "C": 32, "H": 6, "W": 6, "K": 2},
+    "conv2d": {"h": 4, "w": 4, "c": 32, "kernel": 2, "padding": 0},
+}
+"""Sizes of kernels that take the interpreter long."""
+
+WITHOUT_COPIES = ("varlen",)
+"""Kernels whose loops fill their tiles element by element."""
+
+
+def cases() -> list[tuple[str, int]]:
+    """A sample, or every kernel that has a pipelined loop with each number of stages."""
+    if not EVERYTHING:
+        return list(SAMPLE)
+    names = [n for n, example in EXAMPLES.items() if has_loop(example.file, example.kernel)]
+    return [(name, stages) for name in names for stages in range(6)]
+
+
+def has_loop(file: str, kernel: str) -> bool:
+    """Whether the text of a kernel has a pipelined loop."""
+    text = (KERNELS / f"{file}.py").read_text(encoding="utf-8")
+    found = re.search(rf"^def {kernel}\(.*?(?=^def |\Z)", text, re.MULTILINE | re.DOTALL)
+    return found is not None and "T.Pipelined" in found[0]
+
+
+def run_kernel(
+    kernel: Any,  # noqa: ANN401 (TileLang is untyped)
+    arguments: Mapping[str, Any],
+    numbers: Mapping[str, Value],
+    stages: int,
+) -> tuple[tuple[Step, ...], list[str]]:
+    """The steps of a kernel whose pipelined loops have so many stages, and what is wrong with them."""
+    function = getattr(kernel, "jit_impl", kernel)
+    lower = importlib.import_module("tileyard.frontend.tilelang").lower_prim_func
+    lowered = lower(function.get_tir(**arguments), function.out_idx)
+
+    def with_stages(stmt: Stmt) -> tuple[Stmt, ...]:
+        is_one = isinstance(stmt, For) and stmt.kind == "pipelined"
+        return (msgspec.structs.replace(stmt, stages=stages) if is_one else stmt,)
+
+    program = rewrite(lowered.written, with_stages).program
+    known = {**arguments, **numbers}
+    sizes = {key: value for key, value in known.items() if type(value) is int}
+    arrays = make_inputs(tensor_specs(program, sizes))
+    scalars = [known[var.name] for var in scalar_params(program)]
+    steps = run_pipeline(program, "sm_80", lowered.written_lines)
+    return steps, faults_of(steps, arrays, scalars)
+
+
+@pytest.mark.parametrize(("name", "stages"), cases())
+def test_a_pipelined_kernel_does_the_same(kernels: Modules, name: str, stages: int) -> None:
+    """Bit by bit, after each pass; all its loops are pipelined where they have stages."""
+    example = EXAMPLES[name]
+    arguments = {**example.arguments, **SMALL.get(name, {})}
+    kernel = getattr(kernels(example.file), example.kernel)
+    steps, faults = run_kernel(kernel, arguments, example.numbers, stages)
+    assert is_pipelined(steps[-1]) == (stages > 0 and name not in WITHOUT_COPIES)
+    assert bool(reasons_of(steps)) != is_pipelined(steps[-1])
+    assert faults == []
+
+
+@pytest.mark.parametrize("stages", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("file", "name", "arguments", "is_fit"),
+    [
+        ("public", "atomic_then_read", {"steps": 4}, False),
+        ("public", "store_then_read", {"steps": 4}, False),
+        ("public", "read_then_refill", {"steps": 4}, False),
+        ("plans", "triangle", {"N": 4, "stages": 2}, True),
+        ("plans", "reread", {"N": 4, "stages": 2}, False),
+        ("plans", "seeded", {"N": 4, "stages": 2}, True),
+        ("plans", "cleared", {"N": 4, "stages": 2}, True),
+        ("plans", "converted", {"N": 4, "stages": 2}, False),
+    ],
+)
+def test_what_tilelang_plans_wrong_is_right(
+    file: str, name: str, arguments: dict[str, Value], stages: int, *, is_fit: bool
+) -> None:
+    """Kernels whose dependences, waits or versions a plan of TileLang 0.1.15 gets wrong, and their like."""
+    module = load_module(SYNC / f"{file}.py")
+    steps, faults = run_kernel(getattr(module, name), arguments, {}, stages)
+    assert is_pipelined(steps[-1]) == is_fit
+    assert faults == []
+
+
+def test_statements_keep_their_lines(kernels: Modules) -> None:
+    """Every statement behind a pass has the line of the one from which it comes."""
+    lower = importlib.import_module("tileyard.frontend.tilelang").lower_prim_func
+    gemm = kernels("gemm").gemm
+    lowered = lower(gemm.get_tir(M=64, N=64, K=128, num_stages=3), gemm.out_idx)
+    text = (KERNELS / "gemm.py").read_text(encoding="utf-8").splitlines()
+    words = {
+        "issue": ("T.copy(A", "T.copy(B"),
+        "copy": ("T.copy(",),
+        "gemm": ("T.gemm(",),
+        "for": ("T.Pipelined(",),
+        "commit_group": ("T.Pipelined(",),
+        "wait_group": ("T.Pipelined(",),
+    }
+    last = run_pipeline(lowered.written, "sm_80", lowered.written_lines)[-1]
+    tags = [str(stmt.__struct_config__.tag) for stmt in walk(last.program.body)]
+    assert set(words) <= set(tags)
+    for number, tag in enumerate(tags):
+        line = text[last.lines[number].line - 1]
+        assert any(word in line for word in words.get(tag, ("T.clear(",)))
