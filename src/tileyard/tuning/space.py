@@ -102,24 +102,24 @@ async def open_space(asks: Asks, request: TuneRequest, guess: int | None = None)
     )
     try:
         space = await _ask(asks, expand)
-    except (KernelFileError, UsageError):
+        points = _Points(space, {**pinned, **request.overrides})
+        opened = OpenSpace(
+            kernel=info.name,
+            arguments=arguments,
+            size=points.size,
+            wanted=request.trials,
+            flops=space.flops,
+            tolerance=info.tolerance,
+            is_whole=False,
+            asks=asks,
+            guessed=guessed,
+            points=points.draw(request),
+        )
+        await opened.draw(1)
+    except KernelFileError:
         if guessed:  # it is the guess that does not fit
             raise _missing(info, guessed) from None
         raise
-    points = _Points(space, {**pinned, **request.overrides})
-    opened = OpenSpace(
-        kernel=info.name,
-        arguments=arguments,
-        size=points.size,
-        wanted=request.trials,
-        flops=space.flops,
-        tolerance=info.tolerance,
-        is_whole=False,
-        asks=asks,
-        guessed=guessed,
-        points=points.draw(request),
-    )
-    await opened.draw(1)
     if points.size <= CHUNK:
         await opened.draw(points.size)
     if not opened.configs:
