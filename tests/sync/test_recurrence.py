@@ -36,6 +36,8 @@ def roles(X: float32[N, 4], Y: out.float32[N, 4]):
     free: barrier[{ones}]
     seen: local.int32[1]
     used: local.int32[1]
+    row: local.int32[40]
+    fresh: local.int32[1]
 
     init_barrier(full)
     init_barrier(free)
@@ -144,6 +146,8 @@ MISTAKES = (
     "wait_barrier(free[{v} % {s}], 1)",
     "wait_barrier(full[0], {v} // {s} % 2)",
     "x[0, 0] = 1.0",
+    "row[{v}] = 1",
+    "seen[0] = fresh[0]",
     "sync(threads=128, count=256, barrier=1)",
 )
 
@@ -203,6 +207,8 @@ def test_a_pipeline_repeats_with_its_stages_and_parities(stages: int, literal: b
         ("{good}\nif min({v}, 40) == 40:\n    arrive(free[0])", 0),
         ("{good}\nseen[0] = seen[0] + 1\nif seen[0] == 40:\n    arrive(free[0])", 0),
         ("{good}\nseen[0] = {v}\nif seen[0] == 40:\n    arrive(free[0])", 0),
+        ("{good}\nrow[{v}] = 1", 0),
+        ("{good}\nseen[0] = select({v} > 40, fresh[0], 1)", 0),
         ("{good}\nif X[{v}, 0] == 2.0:\n    arrive(free[0])", 0),
     ],
 )

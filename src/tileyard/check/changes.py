@@ -21,6 +21,7 @@ from tileyard.ir.nodes import (
     Op,
     Program,
     Region,
+    Roles,
     Scalar,
     Stmt,
     Var,
@@ -164,8 +165,8 @@ class Changes:
                 return self._variable(one.name)
             case Load(), Load() if one.buffer == other.buffer:
                 places = [*map(self._change, one.indices, other.indices)]
-                buffer = self._before.control.buffers[one.buffer]
-                is_counter = (buffer.view_of or one.buffer) in self._before.control.counters
+                control = self._before.control
+                is_counter = control.owner(one.buffer) in control.counters
                 return 0 if is_counter and not any(place != 0 for place in places) else None
             case Cast(), Cast() if one.dtype == other.dtype:
                 change = self._change(one.value, other.value)
@@ -236,7 +237,7 @@ def _combine(op: Op, changes: list[int]) -> int | None:
 
 def _describe(stmt: Stmt) -> tuple[object, ...]:
     """What a statement is, apart from its expressions and nested bodies."""
-    own: list[object] = [type(stmt)]
+    own: list[object] = [type(stmt), stmt.threads if isinstance(stmt, Roles) else ()]
     for name in stmt.__struct_fields__:
         value = getattr(stmt, name)
         match value:

@@ -86,23 +86,22 @@ class Control:
             yield from self._inside(expr)
 
     def _places(self, region: Region) -> Iterator[Expr]:
-        if self._is_tracked(region.buffer):
+        if self._matters(region.buffer):
             yield from (*region.starts, *region.extents)
 
     def _element(self, stmt: Store | Atomic) -> Iterator[Expr]:
-        buffer = self.buffers[stmt.buffer]
-        if stmt.buffer in self.counters:
-            yield from (*stmt.indices, stmt.value)
-        elif self._is_tracked(stmt.buffer):
+        if self._matters(stmt.buffer):
             yield from stmt.indices
-        elif buffer.scope == "global":  # outside of it the value is not computed
-            for index, extent in zip(stmt.indices, buffer.shape, strict=True):
+        else:  # outside of a global array the value is not computed
+            for index, extent in zip(stmt.indices, self.buffers[stmt.buffer].shape, strict=True):
                 yield Op("ge", (index, Const(0, index.dtype)), "bool")
                 yield Op("lt", (index, extent), "bool")
+        if self.owner(stmt.buffer) in self.counters:
+            yield stmt.value
 
     def _inside(self, expr: Expr) -> Iterator[Expr]:
         """What decides within ``expr`` which elements it reads."""
-        if isinstance(expr, Load) and self._is_tracked(expr.buffer):
+        if isinstance(expr, Load) and self._matters(expr.buffer):
             yield from expr.indices
         if isinstance(expr, Op) and expr.name in _LAZY and any(map(self._loads, expr.args[1:])):
             yield expr.args[0]
@@ -110,10 +109,15 @@ class Control:
             yield from self._inside(part)
 
     def _loads(self, expr: Expr) -> bool:
-        return any(isinstance(p, Load) and self._is_tracked(p.buffer) for p in walk_expr(expr))
+        return any(isinstance(p, Load) and self._matters(p.buffer) for p in walk_expr(expr))
 
-    def _is_tracked(self, buffer: str) -> bool:
-        return (self.buffers[buffer].view_of or buffer) in self.tracked
+    def _matters(self, buffer: str) -> bool:
+        """Whether accesses can be mistakes: in conflict, out of bounds, or of what nobody has written."""
+        return self.buffers[buffer].scope != "global" or self.owner(buffer) in self.tracked
+
+    def owner(self, buffer: str) -> str:
+        """The buffer whose storage it is."""
+        return self.buffers[buffer].view_of or buffer
 
 
 def find_control(program: Program) -> Control | None:
@@ -137,15 +141,19 @@ def find_control(program: Program) -> Control | None:
     while before != control:  # what is stored in a counter decides, too
         before = control
         found = {expr for stmt in stmts for expr in _with_lets(control.deciding(stmt), lets)}
-        locals_ = {one for one in _loaded(found) if buffers[one].scope == "local"}
-        counters = frozenset(buffers[one].view_of or one for one in locals_)
-        held = (name for name, value in lets.items() if _loaded([value]) & locals_)
+        loaded = {control.owner(one) for one in _loaded(found)}
+        counters = frozenset(one for one in loaded if buffers[one].scope == "local")
+        held = (
+            name
+            for name, value in lets.items()
+            if not counters.isdisjoint(map(control.owner, _loaded([value])))
+        )
         names = {part.name for one in found for part in walk_expr(one) if isinstance(part, Var)}
         control = replace(
             control,
             counters=counters,
             held=frozenset(held),
-            are_blocks_alike=not axes & names and _loaded(found) == locals_,
+            are_blocks_alike=not axes & names and loaded == counters,
         )
     return control
 
