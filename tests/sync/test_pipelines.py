@@ -25,9 +25,9 @@ from tileyard.ir.text import print_program, read_program
 from tileyard.ir.trace import TracedRun
 from tileyard.ir.walk import walk
 from tileyard.model import Kernel, Outcome
+from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
 from tileyard.workers.sync_check import check_made
-from tileyard.workers.sync_reply import SyncChecked
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered

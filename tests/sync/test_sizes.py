@@ -8,8 +8,8 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.errors import UnsupportedError, UsageError
 from tileyard.frontend.discover import find_kernels, import_file
+from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync
-from tileyard.workers.sync_reply import SyncChecked
 from tileyard.workers.sync_sizes import BUDGET_S, check_sizes
 
 SIZES = Path(__file__).parent / "sizes.py"

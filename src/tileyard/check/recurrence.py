@@ -84,7 +84,7 @@ class _Repeats:
         self._states = [self._recur(run) for run in longest.runs]
 
     def has(self, seen: Seen, further: Form) -> bool:
-        """Whether a run comes to such states, so that it repeats them if it has a period more, as in the Program ``further``."""
+        """Whether a run reaches such states, so that it repeats them if it has a period more, as in the Program ``further``."""
         try:
             anchors, more = self._anchor(seen.form, self._form)
             others, period = self._anchor(seen.form, further, everywhere=True)

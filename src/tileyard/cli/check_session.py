@@ -17,8 +17,8 @@ from tileyard.report.sync import NotChecked, SyncReport, describe_check
 from tileyard.report.words import make_visible
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import ASK_LIMIT_S, open_space
+from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed
-from tileyard.workers.sync_reply import SyncChecked
 
 Form = Literal["text", "json", "sarif"]
 

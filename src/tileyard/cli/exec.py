@@ -16,7 +16,7 @@ from tileyard.settings import read_settings
 
 if TYPE_CHECKING:
     from tileyard.scripts.tally import Summary
-    from tileyard.workers.sync_reply import SyncChecked
+    from tileyard.workers.program_replies import SyncChecked
 
 FORMATS = ("plain", "json", "none")
 

@@ -10,13 +10,14 @@ from tileyard.cli.opening import load_settings, print_json
 from tileyard.engine.authors import WorkerAuthor
 from tileyard.errors import UsageError
 from tileyard.model import Record, Side
-from tileyard.passes.pipeline import WRITTEN, PassesShown, PassStep, find_pipeline
+from tileyard.passes.pipeline import WRITTEN, find_pipeline
 from tileyard.report.console import outliving_readers
 from tileyard.report.sync import name_place
 from tileyard.report.words import format_config, make_visible
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import open_space
 from tileyard.wording import count_of
+from tileyard.workers.program_replies import PassesShown, PassStep
 from tileyard.workers.protocol import Failed, ShowPasses
 
 

@@ -5,8 +5,8 @@ from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
 from tileyard.model import INFRASTRUCTURE, KernelWork, Outcome
 from tileyard.wording import count_of, name_line
+from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
-from tileyard.workers.sync_reply import SyncChecked
 
 LIMIT_S = 1.0
 """How long a check may run where nobody asked for it."""

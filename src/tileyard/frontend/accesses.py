@@ -100,7 +100,7 @@ def find_barriers(
 
     It does so where one branch writes a tile that another one reads, or reads one that another one writes, and other
     threads take the two. Barriers within branches count for it as if all threads met there, also those that it puts there
-    itself: with these, nothing is said. ``where`` gives the threads for which a condition holds.
+    itself: branches that have some are left out. ``where`` gives the threads for which a condition holds.
     """
     found: set[int] = set()
     pending: list[_Side] = []
@@ -137,7 +137,7 @@ def _is_shared(data: Any) -> bool:  # noqa: ANN401
 
 
 def _has_own_barriers(stmt: Any, side: _Side) -> bool:  # noqa: ANN401
-    """Whether a barrier stands in the branch, or may be put there; or atomics, which need none."""
+    """Whether the branch has a barrier, or may get one; or atomics, which need none."""
     calls = calls_of(stmt)
     written = {one.key for one in side.of(WRITES)}
     return (

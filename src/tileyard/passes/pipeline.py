@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from tileyard.errors import UsageError
 from tileyard.ir.nodes import Program
-from tileyard.model import Diagnostic, Record, SourceLine, Value
+from tileyard.model import Diagnostic, Record, SourceLine
 from tileyard.passes.base import Pass
 from tileyard.passes.find_copies import FindCopies
 from tileyard.passes.inject_pipeline import InjectPipeline
@@ -36,27 +36,6 @@ class Step(Record):
     program: Program
     lines: dict[int, SourceLine]
     notes: tuple[Diagnostic, ...] = ()
-
-
-class PassStep(Record):
-    """The Program after the pass ``name``, with the line of each statement; the ``notes`` say what the pass left as it was.
-
-    ``fault`` is what is wrong with the Program, empty where nothing is or nobody looked.
-    """
-
-    name: str
-    text: str
-    notes: tuple[Diagnostic, ...] = ()
-    fault: str = ""
-
-
-class PassesShown(Record, tag="passes_shown"):
-    """What each pass of a pipeline made of one config. The first of the ``steps`` is the kernel as it is written."""
-
-    kernel: str
-    config: dict[str, Value]
-    steps: tuple[PassStep, ...]
-    is_checked: bool = False
 
 
 def find_pipeline(name: str) -> tuple[Pass, ...]:

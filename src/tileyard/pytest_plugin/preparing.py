@@ -51,6 +51,7 @@ from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
 from tileyard.tuning.sweep import Sweep
 from tileyard.workers.author import Author
+from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,
@@ -60,7 +61,6 @@ from tileyard.workers.protocol import (
     Failed,
 )
 from tileyard.workers.sync_check import check_made
-from tileyard.workers.sync_reply import SyncChecked
 
 Make = Callable[[Sequence[Step]], list[StepResult]]
 S = TypeVar("S")

@@ -8,7 +8,7 @@ from tileyard.check.findings import MEANINGS, Finding
 from tileyard.check.suppressions import Suppressed
 from tileyard.model import SourceLine
 from tileyard.report.sync import SyncReport, name_kind
-from tileyard.workers.sync_reply import SyncChecked
+from tileyard.workers.program_replies import SyncChecked
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -8,7 +8,7 @@ from tileyard.model import Record, SourceLine
 from tileyard.report.timeline import draw_timeline
 from tileyard.report.words import format_config
 from tileyard.wording import count_of
-from tileyard.workers.sync_reply import SyncChecked
+from tileyard.workers.program_replies import SyncChecked
 
 
 class NotChecked(Record):

@@ -11,9 +11,9 @@ from tileyard.check.blocks import has_order
 from tileyard.errors import TileyardError
 from tileyard.frontend.tilelang import MadeKernel
 from tileyard.ir.text import print_program
+from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
 from tileyard.workers.sync_check import check_made
-from tileyard.workers.sync_reply import SyncChecked
 
 TellChecked = Callable[[SyncChecked | str], None]
 

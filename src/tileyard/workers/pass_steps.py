@@ -15,10 +15,11 @@ from tileyard.ir.specs import scalar_params, tensor_specs, tensors
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
 from tileyard.model import Value
-from tileyard.passes.pipeline import PassesShown, PassStep, Step, find_pipeline, run_pipeline
+from tileyard.passes.pipeline import Step, find_pipeline, run_pipeline
 from tileyard.targets.base import Array
 from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker
+from tileyard.workers.program_replies import PassesShown, PassStep
 from tileyard.workers.protocol import MakeGolden, ShowPasses
 from tileyard.workers.sync_check import name_place
 

@@ -30,9 +30,8 @@ from tileyard.model import (
     TensorSpec,
     Value,
 )
-from tileyard.passes.pipeline import PassesShown
 from tileyard.targets.own_sources import digest_own_sources
-from tileyard.workers.sync_reply import SyncChecked
+from tileyard.workers.program_replies import PassesShown, SyncChecked
 
 AnswerT = TypeVar("AnswerT")
 

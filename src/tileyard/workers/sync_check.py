@@ -20,8 +20,8 @@ from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.text import print_program
 from tileyard.measure.inputs import make_inputs
 from tileyard.model import Digest, Outcome, SourceLine, Value
+from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
-from tileyard.workers.sync_reply import SyncChecked
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel

@@ -39,9 +39,9 @@ from tileyard.model import Value
 from tileyard.targets.base import Array
 from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker
+from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, MakeGolden
 from tileyard.workers.sync_check import name_place
-from tileyard.workers.sync_reply import SyncChecked
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered, MadeKernel

@@ -1,4 +1,4 @@
-"""What is said of a hazard."""
+"""The words for a hazard."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def test_a_race_of_the_threads_of_one_statement_is_no_matter_of_barriers() -> No
 
 
 def fixes_of(text: str) -> dict[str, str]:
-    """What is said to be done about each kind."""
+    """The fix that each kind names."""
     run = LateRun(read_program(text), [np.zeros(4, np.float32)])
     run.grid()
     found = [Words({}).describe(hazard) for hazard in run.hazards.values()]

@@ -22,8 +22,8 @@ from tileyard.model import (
     Side,
     SourceLine,
 )
+from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import AnswerT, CheckSync, Failed, Golden, Question
-from tileyard.workers.sync_reply import SyncChecked
 
 GOLDEN = Golden(key=GoldenKey("g"), inputs=(), outputs=())
 FINE = SyncChecked(kernel="k", config={}, blocks=1, grid=1, findings=(), unchecked=())

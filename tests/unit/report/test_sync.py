@@ -14,7 +14,7 @@ from tileyard.ir.hazards import HazardKind
 from tileyard.model import SourceLine
 from tileyard.report.sarif import describe_sarif
 from tileyard.report.sync import NotChecked, SyncReport, describe_check
-from tileyard.workers.sync_reply import SyncChecked
+from tileyard.workers.program_replies import SyncChecked
 
 PLACE = {
     "type": "object",

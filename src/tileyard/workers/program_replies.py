@@ -1,8 +1,8 @@
-"""What an author answers that was asked to check the synchronization of a config."""
+"""What an author answers of the Programs of a config: what a check of its synchronization found, and what passes make of it."""
 
 from tileyard.check.findings import Finding
 from tileyard.check.suppressions import Allowed, Suppressed
-from tileyard.model import Record, Value
+from tileyard.model import Diagnostic, Record, Value
 
 
 class SyncChecked(Record, tag="sync_checked"):
@@ -24,3 +24,24 @@ class SyncChecked(Record, tag="sync_checked"):
     periods: dict[int, int] = {}
     suppressed: tuple[Suppressed, ...] = ()
     unused: tuple[Allowed, ...] = ()
+
+
+class PassStep(Record):
+    """The Program after the pass ``name``, with the line of each statement; the ``notes`` say what the pass left as it was.
+
+    ``fault`` is what is wrong with the Program, empty where nothing is or nobody looked.
+    """
+
+    name: str
+    text: str
+    notes: tuple[Diagnostic, ...] = ()
+    fault: str = ""
+
+
+class PassesShown(Record, tag="passes_shown"):
+    """What each pass of a pipeline made of one config. The first of the ``steps`` is the kernel as it is written."""
+
+    kernel: str
+    config: dict[str, Value]
+    steps: tuple[PassStep, ...]
+    is_checked: bool = False
