@@ -235,8 +235,14 @@ def lower_prim_func(
 
 
 def _without_negative_indices(func: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """An index that is certainly negative counts from the end, as TileLang's own pass has it, which loses some lines."""
-    (found,) = LegalizeNegativeIndex()(tvm.IRModule({"main": func})).functions.values()
+    """An index that is certainly negative counts from the end, as TileLang's own pass has it, which loses some lines.
+
+    TVM cannot bound some expressions that nobody has simplified: then ``func`` stays as it is.
+    """
+    try:
+        (found,) = LegalizeNegativeIndex()(tvm.IRModule({"main": func})).functions.values()
+    except tvm.error.InternalError:
+        return func
     return func if tvm.ir.structural_equal(func, found, map_free_vars=True) else found
 
 
