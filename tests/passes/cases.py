@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tileyard.ir.nodes import For, Issue
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.nodes import Const, For, Issue, Tensor
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import walk
@@ -45,3 +46,10 @@ def is_pipelined(step: Step) -> bool:
     return any(isinstance(stmt, Issue) for stmt in stmts) and not any(
         isinstance(stmt, For) and stmt.kind == "pipelined" for stmt in stmts
     )
+
+
+def make_array(param: Tensor, seed: int) -> np.ndarray:
+    """Small numbers for a parameter of constant shape."""
+    shape = tuple(int(extent.value) for extent in param.buffer.shape if isinstance(extent, Const))
+    numbers = np.random.default_rng(seed).integers(0, 4, shape)
+    return numbers.astype(find_dtype(param.buffer.dtype).numpy)

@@ -6,12 +6,10 @@ Each case names the test that it restates. Where ours decides otherwise, the cas
 import re
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
-from tests.passes.cases import body_of, faults_of, is_pipelined, reasons_of, run_text
+from tests.passes.cases import body_of, faults_of, is_pipelined, make_array, reasons_of, run_text
 
-from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Const, Tensor
+from tileyard.ir.nodes import Tensor
 from tileyard.ir.text import read_program
 
 
@@ -239,12 +237,7 @@ def test_a_case_of_tilelangs_is_planned_well(name: str) -> None:
     assert re.search(case.planned, body_of(steps[2]))
     assert re.search(case.written, body_of(steps[-1]))
     params = [param for param in read_program(case.text).params if isinstance(param, Tensor)]
-    arrays = [make(param, number) for number, param in enumerate(params) if param.role != "out"]
+    arrays = [
+        make_array(param, number) for number, param in enumerate(params) if param.role != "out"
+    ]
     assert faults_of(steps, arrays) == []
-
-
-def make(param: Tensor, seed: int) -> np.ndarray:
-    """Small numbers for a parameter."""
-    shape = tuple(int(extent.value) for extent in param.buffer.shape if isinstance(extent, Const))
-    numbers = np.random.default_rng(seed).integers(0, 4, shape)
-    return numbers.astype(find_dtype(param.buffer.dtype).numpy)
