@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROUNDS = 30
 KERNELS = ("gemm", "attention", "backward")
+PIPELINES = ("sm_80", "sm_90a")
 
 
 def time_ms(work: Callable[[], object]) -> float:
@@ -40,10 +41,11 @@ def main() -> None:
         plan = importlib.import_module("tileyard.frontend.pipelined").plan
         func = function.get_tir(**example.arguments)
         written = lower(func, function.out_idx).written
-        ours_ms = time_ms(partial(run_pipeline, written, "sm_80"))
-        theirs_ms = time_ms(partial(plan, func, "sm_80", {}))
-        ratio = theirs_ms / ours_ms
-        print(f"{name}: {ours_ms:.1f} ms, TileLang's passes {theirs_ms:.1f} ms ({ratio:.1f} times)")
+        for pipeline in PIPELINES:
+            ours_ms = time_ms(partial(run_pipeline, written, pipeline))
+            theirs_ms = time_ms(partial(plan, func, pipeline, {}))
+            ours, theirs = f"{ours_ms:.1f} ms", f"TileLang's passes {theirs_ms:.1f} ms"
+            print(f"{name}, {pipeline}: {ours}, {theirs} ({theirs_ms / ours_ms:.1f} times)")
 
 
 if __name__ == "__main__":

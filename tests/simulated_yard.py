@@ -32,15 +32,8 @@ from tileyard.model import (
 from tileyard.settings import Settings
 from tileyard.store.trials import open_store
 from tileyard.testing.simulated import RIGHT, Behaviour
-from tileyard.workers.protocol import (
-    AnswerT,
-    ElaborateConfig,
-    ElaboratedConfig,
-    Failed,
-    Golden,
-    MakeGolden,
-    Question,
-)
+from tileyard.workers.protocol import ElaborateConfig, ElaboratedConfig, Failed, Golden, MakeGolden
+from tileyard.workers.question import AnswerT, Question
 
 PLUGINS = {
     "simulated": "tileyard.testing.simulated:SimulatedTarget",

@@ -66,8 +66,7 @@ class Diagnostic(Record):
 class Kernel(Record):
     """One elaborated kernel with one config. Every field is part of its identity.
 
-    ``program`` is the Program's canonical text, empty where there is none; then ``refusal`` says why. ``tir`` is the digest of its TIR without source
-    lines, present only where the target asks for it. ``pass_options`` and ``flags`` are for the compilers of targets that take TIR.
+    ``program`` is the Program's canonical text, empty where there is none; then ``refusal`` says why. ``tir`` is the digest of its TIR without source lines, present only where the target asks for it. ``pass_options`` and ``flags`` are for the compilers of targets that take TIR. ``pipeline`` is the one of ours that is behind it, empty for none.
     """
 
     name: str
@@ -76,6 +75,7 @@ class Kernel(Record):
     tir: str = ""
     pass_options: dict[str, Value] = {}
     flags: tuple[str, ...] = ()
+    pipeline: str = ""
 
 
 class TensorSpec(Record):
@@ -90,7 +90,7 @@ class TensorSpec(Record):
 class Elaborated(Record):
     """A Kernel beside what follows from it and its source lines, which are part of no key. Of one that ``is_asynchronous`` the order can be checked.
 
-    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, where the target asks for it.
+    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, where the target asks for it. ``source`` is what our pipeline made of the kernel, in TileLang.
     """
 
     kernel: Kernel
@@ -99,6 +99,7 @@ class Elaborated(Record):
     lines: dict[int, SourceLine] = {}
     specs: tuple[TensorSpec, ...] = ()
     scalars: tuple[Value, ...] = ()
+    source: str = ""
 
 
 class Tolerance(Record):
@@ -292,8 +293,7 @@ Work = KernelWork | CommandWork
 class Side(Record):
     """An author with its environment: a Python, empty for the engine's own, with ``variables`` added.
 
-    ``pass_options`` replace a kernel's own of the same names. ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps.
-    ``stored`` is the bundle, or the recorded run, that its cases were built for; such a side has no author, and nothing is built for it.
+    ``pass_options`` replace a kernel's own of the same names. ``pipeline`` is ours for the target with ``tileyard``, one of ours by name, else TileLang's own. ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps. ``stored`` is the bundle, or the recorded run, that its cases were built for; such a side has no author, and nothing is built for it.
     """
 
     name: str = ""
@@ -301,6 +301,7 @@ class Side(Record):
     python: str = ""
     variables: dict[str, str] = {}
     pass_options: dict[str, Value] = {}
+    pipeline: str = ""
     stored: str = ""
     toolchain: str = ""
 
@@ -313,8 +314,7 @@ def name_attempt(case: str, attempt: int) -> str:
 class Case(Record):
     """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
 
-    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its
-    programs. It ends once it is ``built``, or ``packed`` with inputs and reference to be run elsewhere. ``control`` marks the second entry of an A/A
+    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs and reference to be run elsewhere. ``control`` marks the second entry of an A/A
     pair: it is measured, and wins nothing. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is
     how long it should run, None for what earlier trials say.
     """

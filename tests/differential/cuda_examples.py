@@ -147,7 +147,6 @@ REFUSED = {
     ("neighbours", "sm_80"): "T.copy with dst_block requires cluster-copy support (CUDA SM90+)",
     # What one product gives is an operand of the next in float32, which the layouts of TF32 do not allow.
     **{(name, arch): _OPERAND for name in ("backward", "split decode", "varlen") for arch in _BOTH},
-    **{("chunked", arch): "Invalid layout for shared buffer `h_shared`" for arch in _BOTH},
     ("two stages", "sm_80"): _NO_TMA,
     ("three roles", "sm_80"): _NO_TMA,
     ("deadlocked", "sm_80"): "T.alloc_barrier() requires sm_90 (Hopper) or later",

@@ -9,6 +9,52 @@ from tests.conftest import KERNELS, CommandLine
 pytestmark = pytest.mark.slow
 
 SOURCE = (KERNELS / "gemm.py").read_text(encoding="utf-8")
+MINE = """
+[[passes]]
+name = "plan-pipeline"
+architecture = "sm_80"
+[[passes]]
+name = "version-buffers"
+"""
+BAD = """
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit
+def loops(order=(2, 0, 1), stage=(2, 0, 0), stages=2):
+    @T.prim_func
+    def main(A: T.Tensor((64, 128), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.annotate_layout({b: T.Layout((64, 64), lambda i, j: [i - i, j])})
+            T.clear(c)
+            for k in T.Pipelined(2, num_stages=stages, order=[*order], stage=[*stage]):
+                T.copy(A[:, k * 64 : k * 64 + 64], a)
+                T.copy(a, b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    return main
+
+
+@tilelang.jit
+def large(stages=8):
+    @T.prim_func
+    def main(A: T.Tensor((128, 1024), "float16"), C: T.Tensor((128, 128), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            a = T.alloc_shared((128, 128), "float16")
+            c = T.alloc_fragment((128, 128), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=stages):
+                T.copy(A[:, k * 128 : k * 128 + 128], a)
+                T.gemm(a, a, c)
+            T.copy(c, C)
+
+    return main
+"""
 SIZES = ("--arg", "M=64", "--arg", "N=64", "--arg", "K=100")
 
 
@@ -16,6 +62,9 @@ SIZES = ("--arg", "M=64", "--arg", "N=64", "--arg", "K=100")
 def cli(tmp_path: Path) -> CommandLine:
     """A folder with products of matrices."""
     (tmp_path / "gemm.py").write_text(SOURCE, encoding="utf-8")
+    (tmp_path / "bad.py").write_text(BAD, encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(MINE, encoding="utf-8")
+    (tmp_path / "wrong.toml").write_text('[[passes]]\nname = "inject-pipeline"\n', encoding="utf-8")
     return CommandLine(tmp_path)
 
 
@@ -33,15 +82,17 @@ def test_each_step_is_shown_and_checked(cli: CommandLine) -> None:
     assert heads == [
         "---- written ----",
         "---- find-copies ----",
+        "---- annotate-instructions ----",
         "---- plan-pipeline ----",
         "---- version-buffers ----",
         "---- inject-pipeline ----",
+        "---- infer-shared-layouts ----",
     ]
     assert (
         f"            copy(A[by * 64 : +64, k * 32 : +32], A_shared)  # line {line_of('T.copy(A')}"
         in lines
     )
-    assert lines[-1] == "gemm num_stages=3: 5 steps, all with the same results and no mistakes"
+    assert lines[-1] == "gemm num_stages=3: 7 steps, all with the same results and no mistakes"
 
 
 def test_changes_of_one_pass_are_shown(cli: CommandLine) -> None:
@@ -62,7 +113,7 @@ def test_reasons_have_their_lines(cli: CommandLine) -> None:
     said = "not asynchronous: cp.async moves 4, 8 or 16 aligned bytes, and B has 2 in a row here"
     assert shown.stdout.splitlines()[1].endswith(f"{place}: {said}")
     document = json.loads(cli.run("passes", "gemm.py::gemm", *sizes, "--json").stdout)
-    (note,) = document["steps"][2]["notes"]
+    (note,) = document["steps"][3]["notes"]
     assert note["message"] == said
 
 
@@ -71,11 +122,19 @@ def test_reasons_have_their_lines(cli: CommandLine) -> None:
     [
         (
             ("gemm.py::gemm", "--pipeline", "sm_1"),
-            "there is no pipeline 'sm_1' (there are none, sm_80)",
+            "there is no pipeline 'sm_1' (there are none, sm_80, sm_90a, tilelang, and files .toml)",
+        ),
+        (
+            ("gemm.py::gemm", "--target", "cpu"),
+            "--target cpu: passes are for cuda:ARCH, as cuda:sm_80",
+        ),
+        (
+            ("gemm.py::gemm", "--pipeline", "wrong.toml"),
+            "wrong.toml: pass 1, inject-pipeline: it must follow plan-pipeline",
         ),
         (
             ("gemm.py::gemm", "--after", "inline"),
-            "the pipeline sm_80 has no pass 'inline' (it has written, find-copies, plan-pipeline, version-buffers, inject-pipeline)",
+            "the pipeline sm_80 has no pass 'inline' (it has written, find-copies, annotate-instructions, plan-pipeline, version-buffers, inject-pipeline, infer-shared-layouts)",
         ),
         (
             ("gemm.py::gemm", "--config", "num_stages=1,2"),
@@ -89,3 +148,56 @@ def test_bad_usage_is_one_line(cli: CommandLine, arguments: tuple[str, ...], sai
     done = cli.run("passes", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"tileyard: {said}\n"
+
+
+def test_a_pipeline_of_the_users_own_runs(cli: CommandLine) -> None:
+    """With its options, and the time that each pass takes."""
+    shown = cli.run("passes", "gemm.py::gemm", *SIZES, "--pipeline", "mine.toml", "--time").stdout
+    heads = [line.partition(" (") for line in shown.splitlines() if line.startswith("----")]
+    assert [head for head, _, _ in heads] == [
+        "---- written ----",
+        "---- plan-pipeline",
+        "---- version-buffers",
+    ]
+    assert all(time.endswith(" ms) ----") for _, _, time in heads[1:])
+
+
+def test_the_plan_of_tilelang_is_a_step(cli: CommandLine) -> None:
+    """For the target, and held against the kernel as it is written."""
+    options = ("--pipeline", "tilelang", "--target", "cuda:sm_90a", "--check")
+    shown = cli.run("passes", "gemm.py::gemm", *SIZES, *options).stdout.splitlines()
+    assert [line for line in shown if line.startswith("----")][1:] == ["---- tilelang ----"]
+    assert any("init_barrier" in line for line in shown)
+    assert shown[-1].endswith("2 steps, all with the same results and no mistakes")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "statement", "said"),
+    [
+        (
+            "loops",
+            "T.copy(a, b)",
+            "cannot run ahead, and the schedule of the loop says that it does",
+        ),
+        (
+            "large",
+            "for k in T.Pipelined(8",
+            "not pipelined: 8 stages take 262144 bytes of shared memory, and a block has 166912",
+        ),
+        (
+            "loops",
+            "T.copy(a, b)",
+            "the layout that b is given puts two elements at one place",
+        ),
+    ],
+)
+def test_what_cannot_be_followed_has_its_line(
+    cli: CommandLine, kernel: str, statement: str, said: str
+) -> None:
+    """A schedule that breaks a dependence, stages that do not fit, a layout without a place for each element."""
+    shown = cli.run("passes", f"bad.py::{kernel}", "--target", "cuda:sm_80")
+    line = BAD[: BAD.index(statement)].count("\n") + 1
+    assert shown.returncode == 0
+    found = [one for one in shown.stdout.splitlines() if one.endswith(said)]
+    assert len(found) == 1
+    assert found[0].endswith(f"bad.py:{line}: {said}")

@@ -44,7 +44,7 @@ def main(folder: Path, out: Path | None) -> int:
     say(
         f"{about['name']}, capability {'.'.join(map(str, about['capability']))}, CUDA {about['cuda']}"
     )
-    results: dict[str, object] = {}
+    results: dict[str, dict[str, Any]] = {}
     ends = Counter[str]()
     for name, check in plan.items():
         limit_s = FAULT_LIMIT_S if check["fault"] else LIMIT_S
@@ -54,7 +54,8 @@ def main(folder: Path, out: Path | None) -> int:
             message = judge(plan[WELL_AGAIN], ask(folder, WELL_AGAIN, out, LIMIT_S))
             message = message and f"afterwards {WELL_AGAIN} failed: {message}"
         ends["failed" if message else "not run" if "skipped" in found else "well"] += 1
-        say(f"{name:20}{message or describe(check, found)}")
+        other = results.get(check.get("beside", ""), {})
+        say(f"{name:20}{message or describe(check, found) + compare(check, found, other)}")
         results[name] = {**found, "failed": message} if message else found
     counts = ", ".join(f"{ends[end]} {end}" for end in ("well", "failed", "not run") if ends[end])
     say(f"{len(plan)} kernels: {counts}")
@@ -108,6 +109,13 @@ def describe(check: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     if "overhead_us" in found:
         text += f", {found['overhead_us']:.1f} us of the host's time for a call"
     return text
+
+
+def compare(check: Mapping[str, Any], found: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The time of the kernel behind TileLang's own pipeline, where both ran."""
+    if "ns" not in found or "ns" not in other:
+        return ""
+    return f", {check['beside']} {other['ns'] / 1e3:.2f} us"
 
 
 def write_figures(

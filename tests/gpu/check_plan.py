@@ -4,7 +4,7 @@ Nothing here needs a GPU, and only who builds the artifacts imports it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +20,8 @@ class Check:
     """One kernel. ``expect`` takes its module, what it reads and its numbers, and gives what it writes.
 
     ``dims`` are dimensions that the call decides. ``like`` names what torch has in its place.
-    ``not_for`` are architectures that TileLang cannot lower it for. ``fault`` says how it must end.
+    ``not_for`` are architectures that TileLang cannot lower it for. ``fault`` says how it must end. One that is
+    ``beside`` another one is the same kernel behind our own pipeline.
     """
 
     file: str
@@ -34,6 +35,7 @@ class Check:
     like: str = ""
     not_for: Sequence[str] = ()
     fault: str = ""
+    beside: str = ""
 
 
 def _named(name: str) -> Reference:
@@ -188,3 +190,8 @@ CHECKS: dict[str, Check] = {
     ),
 }  # fmt: skip
 """By name. Faults come last; after each of them a kernel that is well runs once more."""
+
+CHECKS |= {
+    f"{name}_ours": replace(CHECKS[name], beside=name, like="")
+    for name in ("gemm", "gemm_ragged", "gemm_transposed", "attention", "dynamic_linear")
+}

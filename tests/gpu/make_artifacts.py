@@ -21,9 +21,11 @@ import tilelang
 from tests.gpu.check_plan import CHECKS, Check
 
 from tileyard.frontend.tilelang import make_kernel
+from tileyard.frontend.written_again import write_again
 from tileyard.ir.nodes import Scalar
 from tileyard.ir.specs import tensor_specs
 from tileyard.model import Elaborated
+from tileyard.passes.pipeline import PIPELINES
 from tileyard.targets.base import Source
 from tileyard.targets.cuda.records import CUBIN_FILE, Details
 from tileyard.targets.cuda.target import CudaTarget
@@ -35,11 +37,14 @@ STEPS = 32
 
 def main(folder: Path, *architectures: str) -> int:
     """Build all, and say which could not be built."""
-    sources = {name: lower_check(check) for name, check in CHECKS.items()}
+    sources = {name: lower_check(check) for name, check in CHECKS.items() if not check.beside}
     signatures: dict[str, str] = {}
     failed = 0
     for architecture in architectures:
-        wanted = {n: s for n, s in sources.items() if architecture not in CHECKS[n].not_for}
+        known = PIPELINES.keys() & {architecture}
+        ours = {n: lower_check(c, architecture) for n, c in CHECKS.items() if c.beside and known}
+        everything = {**sources, **ours}
+        wanted = {n: s for n, s in everything.items() if architecture not in CHECKS[n].not_for}
         here = folder / architecture
         here.mkdir(parents=True, exist_ok=True)
         built = build(wanted, architecture, here)
@@ -57,8 +62,8 @@ def main(folder: Path, *architectures: str) -> int:
     return 1 if failed else 0
 
 
-def lower_check(check: Check) -> Source:
-    """A kernel as the target is given it."""
+def lower_check(check: Check, pipeline: str = "") -> Source:
+    """A kernel as the target is given it, behind a pipeline of ours if one is named."""
     function = getattr(load_module(check.file), check.kernel)
     function = getattr(function, "jit_impl", function)
     outputs = getattr(function, "out_idx", [-1])
@@ -67,8 +72,13 @@ def lower_check(check: Check) -> Source:
     if "policy" in arguments:
         arguments["policy"] = getattr(tilelang.language.GemmWarpPolicy, arguments["policy"])
     function = getattr(function, "get_tir", function)
-    made = make_kernel(function(**arguments), outputs, with_tir=True)
-    return Source(elaborated=Elaborated(kernel=made.kernel, tir=made.tir))
+    func, options = function(**arguments), {}
+    if pipeline:
+        again = write_again(func, pipeline, outputs, check.kernel, {})
+        func, options = again.func, again.options
+    made = make_kernel(func, outputs, with_tir=True)
+    kernel = msgspec.structs.replace(made.kernel, pass_options=options)
+    return Source(elaborated=Elaborated(kernel=kernel, tir=made.tir))
 
 
 def build(sources: Mapping[str, Source], architecture: str, here: Path) -> dict[str, str]:
@@ -126,6 +136,7 @@ def write_inputs(folder: Path, name: str, check: Check, manifest: str) -> Mappin
         "rtol": check.rtol,
         "atol": check.atol,
         "like": check.like,
+        "beside": check.beside,
         "fault": check.fault,
     }
 

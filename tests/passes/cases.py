@@ -13,12 +13,20 @@ from tileyard.passes.base import Pass
 from tileyard.passes.pipeline import Step, run_pipeline
 from tileyard.workers.pass_steps import StepChecker
 
+COUNTING = ("annotate-instructions", "infer-shared-layouts")
+"""Passes whose notes are about each operation or access."""
+
 Arrays = Sequence[np.ndarray]
 
 
 def body_of(step: Step) -> str:
     """The statements of a step, as text."""
     return print_program(step.program).partition("\n\n")[2]
+
+
+def step_of(steps: Sequence[Step], name: str) -> Step:
+    """The step behind the pass of this name."""
+    return next(step for step in steps if step.name == name)
 
 
 def faults_of(steps: Sequence[Step], arrays: Arrays, scalars: Sequence[int] = ()) -> list[str]:
@@ -36,8 +44,8 @@ def run_text(text: str, pipeline: str | Sequence[Pass] = "sm_80") -> tuple[Step,
 
 
 def reasons_of(steps: Sequence[Step]) -> list[str]:
-    """Why passes left statements as they were."""
-    return [note.message for step in steps for note in step.notes]
+    """Why passes left statements as they were; what they count is no reason."""
+    return [note.message for step in steps if step.name not in COUNTING for note in step.notes]
 
 
 def is_pipelined(step: Step) -> bool:

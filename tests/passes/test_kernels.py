@@ -42,6 +42,8 @@ SAMPLE = (
     ("varlen", 2),
 )
 
+PIPELINES = ("sm_80", "sm_90a")
+
 SMALL = {
     "attention": {"seq_len": 64, "dim": 32, "block_M": 32, "block_N": 32},
     "dynamic linear": {"N": 64},
@@ -74,8 +76,9 @@ def run_kernel(
     arguments: Mapping[str, Any],
     numbers: Mapping[str, Value],
     stages: int,
+    pipeline: str,
 ) -> tuple[tuple[Step, ...], list[str]]:
-    """The steps of a kernel whose pipelined loops have so many stages, and what is wrong with them."""
+    """The steps of a pipeline for a kernel whose pipelined loops have so many stages, and what is wrong with them."""
     function = getattr(kernel, "jit_impl", kernel)
     lower = importlib.import_module("tileyard.frontend.tilelang").lower_prim_func
     lowered = lower(function.get_tir(**arguments), function.out_idx)
@@ -89,42 +92,53 @@ def run_kernel(
     sizes = {key: value for key, value in known.items() if type(value) is int}
     arrays = make_inputs(tensor_specs(program, sizes))
     scalars = [known[var.name] for var in scalar_params(program)]
-    steps = run_pipeline(program, "sm_80", lowered.written_lines)
+    steps = run_pipeline(program, pipeline, lowered.written_lines)
     return steps, faults_of(steps, arrays, scalars)
 
 
+@pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize(("name", "stages"), cases())
-def test_a_pipelined_kernel_does_the_same(kernels: Modules, name: str, stages: int) -> None:
+def test_a_pipelined_kernel_does_the_same(
+    kernels: Modules, name: str, stages: int, pipeline: str
+) -> None:
     """Bit by bit, after each pass; all its loops are pipelined where they have stages."""
     example = EXAMPLES[name]
     arguments = {**example.arguments, **SMALL.get(name, {})}
     kernel = getattr(kernels(example.file), example.kernel)
-    steps, faults = run_kernel(kernel, arguments, example.numbers, stages)
+    steps, faults = run_kernel(kernel, arguments, example.numbers, stages, pipeline)
     assert is_pipelined(steps[-1]) == (stages > 0 and name not in WITHOUT_COPIES)
     assert bool(reasons_of(steps)) != is_pipelined(steps[-1])
     assert faults == []
 
 
-@pytest.mark.parametrize("stages", [1, 3, 4])
 @pytest.mark.parametrize(
-    ("file", "name", "arguments", "is_fit"),
+    ("pipeline", "stages"), [("sm_80", 1), ("sm_80", 3), ("sm_80", 4), ("sm_90a", 1), ("sm_90a", 3)]
+)
+@pytest.mark.parametrize(
+    ("place", "arguments", "is_fit"),
     [
-        ("public", "atomic_then_read", {"steps": 4}, False),
-        ("public", "store_then_read", {"steps": 4}, False),
-        ("public", "read_then_refill", {"steps": 4}, False),
-        ("plans", "triangle", {"N": 4, "stages": 2}, True),
-        ("plans", "reread", {"N": 4, "stages": 2}, False),
-        ("plans", "seeded", {"N": 4, "stages": 2}, True),
-        ("plans", "cleared", {"N": 4, "stages": 2}, True),
-        ("plans", "converted", {"N": 4, "stages": 2}, False),
+        ("public::atomic_then_read", {"steps": 4}, False),
+        ("public::store_then_read", {"steps": 4}, False),
+        ("public::read_then_refill", {"steps": 4}, False),
+        ("plans::triangle", {"N": 4, "stages": 2}, True),
+        ("plans::reread", {"N": 4, "stages": 2}, False),
+        ("plans::seeded", {"N": 4, "stages": 2}, True),
+        ("plans::cleared", {"N": 4, "stages": 2}, True),
+        ("plans::converted", {"N": 4, "stages": 2}, False),
     ],
 )
 def test_what_tilelang_plans_wrong_is_right(
-    file: str, name: str, arguments: dict[str, Value], stages: int, *, is_fit: bool
+    place: str,
+    arguments: dict[str, Value],
+    stages: int,
+    pipeline: str,
+    *,
+    is_fit: bool,
 ) -> None:
     """Kernels whose dependences, waits or versions a plan of TileLang 0.1.15 gets wrong, and their like."""
+    file, name = place.split("::")
     module = load_module(SYNC / f"{file}.py")
-    steps, faults = run_kernel(getattr(module, name), arguments, {}, stages)
+    steps, faults = run_kernel(getattr(module, name), arguments, {}, stages, pipeline)
     assert is_pipelined(steps[-1]) == is_fit
     assert faults == []
 

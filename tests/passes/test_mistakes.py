@@ -52,22 +52,22 @@ class Spoiled:
 @pytest.mark.parametrize(
     ("number", "old", "new", "said"),
     [
-        (1, r"wait_group\(0", "wait_group(1", "read before arrival"),
-        (1, r"\n +commit_group.*", "", "wait without group"),
-        (1, r"B\[k, :\]", "A[k, :]", "are not those of the written kernel"),
+        (2, r"wait_group\(0", "wait_group(1", "read before arrival"),
+        (2, r"\n +commit_group.*", "", "wait without group"),
+        (2, r"B\[k, :\]", "A[k, :]", "are not those of the written kernel"),
         (
-            2,
+            3,
             r"copy\(A\[k, :\], a\[k % 3, :\]",
             "copy(A[k, :], a[0, :]",
             "are not those of the written",
         ),
-        (2, r"b: shared.float32\[3,", "b: shared.float32[2,", "outside"),
-        (2, r"a\[k % 3, i\]", "a[i]", "a has 2 dimensions"),
-        (3, r"wait_group\(1,", "wait_group(2,", "read before arrival"),
-        (3, r"wait_group\(1 - k_last", "wait_group(1", "read before arrival"),
-        (3, r"\(k \+ 2\) % 3", "(k + 3) % 3", ""),
-        (3, r"% 3", "% 2", ""),
-        (3, r"serial\(7\)", "serial(6)", "are not those of the written kernel"),
+        (3, r"b: shared.float32\[3,", "b: shared.float32[2,", "outside"),
+        (3, r"a\[k % 3, i\]", "a[i]", "a has 2 dimensions"),
+        (4, r"wait_group\(1,", "wait_group(2,", "read before arrival"),
+        (4, r"wait_group\(1 - k_last", "wait_group(1", "read before arrival"),
+        (4, r"\(k \+ 2\) % 3", "(k + 3) % 3", ""),
+        (4, r"% 3", "% 2", ""),
+        (4, r"serial\(7\)", "serial(6)", "are not those of the written kernel"),
     ],
 )
 def test_a_mistake_in_a_pass_is_found(number: int, old: str, new: str, said: str) -> None:
@@ -77,5 +77,31 @@ def test_a_mistake_in_a_pass_is_found(number: int, old: str, new: str, said: str
     steps = run_text(TEXT, passes[: number + 1])
     *well, fault = StepChecker(steps[0], ARRAYS).check(steps)
     assert set(well) == {""}
+    assert fault
+    assert said in fault
+
+
+@pytest.mark.parametrize(
+    ("number", "old", "new", "said"),
+    [
+        (5, r"% 2 \^ 1", "% 2", "deadlock"),
+        (5, r"full: barrier\[1, 1, 1\]", "full: barrier[2, 2, 2]", "deadlock"),
+        (5, r"empty: barrier\[32, 32, 32\]", "empty: barrier[16, 16, 16]", "deadlock"),
+        (5, r"\n +wait_barrier\(empty.*", "", "deadlock"),
+        (5, r"\n +wait_barrier\(full.*", "", "deadlock"),
+        (5, r"\n +arrive\(empty.*", "", "deadlock"),
+        (5, r"count=0, bytes=16", "count=0, bytes=8", ""),
+        (5, r"copy\(A\[k_1, :\], a\[k_1 % 3", "copy(A[k_1, :], a[(k_1 + 1) % 3", ""),
+        (5, r"( +for i (?:.*\n)+)( +arrive\(empty.*\n)", r"\2\1", "overwritten"),
+        (5, r"k // 3 % 2\)", "(k + 1) // 3 % 2)", ""),
+        (5, r"k_1 in serial\(9\)", "k_1 in serial(8)", "deadlock"),
+    ],
+)
+def test_a_mistake_in_roles_is_found(number: int, old: str, new: str, said: str) -> None:
+    """Of barriers, phases, bytes and versions."""
+    passes = list(PIPELINES["sm_90a"])
+    passes[number] = Spoiled(passes[number], old, new)
+    steps = run_text(TEXT, passes)
+    fault = next(filter(None, StepChecker(steps[0], ARRAYS).check(steps)), "")
     assert fault
     assert said in fault

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from tests.passes.cases import body_of, faults_of, is_pipelined, reasons_of, run_text
+from tests.passes.cases import body_of, faults_of, is_pipelined, reasons_of, run_text, step_of
 
 from tileyard.errors import UsageError
 from tileyard.ir.text import print_program
@@ -60,8 +60,7 @@ def test_a_loop_becomes_prologue_steady_loop_and_epilogue() -> None:
 
 def test_a_plan_still_does_one_iteration_after_the_other() -> None:
     """Issues come first; stage and order say what runs ahead later."""
-    planned = run_text(SUMS)[2]
-    assert planned.name == "plan-pipeline"
+    planned = step_of(run_text(SUMS), "plan-pipeline")
     assert (
         body_of(planned)
         == """\
@@ -116,7 +115,7 @@ def test_an_unknown_pipeline_is_refused() -> None:
     """With the names that there are."""
     with pytest.raises(UsageError, match="there is no pipeline 'sm_1'") as caught:
         run_text(SUMS, "sm_1")
-    assert caught.value.hint == "there are none, sm_80"
+    assert caught.value.hint == "there are none, sm_80, sm_90a"
 
 
 GUARDED = """\
@@ -217,7 +216,9 @@ def test_layouts_and_axes_grow_with_the_tile() -> None:
     """A layout keeps its place within each version, a reduction its axis."""
     steps = run_text(LAYOUT)
     assert [str(one) for one in re.findall("layout.*", _text(steps))] == ["layout(i0, i1, i2 ^ i1)"]
-    assert 'reduce(a[k % 2, :, :], c, kind="sum", axis=1, clear=False)' in body_of(steps[3])
+    assert 'reduce(a[k % 2, :, :], c, kind="sum", axis=1, clear=False)' in body_of(
+        step_of(steps, "version-buffers")
+    )
     assert faults_of(steps, [np.arange(80, dtype=np.float32).reshape(5, 4, 4)]) == []
 
 

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from tests.passes.cases import faults_of, is_pipelined, run_text
 
+from tileyard.ir.nodes import Roles
 from tileyard.workers.pass_steps import StepChecker
 
 EXAMPLES = int(os.environ.get("TILEYARD_PASS_PROGRAMS", "60"))
@@ -16,6 +17,7 @@ def f(A: inout.float32[12, 4], B: float32[12, 4], T: int32[12], C: inout.float32
     threads(32)
     a: shared.float32[4]
     b: shared.float32[4]
+    e: shared.float32[2]
     s: shared.float32[4]
     c: fragment.float32[4]
     d: fragment.float32[4]
@@ -28,6 +30,8 @@ PIECES = (
     "copy(B[K, :], b)",
     "copy(A[K, :], a)\ncopy(B[K, :], b)",
     "copy(B[T[K], :], a)",
+    "copy(B[K, 0 : +2], e)",
+    "c[1] = c[1] + e[0]",
     "copy(A[ROW, :], b)",
     "copy(A[(K + ROW) % 12, :], a)",
     "copy(a, b)",
@@ -62,6 +66,8 @@ FIRST = (
     "copy(A[K, :], a)\ncopy(B[K, :], b)",
     "copy(B[ROW, :], b)\ncopy(A[K, :], a)",
     "fill(b, 1.0)\ncopy(A[K, :], a)",
+    "copy(B[K, :], b)\ncopy(B[T[K], 2 : +2], e)\nd[0] = d[0] + b[0] * e[1]",
+    "copy(B[K, :], a)\nfor i@ in parallel(4):\n    c[i@] = c[i@] * 0.5 + a[i@]",
     "",
 )
 
@@ -107,15 +113,16 @@ def programs(draw: st.DrawFn) -> str:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-@given(programs(), st.integers(0, 9))
-def test_random_loops_do_the_same(text: str, trips: int) -> None:
+@given(programs(), st.integers(0, 9), st.sampled_from(["sm_80", "sm_90a"]))
+def test_random_loops_do_the_same(text: str, trips: int, pipeline: str) -> None:
     """After every pass, for every number of stages and iterations; what is wrong as it is written is no example."""
     rng = np.random.default_rng(0)
     table = (rng.permutation(ROWS) % 11).astype(np.int32)
     a, b, c = (rng.integers(1, 9, (ROWS, 4)).astype(np.float32) for _ in range(3))
-    steps = run_text(text)
+    steps = run_text(text, pipeline)
     arrays = [a, b, table, c]
     checker = StepChecker(steps[0], arrays, [trips])
     assume(not checker.find_fault(steps[0]))
-    event("pipelined" if is_pipelined(steps[-1]) else "as it is")
+    has_roles = any(isinstance(stmt, Roles) for stmt in steps[-1].program.body)
+    event("roles" if has_roles else "pipelined" if is_pipelined(steps[-1]) else "as it is")
     assert faults_of(steps, arrays, [trips]) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.passes.cases import faults_of, make_array
+from tests.passes.cases import faults_of, make_array, reasons_of
 
 from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.ir.text import print_program, read_program
@@ -19,7 +19,7 @@ from tileyard.passes.pipeline import run_pipeline
 
 FOLDER = Path(__file__).with_name("texts")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))
-PIPELINES = ("sm_80",)
+PIPELINES = ("sm_80", "sm_90a")
 _RULE = "==== "
 
 
@@ -50,8 +50,9 @@ def read_text(name: str) -> Text:
 def describe(written: str, pipeline: str) -> str:
     """What a pipeline makes of a Program, behind the reasons for what it leaves."""
     steps = run_pipeline(read_program(written), pipeline)
-    notes = (note.message for step in steps for note in step.notes)
-    return "".join(f"# {note}\n" for note in notes) + print_program(steps[-1].program)
+    return "".join(f"# {reason}\n" for reason in reasons_of(steps)) + print_program(
+        steps[-1].program
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -169,7 +169,7 @@ def test_a_kernel_for_a_cpu_has_no_plan(plans: ModuleType) -> None:
     lower = importlib.import_module("tileyard.frontend.found").lower_config
     assert lower(found, {"N": 4}, {}).lowered is not None
     with pytest.raises(UsageError, match="the kernel names a CPU, and only plans for CUDA"):
-        lower(found, {"N": 4}, {}, architecture="sm_80")
+        lower(found, {"N": 4}, {}, pipeline="tilelang:sm_80")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

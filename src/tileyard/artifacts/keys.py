@@ -62,6 +62,7 @@ def build_key(kernel: Kernel, target: str, fingerprint: str, options: dict[str, 
     """Over what the compiler reads: the Program (or TIR), target, fingerprint and options."""
     source = kernel.tir or kernel.program
     passes = canonical_json((kernel.pass_options, kernel.flags)) if kernel.tir else ""
+    passes += kernel.pipeline
     return BuildKey(
         digest_parts("build", source, passes, target, fingerprint, canonical_json(options))
     )

@@ -11,19 +11,16 @@ from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import (
     Atomic,
-    Copy,
     Expr,
-    Fill,
     For,
-    Gemm,
     Let,
     Load,
     Program,
-    Reduce,
     Roles,
     Stmt,
     Store,
     Synchronization,
+    TileOperation,
     Var,
 )
 from tileyard.ir.rewrite import rewrite
@@ -206,7 +203,7 @@ class Recorder(Run):
         if isinstance(stmt, Let):
             return self._nest is not None
         is_update = isinstance(stmt, Atomic) and stmt.var is None
-        return isinstance(stmt, Store | Atomic | Copy | Fill | Gemm | Reduce) and not is_update
+        return isinstance(stmt, Store | Atomic | TileOperation) and not is_update
 
     def left(self) -> dict[str, tuple[Marks, list[Execution | None]]]:
         """For each array that has been written: the marks of its elements, and which executions they mean."""

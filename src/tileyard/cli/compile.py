@@ -53,6 +53,13 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
             "--pass", metavar="KEY=VALUE", help="An option of TileLang's passes, for GPU targets."
         ),
     ] = None,
+    pipeline: Annotated[
+        str,
+        typer.Option(
+            metavar="PIPELINE",
+            help="Who pipelines loops for a GPU: tilelang, or tileyard, or one of 'tileyard passes'.",
+        ),
+    ] = "",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -127,6 +134,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
             key: parse_value(text)
             for key, text in parse_pairs(pass_options or (), "--pass").items()
         },
+        pipeline=pipeline,
         pack_to="" if output is None else str(output.absolute()),
         commit=commit,
         reuse=resume,

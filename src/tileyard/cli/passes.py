@@ -19,9 +19,16 @@ from tileyard.errors import UsageError
 def passes(  # noqa: PLR0913 - options, by keyword only
     kernel: KernelName,
     *,
+    target: Annotated[
+        str, typer.Option(help="What to plan for, such as cuda:sm_80.", metavar="TARGET")
+    ] = "",
     pipeline: Annotated[
-        str, typer.Option(help="The passes to run: sm_80 or none.", metavar="PIPELINE")
-    ] = "sm_80",
+        str,
+        typer.Option(
+            help="The passes to run, in place of those for the target: sm_80, sm_90a, none, tilelang, or a FILE.toml.",
+            metavar="NAME|FILE",
+        ),
+    ] = "",
     arg: ArgumentValues = None,
     shape: ShapeName = "",
     config: Annotated[
@@ -40,17 +47,22 @@ def passes(  # noqa: PLR0913 - options, by keyword only
             "--check", help="Run what each pass makes, and compare it with the kernel as written."
         ),
     ] = False,
+    time: Annotated[
+        bool, typer.Option("--time", help="Show how many milliseconds each pass takes.")
+    ] = False,
     limit: Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")] = "10m",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Show the Program of a kernel after each pass of a pipeline, with the lines of the user's file.
+
+    The pipeline tilelang is TileLang's own: its plan for the target is one step.
 
     With --check each Program runs in an interpreter on the given arguments, best small ones: its results have to be those of
     the kernel as it is written, bit for bit, and its synchronization has to be right. The pass that breaks something is named.
 
     Exit status: 0 shown, and nothing is broken; 1 a pass broke something; 2 bad usage, or a kernel that has no Program.
     """
-    from tileyard.cli.passes_session import Wanted, show_passes
+    from tileyard.cli.passes_session import Wanted, open_pipeline, show_passes
     from tileyard.tuning.request import TuneRequest
 
     file, name = parse_kernel(kernel)
@@ -61,5 +73,12 @@ def passes(  # noqa: PLR0913 - options, by keyword only
     request = TuneRequest(
         kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
     )
-    wanted = Wanted(pipeline=pipeline, is_checked=check, after=after, is_diff=diff, as_json=json)
+    wanted = Wanted(
+        chosen=open_pipeline(target, pipeline),
+        is_checked=check,
+        after=after,
+        is_diff=diff,
+        is_timed=time,
+        as_json=json,
+    )
     return show_passes(file, request, parse_duration_s(limit), wanted)

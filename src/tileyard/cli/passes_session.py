@@ -10,7 +10,8 @@ from tileyard.cli.opening import load_settings, print_json
 from tileyard.engine.authors import WorkerAuthor
 from tileyard.errors import UsageError
 from tileyard.model import Record, Side
-from tileyard.passes.pipeline import WRITTEN, find_pipeline
+from tileyard.passes.pipeline import PIPELINES, TILELANG, WRITTEN
+from tileyard.passes.pipeline_files import read_pipeline
 from tileyard.report.console import outliving_readers
 from tileyard.report.sync import name_place
 from tileyard.report.words import format_config, make_visible
@@ -20,24 +21,61 @@ from tileyard.wording import count_of
 from tileyard.workers.program_replies import PassesShown, PassStep
 from tileyard.workers.protocol import Failed, ShowPasses
 
+DEFAULT_ARCHITECTURE = "sm_80"
+
+
+class ChosenPipeline(Record):
+    """A pipeline by its name, or by that of a file with its content; the names of its steps, and the architecture that it is for."""
+
+    name: str
+    steps: tuple[str, ...]
+    architecture: str
+    document: str = ""
+
 
 class Wanted(Record):
-    """The pipeline, whether it is checked, and what of it is shown: all steps, or the one ``after`` a pass; whole Programs or changes."""
+    """The pipeline, whether it is checked, and what of it is shown: all steps, or the one ``after`` a pass; whole Programs or changes; times."""
 
-    pipeline: str
+    chosen: ChosenPipeline
     is_checked: bool = False
     after: str = ""
     is_diff: bool = False
+    is_timed: bool = False
     as_json: bool = False
+
+
+def open_pipeline(target: str, pipeline: str) -> ChosenPipeline:
+    """The pipeline of the name or file, or else the one for the target. Raises UsageError."""
+    architecture = target.partition(":")[2]
+    if target and not architecture:
+        raise UsageError(f"--target {target}: passes are for cuda:ARCH, as cuda:sm_80")
+    architecture = architecture or DEFAULT_ARCHITECTURE
+    name, document = pipeline or architecture, ""
+    if name == TILELANG:
+        steps: tuple[str, ...] = (TILELANG,)
+    elif name.endswith(".toml"):
+        try:
+            document = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--pipeline {name}: it cannot be read: {error}") from None
+        steps = tuple(one.name for one in read_pipeline(document, name, architecture))
+    elif name in PIPELINES:
+        steps = tuple(one.name for one in PIPELINES[name])
+    else:
+        names = ", ".join([*PIPELINES, TILELANG])
+        raise UsageError(f"there is no pipeline {name!r}", f"there are {names}, and files .toml")
+    return ChosenPipeline(
+        name=name, steps=(WRITTEN, *steps), architecture=architecture, document=document
+    )
 
 
 def show_passes(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted) -> int:
     """Run the passes on the first config of a kernel, and show what they make of it; 1 if one breaks it. Raises UsageError."""
-    names = [WRITTEN, *(one.name for one in find_pipeline(wanted.pipeline))]
-    if wanted.after and wanted.after not in names:
+    chosen = wanted.chosen
+    if wanted.after and wanted.after not in chosen.steps:
         raise UsageError(
-            f"the pipeline {wanted.pipeline} has no pass {wanted.after!r}",
-            f"it has {', '.join(names)}",
+            f"the pipeline {chosen.name} has no pass {wanted.after!r}",
+            f"it has {', '.join(chosen.steps)}",
         )
     shown = asyncio.run(_ask(file, request, limit_s, wanted))
     if wanted.as_json:
@@ -58,8 +96,11 @@ async def _ask(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted)
             kernel=space.kernel,
             arguments=space.arguments,
             config=space.configs[0],
-            pipeline=wanted.pipeline,
+            pipeline=wanted.chosen.name,
+            document=wanted.chosen.document,
+            architecture=wanted.chosen.architecture,
             is_checked=wanted.is_checked,
+            is_timed=wanted.is_timed,
         )
         reply = await author.ask(question, limit_s)
     finally:
@@ -74,7 +115,8 @@ def describe_passes(file: str, shown: PassesShown, wanted: Wanted) -> Iterator[s
     nothing = PassStep(name="", text="")
     for before, step in pairwise((nothing, *shown.steps)):
         if wanted.after in ("", step.name):
-            yield f"---- {step.name} ----"
+            took = "" if step.took_ms is None else f" ({step.took_ms:.2f} ms)"
+            yield f"---- {step.name}{took} ----"
             yield from (f"{name_place(file, note.where)}: {note.message}" for note in step.notes)
             is_diff = wanted.is_diff and bool(before.text)
             yield from _changes(before, step) if is_diff else step.text.splitlines()

@@ -229,7 +229,7 @@ def _settle(side: Side, scratch: Path) -> Side:
 
 def _settle_scripts(side: Side) -> Side:
     """A side as scripts get it, which import what is beside them. Raises UsageError for pass options."""
-    if side.pass_options:
+    if side.pass_options or side.pipeline:
         raise UsageError(f"{side.name} are pass options, and a script sets its own")
     variables = {n: text for n, text in side.variables.items() if n != "PYTHONSAFEPATH"}
     return msgspec.structs.replace(side, variables=variables)

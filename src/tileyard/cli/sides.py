@@ -17,6 +17,9 @@ from tileyard.service.environments import PREFIX, find_environment
 from tileyard.service.revisions import SHORT, Project
 from tileyard.service.sides import HERE, RUN, find_side
 
+PIPELINE = "pipeline"
+"""The key among pass options that names the pipeline of a side."""
+
 BUNDLE = ".tyb"
 """How the name of a bundle ends as a side."""
 
@@ -195,7 +198,7 @@ def _move(file: Path, root: Path, folder: Path) -> Path:
 
 
 def _parse_side(named: str) -> Side:
-    """Pass options where it is written like these and no file is called so; else packages or a Python."""
+    """Pass options where it is written like these and no file is called so, ``pipeline=NAME`` among them; else packages or a Python."""
     if named.startswith(PREFIX):
         home = load_settings().make_home()
         python = find_environment(named.removeprefix(PREFIX).split(","), home)
@@ -203,5 +206,6 @@ def _parse_side(named: str) -> Side:
     if "=" not in named or Path(named).exists():
         return find_side(named)
     options = parse_pairs(named.split(","), "pass option")
+    pipeline = options.pop(PIPELINE, "")
     values = {key: parse_value(text) for key, text in options.items()}
-    return Side(name=named, pass_options=values)
+    return Side(name=named, pass_options=values, pipeline=pipeline)

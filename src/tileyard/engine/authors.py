@@ -16,7 +16,8 @@ from tileyard.model import Outcome, Side
 from tileyard.processes.limits import time_limit
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import Answered, AnswerT, Failed, Question
+from tileyard.workers.protocol import Answered, Failed
+from tileyard.workers.question import AnswerT, Question
 
 START_LIMIT_S = 120.0
 ATTEMPTS = 3

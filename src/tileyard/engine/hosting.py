@@ -18,7 +18,8 @@ from tileyard.workers.command_protocol import (
     Told,
 )
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import AnswerT, CaseBegan, CaseRan, Question, RunBatch
+from tileyard.workers.protocol import CaseBegan, CaseRan, RunBatch
+from tileyard.workers.question import AnswerT, Question
 
 ATTEMPTS = 3
 """How often a request is made over which the host dies."""

@@ -233,13 +233,20 @@ class Preparation:
     async def _ask_elaborated(self, case: Case, *, with_tir: bool) -> ElaboratedConfig | Failed:
         if not isinstance(case.work, KernelWork):
             return await programs_of(self._yard).elaborate(case, case.work)
-        options = self._yard.authors.sides[case.side].pass_options
-        if options and not with_tir:
-            message = f"this target takes no pass options, so it cannot heed {', '.join(options)}"
+        side = self._yard.authors.sides[case.side]
+        options = side.pass_options
+        asked = [*options, *(["the pipeline"] if side.pipeline else [])]
+        if asked and not with_tir:
+            message = f"this target takes no pass options, so it cannot heed {', '.join(asked)}"
             return Failed(message=message, outcome=Outcome.COMPILE_ERROR)
         work = case.work
         request = ElaborateConfig(
-            kernel=work.kernel, arguments=work.arguments, config=work.config, with_tir=with_tir
+            kernel=work.kernel,
+            arguments=work.arguments,
+            config=work.config,
+            with_tir=with_tir,
+            pipeline=side.pipeline,
+            target=case.target if side.pipeline else "",
         )
         author = self._yard.authors.of(case.side, work.file)
         reply = await author.ask(request, case.limits.elaborate_s)

@@ -41,15 +41,8 @@ from tileyard.workers.command_protocol import (
     StepDone,
 )
 from tileyard.workers.file_digests import find_arguments
-from tileyard.workers.protocol import (
-    AnswerT,
-    CommandRun,
-    ElaboratedConfig,
-    Failed,
-    Golden,
-    Judged,
-    Question,
-)
+from tileyard.workers.protocol import CommandRun, ElaboratedConfig, Failed, Golden, Judged
+from tileyard.workers.question import AnswerT, Question
 
 P = ParamSpec("P")
 WORK, GOLDEN, CHECK = "work", "golden", "check"

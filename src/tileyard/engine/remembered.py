@@ -17,14 +17,8 @@ from tileyard.frontend.footprint import (
 )
 from tileyard.model import Digest, Record
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import (
-    AnswerT,
-    AuthorReply,
-    DescribeKernels,
-    Failed,
-    Golden,
-    Question,
-)
+from tileyard.workers.protocol import AuthorReply, DescribeKernels, Failed, Golden
+from tileyard.workers.question import AnswerT, Question
 
 RECORD_KIND = "answer"
 RECIPE = "2"

@@ -36,6 +36,7 @@ from tileyard.ir.nodes import (
     Region,
     Var,
 )
+from tileyard.ir.ops import OPS
 from tileyard.ir.walk import convert
 
 _BINARY = {
@@ -58,14 +59,15 @@ _BINARY = {
 """TIR's expression nodes with two operands, by class."""
 
 _SAME_NAME = (
-    "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
-    "asinh acosh atanh sigmoid erf pow floor ceil round trunc fmod atan2 hypot copysign nextafter "
-    "isnan isinf isfinite reinterpret popcount"
+    *(row.name for row in OPS.values() if (row.accepts, row.arity, row.symbol) == ("float", 1, "")),
+    *["pow", "fmod", "atan2", "hypot", "copysign", "nextafter", "reinterpret", "popcount"],
 )
+"""Operations that TVM's intrinsics have under the same names, all functions of one float among them."""
+
 _FAST = "exp exp10 log log2 log10 sin cos tan"
 
 _INTRINSICS = {
-    **{f"tirx.{name}": name for name in _SAME_NAME.split()},
+    **{f"tirx.{name}": name for name in _SAME_NAME},
     **{f"tl.__{name}": name for name in _FAST.split()},
     "tl.fma": "fma",
     "tl.fmul": "mul",
@@ -237,8 +239,12 @@ def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
         scope.require(
             not dict(expr.annotations), f"{name} with {', '.join(map(str, expr.annotations))}"
         )
+        if name.startswith("tl.__"):
+            scope.lose(name.removeprefix("tl."))
         return _op(scope, _INTRINSICS[name], expr.args, expr.dtype)
     if name in _FUNCTIONS:
+        if name in _LOST_FUNCTIONS or name.startswith("tl.ieee_"):
+            scope.lose(name.removeprefix("tl."))
         of_floats, make = _FUNCTIONS[name]
         dtype = scope.dtype(expr.dtype, name)
         arguments = [lower_expr(scope, arg) for arg in _numbers(scope, name, expr.args)]
@@ -410,6 +416,9 @@ def _scaled(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     """``ldexp``, whose exponent the tile IR has in the number's own type."""
     return Op("ldexp", (args[0], convert(args[1], dtype)), dtype)
 
+
+_LOST_FUNCTIONS = frozenset({"tl.fast_rcp", "tl.__ffs", "tirx.clz"})
+"""Functions that a GPU has, and that a Program does by several operations."""
 
 _FUNCTIONS: dict[str, tuple[str, Make]] = {
     "tl.infinity": ("infinity", lambda _, dtype, args: Const(math.inf, dtype)),

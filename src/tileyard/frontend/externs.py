@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tileyard.frontend.element_ops import element_after
 from tileyard.frontend.expressions import lower_pointer
 from tileyard.frontend.scope import Scope
-from tileyard.frontend.tile_ops import element_after
 from tileyard.frontend.tir_queries import extern_name
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Cast, Const, Expr, Let, Load, Op, Stmt, Store, Var

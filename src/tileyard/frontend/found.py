@@ -227,6 +227,9 @@ class Found:
         return [array for array, spec in zip(arrays, passed, strict=True) if spec.role != "out"]
 
 
+TILELANGS = "tilelang:"
+"""How the pipeline of TileLang's own for an architecture is named."""
+
 PROBES = 256
 """How many points of a space are put to ``where`` in search of one that shows the kernel's work."""
 
@@ -237,14 +240,14 @@ def lower_config(
     config: Arguments,
     *,
     with_tir: bool = False,
-    architecture: str = "",
+    pipeline: str = "",
 ) -> "MadeKernel":
-    """Elaborate and lower one config; with an ``architecture`` as TileLang's passes plan it for that.
+    """Elaborate and lower one config, with a ``pipeline`` behind the passes of that.
 
     Raises UsageError and UserCodeError; UnsupportedError and InvalidProgramError too, except that
     with ``with_tir`` they become the Kernel's refusal where its parameters are covered.
     """
-    made = lower_open(found, arguments, config, with_tir=with_tir, architecture=architecture)
+    made = lower_open(found, arguments, config, with_tir=with_tir, pipeline=pipeline)
     return replace(made, numbers=bind_numbers(found, made.signature, arguments))
 
 
@@ -254,9 +257,12 @@ def lower_open(
     config: Arguments,
     *,
     with_tir: bool = False,
-    architecture: str = "",
+    pipeline: str = "",
 ) -> "MadeKernel":
-    """As ``lower_config``, with its dimensions and scalar parameters left open."""
+    """As ``lower_config``, with its dimensions and scalar parameters left open.
+
+    A ``pipeline`` is one of ours, or TileLang's own as ``tilelang:sm_90a``: then the Kernel is as TileLang plans it for that.
+    """
     elaboration = found.elaborate(arguments, config)
     # Importing these takes seconds, and the user's own code has mostly paid for it already.
     from tileyard.frontend.targets import for_target
@@ -264,24 +270,34 @@ def lower_open(
 
     with blame_user(f"target of {found.name}"):
         func = for_target(elaboration.func, found.recipe.target)
-    if architecture:
+    options, source = elaboration.pass_options, ""
+    is_tilelangs, architecture = pipeline.startswith(TILELANGS), pipeline.removeprefix(TILELANGS)
+    if is_tilelangs:
         from tileyard.frontend.pipelined import plan
 
-        func = plan(func, architecture, elaboration.pass_options)
+        func = plan(func, architecture, options)
     try:
+        if pipeline and not is_tilelangs:
+            from tileyard.frontend.written_again import write_again
+
+            again = write_again(func, pipeline, found.recipe.out_idx, found.name, options)
+            func, options, source = again.func, again.options, again.written.source
         made = make_kernel(
             func,
             found.recipe.out_idx,
             found.name,
             with_tir=with_tir,
-            has_thread_sync=not elaboration.pass_options.get(NO_THREAD_SYNC),
+            has_thread_sync=not options.get(NO_THREAD_SYNC),
         )
     except RecursionError:
         raise UnsupportedError(f"{found.name} has expressions nested too deeply") from None
     kernel = msgspec.structs.replace(
-        made.kernel, pass_options=elaboration.pass_options, flags=elaboration.flags
+        made.kernel,
+        pass_options=options,
+        flags=elaboration.flags,
+        pipeline="" if is_tilelangs else pipeline,
     )
-    return replace(made, kernel=kernel)
+    return replace(made, kernel=kernel, source=source)
 
 
 def bind_numbers(

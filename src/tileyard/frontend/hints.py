@@ -1,4 +1,7 @@
-"""What a kernel says of how it is run, where the Program keeps it: schedules of pipelined loops, and layouts."""
+"""What a kernel says of how it is run on a GPU: results are the same without it.
+
+The Program keeps schedules of pipelined loops, and layouts. Of the rest there are the names in TIR.
+"""
 
 from typing import Any
 
@@ -7,6 +10,7 @@ import msgspec
 from tileyard.errors import UnsupportedError
 from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.scope import Scope
+from tileyard.frontend.tir_queries import is_zero
 from tileyard.ir import verify_exprs as check
 from tileyard.ir.nodes import Buffer, For, Layout
 from tileyard.ir.syntax import layout_indices
@@ -79,3 +83,99 @@ def _with_layout(scope: Scope, buffer: Buffer, given: Any) -> Buffer:  # noqa: A
         scope.give_up("annotate_layout", f"of {buffer.name} in another way than the IR says it")
         return buffer
     return found
+
+
+LOOP_HINTS = frozenset(
+    {
+        "coalesced_width",
+        "num_stages",
+        "parallel_loop_layout",
+        "parallel_prefer_async",
+        "pragma_unroll_explicit",
+        "pragma_unroll_factor",
+        "prefer_async",
+        "tl.ws_op_id",
+        "tl_pipeline_group",
+        "tl_pipeline_order",
+        "tl_pipeline_stage",
+        "tl_pipelined_num_stages",
+    }
+)
+"""Annotations of a loop that say how it is run; its iterations mean the same without them."""
+
+BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "reducer_info", "tl.non_restrict_params"})
+_SAFE_VALUES = "safe_value_map"
+
+
+def is_block_hint(name: str, value: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
+    """Whether an annotation of a block changes no result, as 0 in place of what lies outside an array."""
+    return name in BLOCK_HINTS or (name == _SAFE_VALUES and all(map(is_zero, value.values())))
+
+
+ATTRIBUTE_HINTS = frozenset(
+    {
+        "threadblock_swizzle_pattern",
+        "tirx.assume",
+        "tl.min_blocks_per_sm",
+        "tl.assume",
+        "tl.ws_op_id",
+        "tl.ws_pipeline_depth",
+        "warp_specialize",
+    }
+)
+
+CALL_HINTS = frozenset(
+    {
+        "tirx.assume",
+        "tl.annotate_consumer_reg_alloc",
+        "tl.pdl_sync",
+        "tl.pdl_trigger",
+        "tl.ptx_fence_barrier_init",
+        "tl.sync_warp",
+        "tl.warpgroup_arrive",
+        "tl.warpgroup_fence_operand",
+        "tl.annotate_producer_reg_dealloc",
+        "tl.no_set_max_nreg",
+        "tl.set_max_nreg",
+    }
+)
+"""Calls that have no effect on tiles: what comes before one is done before what comes after it."""
+
+LOST_HINTS = frozenset(
+    {
+        "coalesced_width",
+        "l2_hit_ratio_map",
+        "parallel_loop_layout",
+        "parallel_prefer_async",
+        "pragma_unroll_explicit",
+        "pragma_unroll_factor",
+        "prefer_async",
+        "tl.min_blocks_per_sm",
+        "tl.non_restrict_params",
+        "tl.pdl_sync",
+        "tl.pdl_trigger",
+        "tl.sync_warp",
+        "tl.warpgroup_arrive",
+        "tl.warpgroup_fence_operand",
+    }
+)
+"""Those of all hints without which a GPU would do something else, and which no Program has."""
+
+GROUP_CALLS = frozenset(
+    {
+        "tirx.ptx_commit_group",
+        "tirx.ptx_wait_group",
+        "tl.tma_store_arrive",
+        "tl.tma_store_wait",
+        "tl.wait_wgmma",
+        "tl.warpgroup_commit_batch",
+        "tl.warpgroup_wait",
+    }
+)
+"""Calls that end groups of asynchronous operations, and wait for them."""
+
+THREAD_SYNCS = frozenset({"tirx.tvm_storage_sync", "tl.fence_proxy_async"})
+"""Calls that order what threads do. Single threads go on side by side, so that between them they change nothing."""
+
+AT_ONCE = frozenset({"debug", "print"})
+"""Files of TileLang's whose macros use what they bind in the very next statement."""

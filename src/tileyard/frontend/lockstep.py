@@ -14,16 +14,14 @@ from tilelang import tvm
 
 from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.externs import is_mark
+from tileyard.frontend.hints import CALL_HINTS, GROUP_CALLS, THREAD_SYNCS
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.thread_code import Leaf, ThreadCode
 from tileyard.frontend.threads import RoleLowering, Threads, parts_ways
 from tileyard.frontend.tir_queries import (
     ALLREDUCE,
-    CALL_HINTS,
-    GROUP_CALLS,
     PARALLEL,
     THREAD_BINDING,
-    THREAD_SYNCS,
     bodies_of,
     call_name,
     heads_of,

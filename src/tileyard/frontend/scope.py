@@ -126,7 +126,8 @@ class Scope:
     tile IR has not; ``has_threads`` says that a block is run by threads, ``has_thread_sync`` that TileLang puts barriers between its statements. ``buffers`` fills with all that are no parameters, ``layouts`` with storage and the layouts annotated for it;
     ``depths`` are the stages of loops that a schedule names;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
-    ``given_up`` are asynchronous operations that no statement says, ``races`` are between the threads of one. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
+    ``given_up`` are asynchronous operations that no statement says, ``races`` are between the threads of one. ``lost`` changes no result, and
+    a GPU would do otherwise without it; ``swizzle`` is the order of blocks, as the function and the number of TileLang's. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
     ``analyzer`` is bound to what is known of integer variables. ``on_load`` is told the name of each buffer that an expression reads.
     """
 
@@ -157,6 +158,8 @@ class Scope:
         self.imported = ""
         self.given_up: list[Diagnostic] = []
         self.races: list[Diagnostic] = []
+        self.lost: list[Diagnostic] = []
+        self.swizzle: tuple[str, int] | None = None
         self.on_load: Callable[[str], None] = lambda _: None
         self.buffers: list[Buffer] = []
         self.layouts: list[tuple[object, object]] = []
@@ -174,6 +177,11 @@ class Scope:
         """Note that ``operation``, which changes no result where copies are over at once, is not in the Program."""
         message = f"{operation.rsplit('.', 1)[-1]} {why} is not checked"
         self.given_up.append(Diagnostic(message=message, operation=operation, where=self.where))
+
+    def lose(self, what: str) -> None:
+        """Note that the kernel asks for ``what``, and its Program does not say it."""
+        message = f"{what} is in no Program"
+        self.lost.append(Diagnostic(message=message, operation=what, where=self.where))
 
     def note_race(self, buffer: str) -> None:
         """Note that every thread changes an element of ``buffer`` by what it reads there."""

@@ -7,7 +7,17 @@ from typing import Any
 
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
-from tileyard.frontend.hints import read_depths, with_layout, with_pipeline
+from tileyard.frontend.hints import (
+    AT_ONCE,
+    ATTRIBUTE_HINTS,
+    CALL_HINTS,
+    LOOP_HINTS,
+    LOST_HINTS,
+    is_block_hint,
+    read_depths,
+    with_layout,
+    with_pipeline,
+)
 from tileyard.frontend.lockstep import Lockstep, Lowering
 from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
@@ -16,11 +26,7 @@ from tileyard.frontend.thread_code import ThreadCode
 from tileyard.frontend.threads import RoleLowering, Threads
 from tileyard.frontend.tile_ops import lower_call
 from tileyard.frontend.tir_queries import (
-    AT_ONCE,
-    ATTRIBUTE_HINTS,
-    CALL_HINTS,
     ISSUED,
-    LOOP_HINTS,
     THREAD_BINDING,
     THREAD_INDEX,
     call_name,
@@ -28,7 +34,6 @@ from tileyard.frontend.tir_queries import (
     dimension_of,
     extern_name,
     free_vars,
-    is_block_hint,
     is_bound_to_threads,
     is_issued,
     is_loop,
@@ -179,6 +184,8 @@ class BodyLowering:
                 self._reducers |= {key_of(data): str(info["op"]) for data, info in value.items()}
             case _ if not is_block_hint(name, value):
                 self._scope.refuse(f"annotation {name}")
+            case _ if name in LOST_HINTS:
+                self._scope.lose(name)
             case _:
                 pass
 
@@ -219,7 +226,13 @@ class BodyLowering:
         return ()
 
     def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        self._scope.require(str(stmt.attr_key) in ATTRIBUTE_HINTS, f"attribute {stmt.attr_key}")
+        name = str(stmt.attr_key)
+        self._scope.require(name in ATTRIBUTE_HINTS, f"attribute {name}")
+        if name == "threadblock_swizzle_pattern":
+            function, panel = (arg.value for arg in stmt.value.args)
+            self._scope.swizzle = (str(function), int(panel))
+        elif name in LOST_HINTS:
+            self._scope.lose(name)
         return self.lower(stmt.body)
 
     # ---- loops and branches -----------------------------------------------------------------
@@ -233,6 +246,9 @@ class BodyLowering:
         hints = LOOP_HINTS | {ISSUED} if becomes_issue else LOOP_HINTS
         unknown = [str(key) for key in stmt.annotations if str(key) not in hints]
         scope.require(not unknown, f"loop with {', '.join(unknown)}")
+        for key in stmt.annotations:
+            if str(key) in LOST_HINTS:
+                scope.lose(f"a loop with {key}")
         scope.require(stmt.step is None or is_one(stmt.step), f"loop with step {stmt.step}")
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
         first = self._number()
@@ -358,6 +374,10 @@ class BodyLowering:
             type(value).__name__ == "Call", f"expression {type(value).__name__} as a statement"
         )
         name = str(getattr(value.op, "name", value.op))
+        if name == "tl.set_max_nreg":
+            self._roles.ask_for_registers(int(value.args[0].value))
+        elif name in LOST_HINTS:
+            self._scope.lose(name)
         if name in CALL_HINTS or is_mark(value):
             return ()
         if name in ("tirx.break_loop", "tl.loop_break"):
@@ -370,6 +390,7 @@ class BodyLowering:
         self._roles.require_one(name)
         lowered = lower_call(self._scope, value)
         if lowered is None:
+            self._scope.lose(extern_name(value) or name)
             lowered = lower_extern(self._scope, value)
         if lowered is None:
             extern = extern_name(value)

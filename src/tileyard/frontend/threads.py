@@ -202,6 +202,7 @@ class RoleLowering:
         self._lower = lower
         self._note = note
         self._is_role = False
+        self._registers = 0
         self._uses: dict[str, dict[_Use, None]] = {}
         scope.on_load = partial(self._note_use, is_read=True, is_write=False)
 
@@ -272,16 +273,31 @@ class RoleLowering:
         met: set[int] = set()
         if self._scope.has_thread_sync and everyone == self._threads.everyone:
             met = find_barriers(stmts, self._threads.where_decided, everyone)
-        bodies = []
+        bodies, registers = [], []
         for self._threads.running in roles:
+            self._registers = 0
             body: list[Stmt] = []
             for number, stmt in enumerate(stmts):
                 body += self._meet(stmt) if number in met else ()
                 body += self._lower(stmt)
             bodies.append(tuple(body))
+            registers.append(self._registers)
         self._threads.running, self._is_role = everyone, False
-        found = [(body, _ranges(role)) for body, role in zip(bodies, roles, strict=True) if body]
-        return (Roles(tuple(body for body, _ in found), tuple(own for _, own in found)),)
+        kept = [number for number, body in enumerate(bodies) if body]
+        asked = tuple(registers[number] for number in kept)
+        return (
+            Roles(
+                tuple(bodies[number] for number in kept),
+                tuple(_ranges(roles[number]) for number in kept),
+                asked if any(asked) else (),
+            ),
+        )
+
+    def ask_for_registers(self, count: int) -> None:
+        """Note that each thread of the role that is being lowered asks for so many registers."""
+        self._registers = count
+        if not self._is_role:
+            self._scope.lose("set_max_nreg outside of roles")
 
     def _meet(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """The barrier of all threads that TileLang puts in front of ``stmt``."""

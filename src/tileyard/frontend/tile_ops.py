@@ -1,9 +1,9 @@
-"""Lowers calls that are statements: TileLang's tile operations, and what acts on single elements.
+"""Lowers calls that are statements: TileLang's tile operations. Those on single elements are in ``element_ops.py``.
 
 Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the other tile operations. Copies
-by ``cp.async`` and TMA and products by ``wgmma`` are issued. On single elements act atomic updates, stores, what a kernel prints and asserts.
+by ``cp.async`` and TMA and products by ``wgmma`` are issued.
 
-One module because a call is one or the other by its name alone.
+One module because all of them are found by name in one table.
 """
 
 import math
@@ -15,43 +15,37 @@ import msgspec
 import numpy as np
 
 from tileyard.frontend import nests
+from tileyard.frontend.element_ops import lower_element_call
 from tileyard.frontend.expressions import (
     is_region,
-    lower_as,
     lower_expr,
-    lower_pointer,
     lower_region,
 )
-from tileyard.frontend.scope import Scope, split_stack
+from tileyard.frontend.scope import Scope
 from tileyard.frontend.synchronization import lower_barrier
-from tileyard.frontend.tir_queries import POINTERS, TILE_OPS, call_name, extern_name
+from tileyard.frontend.tir_queries import TILE_OPS, call_name, extern_name, is_zero
 from tileyard.ir.dtypes import find_dtype, is_float
 from tileyard.ir.meanings import convert_one
 from tileyard.ir.nodes import (
     Arrive,
-    Assert,
     Atomic,
     AtomicKind,
     CommitGroup,
     Const,
     Copy,
-    Expr,
     Fill,
     For,
     Gemm,
     If,
     Issue,
-    Load,
-    Op,
-    Print,
     Reduce,
     ReduceKind,
     Region,
     SparseGemm,
     Stmt,
-    Store,
     Var,
     WaitGroup,
+    WarpPolicy,
 )
 from tileyard.ir.tiles import identity
 from tileyard.ir.verify_exprs import without_ones
@@ -62,137 +56,18 @@ def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN
     """The statements that ``call`` stands for, None for an operation of another kind; raises UnsupportedError."""
     name = extern_name(call) or call_name(call)
     if not name.startswith(TILE_OPS):
-        rule = _ELEMENT_RULES.get(name)
-        return None if rule is None else rule(scope, call)
+        return lower_element_call(scope, name, call)
     name = name.removeprefix(TILE_OPS)
     scope.require(name in _RULES, name)
     lower, hints = _RULES[name]
     unknown = [str(key) for key in call.annotations if str(key) not in hints | _OF_PIPELINES]
     scope.require(not unknown, f"{name} with {', '.join(unknown)}")
+    for key, value in call.annotations.items():
+        if str(key) in _LOST_HINTS and not is_zero(value):
+            scope.lose(f"{name} with {key}")
+    if name in _LOST_OPERATIONS:
+        scope.lose(name)
     return lower(scope, call)
-
-
-def _update(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    place = lower_pointer(scope, call.args[0])
-    value = lower_as(scope, call.args[1], place.dtype)
-    return (Atomic(place.buffer, place.indices, value, kind),)
-
-
-def _updates(count: int, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """Additions to ``count`` elements in a row; both sides are pointers to the first."""
-    to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
-    return tuple(
-        Atomic(
-            to.buffer,
-            element_after(to, i).indices,
-            convert(element_after(source, i), to.dtype),
-            "add",
-        )
-        for i in range(count)
-    )
-
-
-def element_after(first: Load, steps: int) -> Load:
-    """The element ``steps`` behind ``first`` in its row."""
-    if not steps:
-        return first
-    *leading, last = first.indices
-    moved: Expr = Op("add", (last, Const(steps, last.dtype)), last.dtype)
-    if isinstance(last, Const):
-        moved = Const(int(last.value) + steps, last.dtype)
-    return Load(first.buffer, (*leading, moved), first.dtype)
-
-
-def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """Four products of bytes, added to a 32-bit number."""
-    left, right, total = (lower_pointer(scope, arg) for arg in list(call.args)[1:])
-    result: Expr = total
-    for i in range(4):
-        parts = (convert(element_after(side, i), total.dtype) for side in (left, right))
-        product = Op("mul", tuple(parts), total.dtype)
-        result = Op("add", (result, product), total.dtype)
-    return (Store(total.buffer, total.indices, result),)
-
-
-def _print(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """The line that a GPU prints, without the thread: of a block all together print it once."""
-    function, message, *rest = list(call.args)
-    # A pair of braces would stand for a value.
-    text = f"msg='{str(message.value).replace('{}', '{ }')}' BlockIdx=({{}}, {{}}, {{}})"
-    if str(function.value) == "debug_print_buffer_value":
-        text += f": buffer={rest[0].value}, index={{}}, dtype={rest[-1].dtype} value={{}}"
-        rest = rest[1:]
-    elif rest:
-        text += f": dtype={rest[-1].dtype} value={{}}"
-    values = (lower_expr(scope, value) for value in rest)
-    return (Print(text, (*scope.block_index(), *values)),)
-
-
-def _assert(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    cond, *rest = list(call.args)
-    message, where = split_stack(str(rest[0].value)) if rest else ("", None)
-    scope.where = where or scope.where
-    return (Assert(convert(lower_expr(scope, cond), "bool"), message),)
-
-
-def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """One more contribution to an element of a reducer, which is a tile like others."""
-    place = lower_expr(scope, call.args[0])
-    if not isinstance(place, Load) or place.buffer not in scope.reducers:
-        return scope.refuse("reducer_update", "of something else than a reducer is not covered")
-    value = lower_as(scope, call.args[1], place.dtype)
-    name = {"sum": "add"}.get(scope.reducers[place.buffer], scope.reducers[place.buffer])
-    return (Store(place.buffer, place.indices, Op(name, (place, value), place.dtype)),)
-
-
-def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """``ptx_cp_async``'s arguments: destination, source, how many elements, and a condition."""
-    scope.require(
-        all(call_name(arg) in POINTERS for arg in call.args[:2]),
-        "ptx_cp_async",
-        "of something else than elements of buffers is not covered",
-    )
-    to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
-    count = call.args[2]
-    scope.require(
-        type(count).__name__ == "IntImm" and to.dtype == source.dtype,
-        "ptx_cp_async",
-        "of a number of bytes that is not seen is not covered",
-    )
-    copied: tuple[Stmt, ...] = tuple(
-        Store(to.buffer, element_after(to, i).indices, element_after(source, i))
-        for i in range(int(count.value))
-    )
-    if not copied:
-        return ()
-    if len(call.args) < 4:
-        return (Issue("cp_async", copied),)
-    nothing = Const(0.0 if is_float(to.dtype) else 0, to.dtype)
-    cleared = tuple(msgspec.structs.replace(store, value=nothing) for store in copied)
-    condition = convert(lower_expr(scope, call.args[3]), "bool")
-    return (Issue("cp_async", (If(condition, copied, cleared),)),)
-
-
-_ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
-    "DP4A": _dot,  # what TileLang's dp4a calls
-    "debug_print_buffer_value": _print,  # what its print calls
-    "debug_print_msg": _print,
-    "debug_print_var": _print,
-    "tl.atomic_add_elem_op": partial(_update, "add"),
-    "tl.atomic_add_ret_elem_op": partial(_update, "add"),
-    "tl.atomic_addx2_elem_op": partial(_updates, 2),
-    "tl.atomic_addx4_elem_op": partial(_updates, 4),
-    "tl.atomic_max_elem_op": partial(_update, "max"),
-    "tl.atomic_max_ret_elem_op": partial(_update, "max"),
-    "tl.atomic_min_elem_op": partial(_update, "min"),
-    "tl.atomic_min_ret_elem_op": partial(_update, "min"),
-    "tl.atomic_or_elem_op": partial(_update, "or"),
-    "tl.atomic_store_elem_op": partial(_update, "exchange"),
-    "tl.device_assert": _assert,
-    "tl.ptx_cp_async": _copy_elements,
-    "tl.reducer_update": _update_reducer,
-    "tl.device_assert_with_msg": _assert,
-}
 
 
 def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -316,8 +191,21 @@ def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         lower_region(scope, args[2]),
         transpose_a=_flag(scope, "gemm's transpose_A", args[3]),
         transpose_b=_flag(scope, "gemm's transpose_B", args[4]),
+        policy=_policy(scope, args[8]),
     )
     return _cleared(scope, product, args[9])
+
+
+_POLICIES: tuple[WarpPolicy, ...] = get_args(WarpPolicy)
+"""By their numbers in TileLang."""
+
+
+def _policy(scope: Scope, number: Any) -> WarpPolicy:  # noqa: ANN401
+    """How warps share a product; TileLang takes no other word for it than a number of its own."""
+    if type(number).__name__ == "IntImm" and int(number.value) < len(_POLICIES):
+        return _POLICIES[int(number.value)]
+    scope.lose(f"gemm with policy {number}")
+    return "square"
 
 
 def _cleared(scope: Scope, product: Gemm | SparseGemm, clears: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -333,7 +221,10 @@ def _sparse_gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     scope.require(len(args) == 12, f"gemm_sp with {len(args)} arguments")
     a, e, b, c = (lower_region(scope, arg) for arg in args[:4])
     of_a, of_e, of_b = (_flag(scope, "gemm_sp's transpose", arg) for arg in args[4:7])
-    product = SparseGemm(a, e, b, c, transpose_a=of_a, transpose_e=of_e, transpose_b=of_b)
+    policy = _policy(scope, args[10])
+    product = SparseGemm(
+        a, e, b, c, transpose_a=of_a, transpose_e=of_e, transpose_b=of_b, policy=policy
+    )
     return _cleared(scope, product, args[11])
 
 
@@ -370,6 +261,7 @@ def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     )
     is_half = scope.named(stmt.dst.buffer).dtype in _HALVES
     if call.annotations.get(_NAN) and kind in _ORDERS and is_half:
+        scope.lose(f"reduce with {_NAN}")
         return nests.reduce_with_nan(scope, stmt)
     return (stmt,)
 
@@ -467,6 +359,36 @@ _COPY_HINTS = frozenset(
 )
 _ROWS = frozenset({"barrier", "gather4_col", "gather4_rows", "is_gather4", "is_scatter4"})
 _HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
+
+_LOST_HINTS = frozenset(
+    {
+        "batch",
+        "coalesced_width",
+        "disable_tma",
+        "enable_fadd2",
+        "eviction_policy",
+        "gather4_rows",
+        "k_pack",
+        "memory_order",
+        "parallel_loop_layout",
+        "prefer_instruction",
+        "use_tma",
+    }
+)
+"""Annotations that say how a GPU does an operation."""
+
+_LOST_OPERATIONS = frozenset(
+    {
+        "cummax",
+        "cumsum",
+        "finalize_reducer",
+        "finalize_reducer_v2",
+        "im2col",
+        "reducer_init",
+        "transpose",
+    }
+)
+"""What a GPU does at once, and a Program by elements."""
 
 _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]]] = {
     "copy": (_copy, _COPY_HINTS | _ROWS | {"no_implicit_async_commit_wait"}),

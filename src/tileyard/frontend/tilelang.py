@@ -170,6 +170,7 @@ class Lowered(Record):
 
     ``program`` is settled. ``written`` is the same kernel with its asynchronous operations, but for those that were
     ``given_up``: then nothing can be said of any. ``races`` are between threads that do one statement together.
+    ``lost`` is what the kernel asks of a GPU and no Program says. ``swizzle`` is its order of blocks, as TileLang's function and number.
     """
 
     program: Program
@@ -178,6 +179,8 @@ class Lowered(Record):
     written_lines: dict[int, SourceLine]
     given_up: tuple[Diagnostic, ...] = ()
     races: tuple[Diagnostic, ...] = ()
+    lost: tuple[Diagnostic, ...] = ()
+    swizzle: tuple[str, int] | None = None
 
 
 def lower_prim_func(
@@ -231,6 +234,8 @@ def lower_prim_func(
         written_lines=body.lines,
         given_up=tuple(scope.given_up),
         races=tuple(scope.races),
+        lost=tuple(scope.lost),
+        swizzle=scope.swizzle,
     )
 
 
@@ -263,7 +268,8 @@ class MadeKernel:
 
     ``signature`` is its Program, or one with its parameters and no body. ``tir`` is TVM's JSON with
     source lines, empty where nobody asked for it. ``numbers`` are the dimensions and scalars by name,
-    where the arguments of the kernel are known. ``lowered`` is None for a Kernel that is refused.
+    where the arguments of the kernel are known. ``lowered`` is None for a Kernel that is refused. ``source`` is what a pipeline of
+    ours made of it, in TileLang.
     """
 
     kernel: Kernel
@@ -271,6 +277,7 @@ class MadeKernel:
     lines: dict[int, SourceLine]
     lowered: Lowered | None = None
     tir: str = ""
+    source: str = ""
     numbers: dict[str, Value] = field(default_factory=dict)
 
     @property

@@ -140,6 +140,7 @@ class Region(Node, tag="region"):
 
 AtomicKind = Literal["add", "max", "min", "and", "or", "xor", "exchange"]
 LoopKind = Literal["serial", "parallel", "unroll", "vectorized", "pipelined", "threads", "blocks"]
+WarpPolicy = Literal["square", "full_row", "full_col"]
 ReduceKind = Literal["sum", "max", "min", "abssum", "absmax", "bitand", "bitor", "bitxor"]
 
 
@@ -233,11 +234,14 @@ class Roles(Node, tag="roles"):
     """Bodies that advance side by side, each in its own order. None of them is empty.
 
     ``threads`` are the threads of each as ranges ``(first, end)``, empty where nothing says it. In the synchronous
-    meaning control passes from one to the next only where one has to wait or has ended.
+    meaning control passes from one to the next only where one has to wait or has ended. ``registers`` is how many each
+    thread of a role asks for at its beginning, 0 for a role that asks for none: the role with the fewest gives up registers, the
+    others get more. Empty where no role asks. They change no result.
     """
 
     bodies: tuple[tuple["Stmt", ...], ...]
     threads: tuple[tuple[tuple[int, int], ...], ...] = ()
+    registers: tuple[int, ...] = ()
 
 
 class Await(Node, tag="await"):
@@ -250,7 +254,14 @@ class Await(Node, tag="await"):
     message: str = ""
 
 
-class Copy(Node, tag="copy"):
+class TileOperation(Node):
+    """Base of statements that do something to whole regions.
+
+    The last of its regions is written, the others are read; with a field ``clear`` that is not set the old content of the last one takes part.
+    """
+
+
+class Copy(TileOperation, tag="copy"):
     """``dst = cast(src)``, element by element in row-major order.
 
     Extents of 1 are dropped before the two boxes are matched. A global source reads 0 outside
@@ -261,18 +272,19 @@ class Copy(Node, tag="copy"):
     dst: Region
 
 
-class Fill(Node, tag="fill"):
+class Fill(TileOperation, tag="fill"):
     """Every element of ``dst`` becomes ``value``, converted to its dtype."""
 
     dst: Region
     value: Expr
 
 
-class Gemm(Node, tag="gemm"):
+class Gemm(TileOperation, tag="gemm"):
     """``c += op(a) @ op(b)`` over the last two dimensions, in ``c``'s dtype.
 
     ``a`` is (m, k), or (k, m) with ``transpose_a``; ``b`` is (k, n), or (n, k) with
-    ``transpose_b``; ``c`` is (m, n). With ``clear`` the old content of ``c`` is ignored.
+    ``transpose_b``; ``c`` is (m, n). With ``clear`` the old content of ``c`` is ignored. ``policy`` says how
+    warps share ``c``, which changes no result.
     """
 
     a: Region
@@ -281,16 +293,17 @@ class Gemm(Node, tag="gemm"):
     transpose_a: bool = False
     transpose_b: bool = False
     clear: bool = False
+    policy: WarpPolicy = "square"
 
 
-class SparseGemm(Node, tag="gemm_sp"):
+class SparseGemm(TileOperation, tag="gemm_sp"):
     """``c += op(a) @ op(b)``, where ``a`` has only one half of its matrix: the rest is 0, and is not multiplied.
 
     Of each 4 elements in a row of the matrix ``a`` has 2; of elements of 32 bits 1 of each 2. So it is (m, k / 2), or
     (k / 2, m) with ``transpose_a``. ``e`` says where these were. It holds 4 bits for each 4 (2) elements, those of the
     first ones lowest, in integers of any width; it is (m, ..), or (.., m) with ``transpose_e``. The lower 2 bits are the
-    place of the first element, the upper 2 that of the second. Of 32-bit elements bit 1 is the place. ``b`` and ``c`` are as in
-    ``Gemm``.
+    place of the first element, the upper 2 that of the second. Of 32-bit elements bit 1 is the place. ``b``, ``c`` and ``policy``
+    are as in ``Gemm``.
     """
 
     a: Region
@@ -301,9 +314,10 @@ class SparseGemm(Node, tag="gemm_sp"):
     transpose_e: bool = False
     transpose_b: bool = False
     clear: bool = False
+    policy: WarpPolicy = "square"
 
 
-class Reduce(Node, tag="reduce"):
+class Reduce(TileOperation, tag="reduce"):
     """Reduces ``src`` along ``axis`` into ``dst`` (that axis dropped, or of extent 1).
 
     Without ``clear`` the old content of ``dst`` takes part.

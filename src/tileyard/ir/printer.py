@@ -19,11 +19,8 @@ from tileyard.ir.nodes import (
     Buffer,
     Cast,
     Const,
-    Copy,
     Expr,
-    Fill,
     For,
-    Gemm,
     If,
     Issue,
     Layout,
@@ -33,14 +30,13 @@ from tileyard.ir.nodes import (
     Param,
     Print,
     Program,
-    Reduce,
     Region,
     Roles,
     Scalar,
-    SparseGemm,
     Stmt,
     Store,
     Synchronization,
+    TileOperation,
     Var,
     While,
 )
@@ -302,7 +298,7 @@ class _Printer:
                 place = [self.expr(stmt.barrier)] if stmt.barrier is not None else []
                 head = f"{pad}with issue({', '.join([_quoted(stmt.unit), *place])}):"
                 return [head, *self.body(stmt.body, depth + 1)]
-            case Copy() | Fill() | Gemm() | SparseGemm() | Reduce() | Synchronization():
+            case TileOperation() | Synchronization():
                 return [pad + self._call(stmt)]
             case _:
                 assert_never(stmt)
@@ -313,10 +309,12 @@ class _Printer:
 
     def _roles(self, stmt: Roles, depth: int) -> list[str]:
         ranges = stmt.threads or ((),) * len(stmt.bodies)
+        registers = stmt.registers or (0,) * len(stmt.bodies)
         lines = []
-        for body, own in zip(stmt.bodies, ranges, strict=True):
-            bounds = ", ".join(str(bound) for pair in own for bound in pair)
-            head = f"role({bounds})" if own else "role"
+        for body, own, count in zip(stmt.bodies, ranges, registers, strict=True):
+            args = [str(bound) for pair in own for bound in pair]
+            args += [f"registers={count}"] if count else []
+            head = f"role({', '.join(args)})" if args else "role"
             lines += [f"{_INDENT * depth}with {head}:", *self.body(body, depth + 1)]
         return lines
 

@@ -273,20 +273,26 @@ class _Reader:
 
     def _roles(self, stmt: ast.With) -> Roles:
         found = [self._role(role) for role in stmt.body]
-        threads = tuple(own for _, own in found)
-        return Roles(tuple(body for body, _ in found), threads if any(threads) else ())
+        threads = tuple(role.threads[0] for role in found)
+        registers = tuple(role.registers[0] for role in found)
+        bodies = tuple(role.bodies[0] for role in found)
+        return Roles(bodies, threads if any(threads) else (), registers if any(registers) else ())
 
-    def _role(  # noqa: RET503 (fail never returns)
-        self, stmt: ast.stmt
-    ) -> tuple[tuple[Stmt, ...], tuple[tuple[int, int], ...]]:
-        """A role's body, and the ranges of its threads."""
+    def _role(self, stmt: ast.stmt) -> Roles:  # noqa: RET503 (fail never returns)
+        """One role alone."""
         match stmt:
             case ast.With(items=[ast.withitem(context_expr=ast.Name(id="role"))], body=body):
-                return self._body(body), ()
-            case ast.With(items=[ast.withitem(ast.Call(ast.Name(id="role"), args))], body=body):
+                return Roles((self._body(body),), ((),), (0,))
+            case ast.With(
+                items=[ast.withitem(ast.Call(ast.Name(id="role"), args, words))], body=body
+            ):
                 bounds = [plain_int(arg) for arg in args]
                 require(stmt, len(bounds) % 2 == 0, "a role has ranges of threads")
-                return self._body(body), tuple(zip(bounds[::2], bounds[1::2], strict=True))
+                counts = {word.arg: plain_int(word.value) for word in words}
+                registers = counts.pop("registers", 0)
+                require(stmt, not counts, f"a role has no {', '.join(map(str, counts))}")
+                ranges = tuple(zip(bounds[::2], bounds[1::2], strict=True))
+                return Roles((self._body(body),), (ranges,), (registers,))
             case _:
                 fail(stmt, "`with roles:` contains `with role:`")
 

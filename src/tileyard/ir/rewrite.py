@@ -18,11 +18,8 @@ from tileyard.ir.nodes import (
     Break,
     Cast,
     Const,
-    Copy,
     Expr,
-    Fill,
     For,
-    Gemm,
     If,
     Issue,
     Let,
@@ -30,14 +27,13 @@ from tileyard.ir.nodes import (
     Op,
     Print,
     Program,
-    Reduce,
     Region,
     Roles,
     Scalar,
-    SparseGemm,
     Stmt,
     Store,
     Synchronization,
+    TileOperation,
     Var,
     While,
 )
@@ -57,7 +53,7 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Names:
-    """The names of a Program; ``fresh`` finds new ones."""
+    """The names of a Program, which are ``taken``; ``fresh`` finds new ones."""
 
     def __init__(self, program: Program) -> None:
         params = (
@@ -70,13 +66,13 @@ class Names:
             for stmt in walk(program.body)
             if isinstance(stmt, Let | For | Atomic) and stmt.var is not None
         )
-        self._taken = {*params, *variables, *bound, *(buffer.name for buffer in program.buffers)}
+        self.taken = {*params, *variables, *bound, *(buffer.name for buffer in program.buffers)}
 
     def fresh(self, wanted: str) -> str:
         """``wanted`` or, where that is taken, the same with a number."""
         others = (f"{wanted}_{i}" for i in itertools.count(1))
-        name = next(n for n in itertools.chain([wanted], others) if n not in self._taken)
-        self._taken.add(name)
+        name = next(n for n in itertools.chain([wanted], others) if n not in self.taken)
+        self.taken.add(name)
         return name
 
     def copy_of(self, name: str) -> str:
@@ -130,6 +126,19 @@ def rewrite(program: Program, change: Change, copies: Copies | None = None) -> R
     return Rewritten(program=msgspec.structs.replace(program, body=body), origins=origins)
 
 
+def rewrite_body(
+    program: Program, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]], copies: Copies
+) -> Rewritten:
+    """``program`` with another body, which ``change`` makes of its own; each statement that it gets is an object of its own.
+
+    What comes from none of these, and is no copy of one, comes from the statement that it is in, if from any: the number is -1.
+    """
+    rewriter = _Rewriter(lambda stmt: (stmt,), copies.sources)
+    body = change(rewriter.body(program.body))
+    origins = tuple(rewriter.origins_of(body, -1))
+    return Rewritten(program=msgspec.structs.replace(program, body=body), origins=origins)
+
+
 class _Rewriter:
     """``change`` sees each statement as an object of its own, by whose identity its origin is known."""
 
@@ -178,7 +187,7 @@ def with_bodies(stmt: Stmt, inner: tuple[tuple[Stmt, ...], ...]) -> Stmt:
             return msgspec.structs.replace(stmt, bodies=inner)
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return msgspec.structs.replace(stmt)
-        case Copy() | Fill() | Gemm() | SparseGemm() | Reduce() | Synchronization():
+        case TileOperation() | Synchronization():
             return msgspec.structs.replace(stmt)
         case _:
             assert_never(stmt)

@@ -22,9 +22,7 @@ from tileyard.ir.nodes import (
     Break,
     Cast,
     Const,
-    Copy,
     Expr,
-    Fill,
     For,
     Gemm,
     If,
@@ -34,7 +32,6 @@ from tileyard.ir.nodes import (
     Op,
     Print,
     Program,
-    Reduce,
     Roles,
     Scalar,
     SparseGemm,
@@ -42,6 +39,7 @@ from tileyard.ir.nodes import (
     Store,
     Synchronization,
     Tensor,
+    TileOperation,
     Var,
     While,
 )
@@ -342,7 +340,7 @@ def _count_one(stmt: Stmt, numbers: dict[str, int]) -> int:
             raise _Unknown
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return 0
-        case Copy() | Fill() | Reduce() | Synchronization():
+        case TileOperation() | Synchronization():
             return 0
         case _:
             assert_never(stmt)

@@ -36,7 +36,7 @@ It is a small part of Python's syntax, so that editors colour it and a comment s
 - ``atomic_add(C[i], e)`` updates an element with nothing in between, ``x = atomic_add(C[i], e)`` binds
   its old content too. ``print("x", e)`` writes a line, ``assert e, "why"`` ends the kernel where it fails.
 - ``with roles:`` holds a ``with role(first, end):`` for each body that advances beside the others, with the range of its
-  threads; ``wait(e)`` hands over to them until ``e`` holds.
+  threads; ``wait(e)`` hands over to them until ``e`` holds. ``role(first, end, registers=24)`` asks for so many registers.
 - ``full: barrier[128, 1]`` declares two barriers, which 128 arrivals and one end. ``with issue("tma", full[0]):`` starts
   what it holds. docs/design/async.md has all statements of this kind.
 - ``float16(x)`` converts. ``a if c else b`` is ``select``. Operations without a symbol are calls.

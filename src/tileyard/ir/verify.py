@@ -51,6 +51,8 @@ from tileyard.ir.walk import (
 
 _BREAKABLE = ("serial", "unroll", "pipelined", "while")
 _MAX_GRID = 3
+_REGISTERS = range(24, 257, 8)
+"""How many registers a thread can ask for. Source: PTX ISA, setmaxnreg."""
 
 
 def verify(program: Program) -> None:
@@ -275,6 +277,11 @@ class _Verifier:
             self.body(body, loops)
         has_threads = len(stmt.threads) in (0, len(stmt.bodies))
         require(has_threads, f"{len(stmt.bodies)} roles, and threads of {len(stmt.threads)}")
+        require(
+            len(stmt.registers) in (0, len(stmt.bodies))
+            and all(count in _REGISTERS for count in stmt.registers if count),
+            f"{len(stmt.bodies)} roles with {stmt.registers} registers: a multiple of 8 from 24 to 256 for each",
+        )
 
     def _branch(self, stmt: If | While, loops: tuple[LoopKind | str, ...]) -> None:
         self._condition(stmt.cond)

@@ -16,10 +16,8 @@ from tileyard.ir.nodes import (
     Cast,
     CommitGroup,
     Const,
-    Copy,
     Expr,
     Fence,
-    Fill,
     For,
     Gemm,
     If,
@@ -30,7 +28,6 @@ from tileyard.ir.nodes import (
     Op,
     Print,
     Program,
-    Reduce,
     Region,
     Roles,
     SparseGemm,
@@ -38,6 +35,7 @@ from tileyard.ir.nodes import (
     Store,
     Sync,
     Synchronization,
+    TileOperation,
     Var,
     WaitBarrier,
     WaitGroup,
@@ -56,7 +54,7 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return stmt.bodies
         case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return ()
-        case Copy() | Fill() | Gemm() | SparseGemm() | Reduce() | Synchronization():
+        case TileOperation() | Synchronization():
             return ()
         case _:
             assert_never(stmt)
@@ -146,38 +144,23 @@ def operands(stmt: Gemm | SparseGemm) -> tuple[Region, ...]:
     return (*own, stmt.b, stmt.c)
 
 
+def regions(stmt: TileOperation) -> tuple[Region, ...]:
+    """The regions of a tile operation in order, the one that it writes last."""
+    fields = (getattr(stmt, name) for name in stmt.__struct_fields__)
+    return tuple(field for field in fields if isinstance(field, Region))
+
+
 def read_regions(stmt: Stmt) -> tuple[Region, ...]:
     """The regions whose content ``stmt`` itself reads; nested bodies aside."""
-    match stmt:
-        case Copy():
-            return (stmt.src,)
-        case Gemm() | SparseGemm():
-            return operands(stmt)[:-1] if stmt.clear else operands(stmt)
-        case Reduce():
-            return (stmt.src,) if stmt.clear else (stmt.src, stmt.dst)
-        case Fill():
-            return ()
-        case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
-            return ()
-        case For() | If() | While() | Roles() | Issue() | Synchronization():
-            return ()
-        case _:
-            assert_never(stmt)
+    if not isinstance(stmt, TileOperation):
+        return ()
+    found = regions(stmt)
+    return found[:-1] if getattr(stmt, "clear", True) else found
 
 
 def written_region(stmt: Stmt) -> Region | None:
     """The region that a tile operation writes, None for other statements."""
-    match stmt:
-        case Copy() | Fill() | Reduce():
-            return stmt.dst
-        case Gemm() | SparseGemm():
-            return stmt.c
-        case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
-            return None
-        case For() | If() | While() | Roles() | Issue() | Synchronization():
-            return None
-        case _:
-            assert_never(stmt)
+    return regions(stmt)[-1] if isinstance(stmt, TileOperation) else None
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
@@ -195,8 +178,9 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
             yield stmt.extent
         case If() | While() | Assert() | Await():
             yield stmt.cond
-        case Fill():
-            yield stmt.value
+        case TileOperation():
+            fields = (getattr(stmt, name) for name in stmt.__struct_fields__)
+            yield from (field for field in fields if isinstance(field, Expr))
         case WaitGroup():
             yield stmt.count
         case Arrive():
@@ -206,7 +190,7 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
             yield stmt.parity
         case Issue():
             yield from stmt.barrier.indices if stmt.barrier is not None else ()
-        case Copy() | Gemm() | SparseGemm() | Reduce() | Break() | Roles() | CommitGroup():
+        case Break() | Roles() | CommitGroup():
             pass
         case InitBarrier():
             yield from (*stmt.barriers.starts, *stmt.barriers.extents)

@@ -7,10 +7,14 @@ from tileyard.model import Record
 
 
 class Note(Record):
-    """Why a pass left a statement as it was; ``number`` is the statement's in the Program that the pass was given."""
+    """Why a pass left a statement as it was, or what it counted there; ``number`` is the statement's in the Program that the pass was given.
+
+    ``other`` is the number of a second statement that the text is about, -1 for none.
+    """
 
     number: int
     text: str
+    other: int = -1
 
 
 class Passed(Record):

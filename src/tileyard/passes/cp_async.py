@@ -7,7 +7,9 @@ import math
 from collections.abc import Mapping
 
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Buffer, Cast, Const, Copy, Expr, Op, Var
+from tileyard.ir.nodes import Buffer, Const, Copy, Expr
+from tileyard.passes.divisors import find_divisor
+from tileyard.passes.swizzles import count_together
 
 SIZES = (16, 8, 4)
 """Bytes that it moves at once. Source and destination are aligned to as many."""
@@ -22,6 +24,9 @@ def why_not_cp_async(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Ex
         return f"it converts {src.dtype} to {dst.dtype}"
     size = find_dtype(src.dtype).bits // 8
     count = _count_contiguous(copy, src, dst, lets)
+    together = count_together(dst)
+    if together < min(SIZES):
+        return f"cp.async moves 4, 8 or 16 bytes, and the layout of {dst.name} leaves {together} together"
     if any(count * size % each == 0 for each in SIZES):
         return ""
     return (
@@ -37,24 +42,4 @@ def _count_contiguous(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, E
         return 1
     outer = src.strides[-2:-1] if src.strides else src.shape[-1:] if len(src.shape) > 1 else ()
     parts = [copy.dst.extents[-1], dst.shape[-1], copy.src.starts[-1], *outer]
-    return math.gcd(*(_divisor(part, lets) for part in parts))
-
-
-def _divisor(expr: Expr, lets: Mapping[str, Expr]) -> int:
-    """A number that divides ``expr``; 0 for what is 0."""
-    match expr:
-        case Const(value=value):
-            return abs(int(value))
-        case Var(name=name) if name in lets:
-            return _divisor(lets[name], lets)
-        case Cast(value=value):
-            return _divisor(value, lets)
-        case Op(name="mul", args=(a, b)):
-            return _divisor(a, lets) * _divisor(b, lets)
-        case Op(name="floordiv" | "truncdiv", args=(a, Const(value=by))) if int(by) > 0:
-            whole, left = divmod(_divisor(a, lets), int(by))
-            return 1 if left else whole
-        case Op(name="add" | "sub" | "min" | "max", args=(a, b)):
-            return math.gcd(_divisor(a, lets), _divisor(b, lets))
-        case _:
-            return 1
+    return math.gcd(*(find_divisor(part, lets) for part in parts))

@@ -25,7 +25,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import Copies, Names, rewrite
 from tileyard.passes.base import Passed
-from tileyard.passes.plan_pipeline import needed_lets, scheduled, without_lets
+from tileyard.passes.schedules import is_for_roles, needed_lets, scheduled, without_lets
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class InjectPipeline:
         copies = Copies(names)
 
         def change(stmt: Stmt) -> tuple[Stmt, ...]:
-            if isinstance(stmt, For) and scheduled(stmt):
+            if isinstance(stmt, For) and scheduled(stmt) and not is_for_roles(stmt):
                 return _Pipeline(stmt, names, copies).write()
             return (stmt,)
 

@@ -5,25 +5,65 @@ from collections.abc import Mapping, Sequence
 from tileyard.errors import UsageError
 from tileyard.ir.nodes import Program
 from tileyard.model import Diagnostic, Record, SourceLine
-from tileyard.passes.base import Pass
+from tileyard.passes.annotate_instructions import AnnotateInstructions
+from tileyard.passes.base import Note, Pass
 from tileyard.passes.find_copies import FindCopies
+from tileyard.passes.infer_shared_layouts import InferSharedLayouts
 from tileyard.passes.inject_pipeline import InjectPipeline
 from tileyard.passes.plan_pipeline import PlanPipeline
+from tileyard.passes.specialize_warps import SpecializeWarps
 from tileyard.passes.version_buffers import VersionBuffers
-
-SHARED_BYTES = {"sm_80": 163 * 1024}
-"""Shared memory of a block at most. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
 
 PIPELINES: dict[str, tuple[Pass, ...]] = {
     "none": (),
     "sm_80": (
         FindCopies(),
-        PlanPipeline(SHARED_BYTES["sm_80"]),
+        AnnotateInstructions("sm_80"),
+        PlanPipeline("sm_80"),
         VersionBuffers(),
         InjectPipeline(),
+        InferSharedLayouts("sm_80"),
+    ),
+    "sm_90a": (
+        FindCopies(),
+        AnnotateInstructions("sm_90a"),
+        PlanPipeline("sm_90a"),
+        VersionBuffers(),
+        InjectPipeline(),
+        SpecializeWarps("sm_90a"),
+        InferSharedLayouts("sm_90a"),
     ),
 }
-"""Pipelines by their names. Versions come before the loop is written out: its copies then have them already."""
+"""Pipelines by their names. Versions come before loops are written out: their copies then have them already. What is not split into
+roles is written out before, and is a part of the consumer then. Layouts come last: they are chosen for what really runs.
+"""
+
+PASSES: dict[str, type[Pass]] = {
+    one.name: one
+    for one in (
+        FindCopies,
+        AnnotateInstructions,
+        PlanPipeline,
+        VersionBuffers,
+        InjectPipeline,
+        SpecializeWarps,
+        InferSharedLayouts,
+    )
+}
+"""Passes by their names, for pipelines of the user's own."""
+
+FOLLOWS: dict[str, tuple[str, ...]] = {
+    "version-buffers": ("plan-pipeline",),
+    "inject-pipeline": ("plan-pipeline", "version-buffers"),
+    "specialize-warps": ("plan-pipeline", "version-buffers", "inject-pipeline"),
+}
+"""Passes that a pass needs in front of it."""
+
+TILELANG = "tilelang"
+"""The name for TileLang's own passes."""
+
+TILEYARD = "tileyard"
+"""The name for the pipeline that is named as a target's architecture."""
 
 WRITTEN = "written"
 """The name of the step before the first pass."""
@@ -43,6 +83,22 @@ def find_pipeline(name: str) -> tuple[Pass, ...]:
     if name not in PIPELINES:
         raise UsageError(f"there is no pipeline {name!r}", f"there are {', '.join(PIPELINES)}")
     return PIPELINES[name]
+
+
+def choose_pipeline(asked: str, target: str) -> str:
+    """The pipeline of ours that is asked for a target such as ``cuda:sm_90a``; empty for TileLang's own.
+
+    Raises UsageError where there is none.
+    """
+    if asked in ("", TILELANG):
+        return ""
+    if asked != TILEYARD:
+        find_pipeline(asked)
+        return asked
+    name = target.partition(":")[2]
+    if name not in PIPELINES:
+        raise UsageError(f"there is no pipeline for {target}", f"there are {', '.join(PIPELINES)}")
+    return name
 
 
 def run_pipeline(
@@ -65,10 +121,14 @@ def run_pipeline(
                 name=one.name,
                 program=passed.program,
                 lines={n: before.lines[old] for n, old in origins if old in before.lines},
-                notes=tuple(
-                    Diagnostic(message=note.text, where=before.lines.get(note.number))
-                    for note in passed.notes
-                ),
+                notes=tuple(dict.fromkeys(_place(note, before.lines) for note in passed.notes)),
             )
         )
     return tuple(steps)
+
+
+def _place(note: Note, lines: Mapping[int, SourceLine]) -> Diagnostic:
+    """A note with the lines of its statements. Copies of a statement have the same."""
+    other = lines.get(note.other)
+    text = note.text if other is None else f"{note.text} ({other.file}:{other.line})"
+    return Diagnostic(message=text, where=lines.get(note.number))

@@ -1,24 +1,17 @@
 """Plans the pipelines of loops: which copies are asynchronous, what runs ahead, and by how many iterations.
 
-A planned loop issues its asynchronous copies first, commits them as one group, and waits for it, so it still does one iteration
-after the other. Its ``stage`` says by how many iterations a statement is late, and its ``order`` in which order statements
-follow each other then; both count the statements of its body that are no Let. ``inject_pipeline.py`` follows them.
-
-One module because what may run ahead depends on all uses of what it touches.
+Where the architecture has TMA, loops whose copies can go by it are planned for a producer and a consumer (``specialize_warps.py``),
+unless ``plan_roles.py`` has a reason against it; all others for ``cp.async`` (``inject_pipeline.py``).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import msgspec
 
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import (
-    Atomic,
     Break,
     Buffer,
-    CommitGroup,
     Const,
     Copy,
     Expr,
@@ -26,88 +19,53 @@ from tileyard.ir.nodes import (
     If,
     Issue,
     Let,
-    Load,
     Program,
-    Region,
     Roles,
     Stmt,
     Synchronization,
-    Tensor,
-    Unit,
-    Var,
-    WaitGroup,
     While,
 )
 from tileyard.ir.rewrite import Copies, Names, rewrite
-from tileyard.ir.walk import (
-    bodies,
-    buffer_effects,
-    expressions,
-    number_statements,
-    own_effects,
-    walk,
-    walk_expr,
-    written_region,
-)
-from tileyard.model import Record
+from tileyard.ir.walk import bodies, buffer_effects, walk
 from tileyard.passes.base import Note, Passed
-from tileyard.passes.cp_async import why_not_cp_async
+from tileyard.passes.fates import Fates
+from tileyard.passes.instructions import Architecture, choose_load, find_architecture
+from tileyard.passes.loads import Loads
+from tileyard.passes.loop_plans import LoopPlan, write_plan, write_role_plan
+from tileyard.passes.plan_roles import find_declined, group_tiles
+from tileyard.passes.schedules import scheduled, without_lets
+from tileyard.passes.storage import Storage
 
-UNIT: Unit = "cp_async"
-
-_Fate = Literal["kept", "replaced", "read"]
-"""What becomes of the content of a tile."""
+BARRIER_BYTES = 8
 
 
 @dataclass(frozen=True)
 class PlanPipeline:
-    """Plans for ``cp.async``, and for so much shared memory of a block."""
+    """Plans for the units and the shared memory of an architecture."""
 
-    shared_bytes: int
+    architecture: str
     name: str = "plan-pipeline"
 
     def run(self, program: Program) -> Passed:
         """Plan the loops that can be pipelined, and say why others cannot be."""
         program = rewrite(program, lambda stmt: (stmt,)).program  # each statement is one object
-        planner = _Planner(program, self.shared_bytes)
+        planner = _Planner(Storage(program), find_architecture(self.architecture))
         planner.plan()
         copies = Copies(Names(program))
+        groups = group_tiles([plan for plan in planner.loops.values() if plan.for_roles])
 
         def change(stmt: Stmt) -> tuple[Stmt, ...]:
             if not isinstance(stmt, For) or stmt.kind != "pipelined":
                 return (stmt,)
-            if stmt.var.name in planner.loops:
-                return (_planned(stmt, planner.loops[stmt.var.name], copies),)
-            return (msgspec.structs.replace(stmt, order=(), stage=(), group=()),)
+            plan = planner.loops.get(stmt.var.name)
+            if plan is None:
+                return (msgspec.structs.replace(stmt, order=(), stage=(), group=()),)
+            if plan.for_roles:
+                return (write_role_plan(stmt, plan, groups, copies),)
+            return (write_plan(stmt, plan, copies),)
 
         done = rewrite(program, change, copies)
         return Passed(program=done.program, origins=done.origins, notes=planner.sorted_notes())
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Loop:
-    """A loop that can be pipelined. ``guards`` is how many branches are around all statements of its body but Lets, ``inner`` are
-    the statements inside of them, ``producers`` the places of those that become asynchronous copies, by themselves or in a branch.
-    """
-
-    loop: For
-    guards: int
-    inner: tuple[Stmt, ...]
-    producers: tuple[int, ...]
-    stages: int
-
-    @property
-    def tiles(self) -> dict[str, int]:
-        """The tiles that the copies fill, each with the place of its copy."""
-        copies = ((at, stmt) for at in self.producers for stmt in walk((self.inner[at],)))
-        return {copy.dst.buffer: at for at, copy in copies if isinstance(copy, Copy)}
-
-    @property
-    def depth(self) -> int:
-        """How many iterations are under way at once: no more than there are."""
-        extent = self.loop.extent
-        most = int(extent.value) if isinstance(extent, Const) else self.stages
-        return max(1, min(self.stages, most))
 
 
 class _Refused(Exception):
@@ -117,24 +75,26 @@ class _Refused(Exception):
 class _Planner:
     """``loops`` are those that can be pipelined, by the names of their variables, which are unique."""
 
-    def __init__(self, program: Program, shared_bytes: int) -> None:
-        self._program = program
-        self._shared_bytes = shared_bytes
-        self._numbers = {id(stmt): number for number, stmt in number_statements(program)}
-        arrays = (param.buffer for param in program.params if isinstance(param, Tensor))
-        self._buffers = {buffer.name: buffer for buffer in (*arrays, *program.buffers)}
-        self._owners = {b.name: b.view_of or b.name for b in self._buffers.values()}
-        self._viewed = {name for b in program.buffers if b.view_of for name in (b.name, b.view_of)}
-        lets = (stmt for stmt in walk(program.body) if isinstance(stmt, Let))
-        self._lets = {let.var.name: let.value for let in lets}
+    def __init__(self, storage: Storage, arch: Architecture) -> None:
+        self._storage, self._arch = storage, arch
+        self._declined: dict[str, str] = {}
         self._notes: dict[int, str] = {}
-        self.loops: dict[str, _Loop] = {}
+        self.loops: dict[str, LoopPlan] = {}
 
     def plan(self) -> None:
-        """Plan each loop by itself, then drop what uses elsewhere and the size of shared memory forbid."""
-        self._visit(self._program.body, in_role=False)
-        self._drop_shared_tiles()
-        self._drop_what_is_too_large()
+        """Plan each loop by itself, then drop what uses elsewhere and the size of shared memory forbid.
+
+        What roles do not suit is planned without them, which is another plan of the whole.
+        """
+        while True:
+            self._notes, self.loops = {}, {}
+            self._visit(self._storage.program.body, in_role=False)
+            self._drop_shared_tiles()
+            self._drop_what_is_too_large()
+            declined = find_declined(self._storage, self.loops, self._arch)
+            if not declined:
+                return
+            self._declined |= declined
 
     def sorted_notes(self) -> tuple[Note, ...]:
         """Why loops are not pipelined, and copies not asynchronous, in the order of the Program."""
@@ -143,7 +103,7 @@ class _Planner:
         )
 
     def _note(self, stmt: Stmt, text: str) -> None:
-        self._notes[self._numbers[id(stmt)]] = text
+        self._notes[self._storage.numbers[id(stmt)]] = text
 
     def _visit(self, body: tuple[Stmt, ...], *, in_role: bool) -> None:
         for stmt in body:
@@ -152,7 +112,7 @@ class _Planner:
             if isinstance(stmt, For) and stmt.kind == "pipelined":
                 try:
                     self._require_plain(stmt, in_role=in_role)
-                    self.loops[stmt.var.name] = self._plan_loop(stmt)
+                    self.loops[stmt.var.name] = self._plan_for_units(stmt)
                 except _Refused as refused:
                     self._note(stmt, f"not pipelined: {refused}")
 
@@ -174,21 +134,40 @@ class _Planner:
             if is_given:
                 raise _Refused(reason)
 
-    def _plan_loop(self, loop: For) -> _Loop:
-        """The plan of a loop by itself; raises _Refused."""
-        written = buffer_effects(loop.body).through(self._owners).written
+    def _plan_for_units(self, loop: For) -> LoopPlan:
+        """The plan of a loop by itself: for roles where TMA can do a copy, unless that is declined. Raises _Refused."""
+        reason = self._declined.get(loop.var.name)
+        if reason is None and self._arch.has_tma:
+            plan = self._plan_loop(loop, self._arch)
+            loads = (load for at in plan.producers for load in walk((plan.inner[at],)))
+            if any(self._is_by_tma(load) for load in loads):
+                return replace(plan, for_roles=True)
+            reason = "none of its copies can go by TMA"
+        if reason:
+            self._note(loop, f"not split into roles: {reason}")
+        return self._plan_loop(loop, self._arch.without_tma())
+
+    def _is_by_tma(self, stmt: Stmt) -> bool:
+        if not isinstance(stmt, Copy):
+            return False
+        return choose_load(stmt, self._storage, self._arch).instruction == "tma"
+
+    def _plan_loop(self, loop: For, arch: Architecture) -> LoopPlan:
+        """The plan of a loop by itself, for the units of ``arch``; raises _Refused."""
+        written = buffer_effects(loop.body).through(self._storage.owners).written
+        rules = Loads(storage=self._storage, arch=arch, written=written)
         guards, inner, conds = 0, without_lets(loop.body), list[Expr]()
         lets = tuple(stmt for stmt in loop.body if isinstance(stmt, Let))
         while len(inner) == 1 and isinstance(inner[0], If) and not inner[0].orelse:
             conds.append(inner[0].cond)
             guards, inner = guards + 1, inner[0].then
-        if self._read_by(conds, lets) & written:
+        if rules.read_by(conds, lets) & written:
             guards = 0
         if not guards:
             lets, inner = (), loop.body
         producers = []
         for at, stmt in enumerate(inner):
-            reasons = self._why_late((*lets, *inner[:at]), stmt, inner[at + 1 :], written)
+            reasons = rules.why_late((*lets, *inner[:at]), stmt, inner[at + 1 :])
             for copy, reason in reasons:
                 if reason:
                     self._note(copy, f"not asynchronous: {reason}")
@@ -196,12 +175,12 @@ class _Planner:
                 producers.append(at)
         if not producers:
             raise _Refused("none of its copies can be asynchronous")
-        plan = _Loop(
+        plan = LoopPlan(
             loop=loop, guards=guards, inner=inner, producers=tuple(producers), stages=loop.stages
         )
         return self._follow(plan) if loop.order else plan
 
-    def _follow(self, plan: _Loop) -> _Loop:
+    def _follow(self, plan: LoopPlan) -> LoopPlan:
         """The plan with the schedule that the user gives; raises _Refused where that cannot be followed."""
         loop, last = plan.loop, max(plan.loop.stage)
         rows = scheduled(loop)
@@ -223,69 +202,6 @@ class _Planner:
         producers = tuple(at for at in plan.producers if id(plan.inner[at]) in ahead)
         return replace(plan, producers=producers, stages=last + 1)
 
-    def _is_load(self, copy: Copy) -> bool:
-        """Whether a copy fills a tile in shared memory from an array."""
-        scopes = (self._buffers[region.buffer].scope for region in (copy.src, copy.dst))
-        return tuple(scopes) == ("global", "shared")
-
-    def _why_late(
-        self,
-        before: tuple[Stmt, ...],
-        stmt: Stmt,
-        after: tuple[Stmt, ...],
-        written: frozenset[str],
-    ) -> list[tuple[Copy, str]]:
-        """The loads of a statement, each with why it cannot run ahead of those ``before`` it and of earlier iterations, if it cannot."""
-        loads = [s for s in walk((stmt,)) if isinstance(s, Copy) and self._is_load(s)]
-        is_branch = isinstance(stmt, If) and not stmt.orelse and set(stmt.then) <= {*loads}
-        if not isinstance(stmt, Copy) and not is_branch:
-            return [(copy, "it is in a loop or branch with other statements") for copy in loads]
-        found = []
-        for number, copy in enumerate(loads):
-            tile = copy.dst.buffer
-            reason = self._why_not(copy, written) or self._why_dependent(stmt, before, written)
-            if not reason and tile in _used((*before, *loads[:number])):
-                reason = f"{tile} is used before it in the same iteration"
-            if not reason and not all(_is_only_under(stmt, user, tile) for user in after):
-                reason = f"{tile} is used where its condition may not hold"
-            found.append((copy, reason))
-        return found
-
-    def _why_not(self, copy: Copy, written: frozenset[str]) -> str:
-        """Why a copy cannot be asynchronous in a loop that writes these buffers, wherever it is; empty where it can."""
-        src, dst = self._buffers[copy.src.buffer], self._buffers[copy.dst.buffer]
-        reason = why_not_cp_async(copy, src, dst, self._lets)
-        if reason:
-            return reason
-        if self._owners[src.name] in written:
-            return f"the loop writes {src.name}"
-        if dst.name in self._viewed:
-            return f"{dst.name} is seen as more than one buffer"
-        return "" if self._is_whole(copy.dst) else f"it fills only a part of {dst.name}"
-
-    def _why_dependent(self, stmt: Stmt, before: tuple[Stmt, ...], written: frozenset[str]) -> str:
-        """On which results of the loop the bounds and the condition of ``stmt`` depend; empty where on none."""
-        exprs = [expr for inner in walk((stmt,)) for expr in expressions(inner)]
-        late = self._read_by(exprs, before) & written
-        if late:
-            return f"it depends on {min(late)}, which the loop writes"
-        bound = {s.var.name for s in walk(before) if isinstance(s, Atomic) and s.var is not None}
-        if bound & _variables((stmt, *needed_lets(before, (stmt,)))):
-            return "it depends on an atomic update"
-        return ""
-
-    def _read_by(self, exprs: Iterator[Expr] | list[Expr], before: tuple[Stmt, ...]) -> set[str]:
-        """The buffers that expressions read, Lets ``before`` them included."""
-        known = {stmt.var.name: stmt.value for stmt in before if isinstance(stmt, Let)}
-        found, left = set[str](), list(exprs)
-        while left:
-            for part in walk_expr(left.pop()):
-                if isinstance(part, Load):
-                    found.add(self._owners[part.buffer])
-                if isinstance(part, Var) and part.name in known:
-                    left.append(known.pop(part.name))
-        return found
-
     # ---- all loops --------------------------------------------------------------------------
 
     def _drop_shared_tiles(self) -> None:
@@ -294,48 +210,13 @@ class _Planner:
         while dropped:
             dropped = False
             for one in list(self.loops.values()):
-                body = self._program.body
-                bad = [n for t, n in one.tiles.items() if self._after(body, one.loop, t) == "read"]
+                tiles = {name: frozenset(plan.tiles) for name, plan in self.loops.items()}
+                fates = Fates(storage=self._storage, tiles=tiles)
+                bad = [at for tile, at in one.tiles.items() if fates.is_read(one.loop, tile)]
                 dropped = dropped or bool(bad)
                 self._drop_copies(one, bad)
 
-    def _after(self, body: tuple[Stmt, ...], loop: For, tile: str) -> _Fate:
-        """What becomes of the content that ``loop``, which is somewhere in ``body``, leaves in a tile, up to the end of ``body``."""
-        at = next(n for n, stmt in enumerate(body) if any(s is loop for s in walk((stmt,))))
-        stmt = body[at]
-        fate: _Fate = "kept"
-        if stmt is not loop:
-            inner = next(b for b in bodies(stmt) if any(s is loop for s in walk(b)))
-            fate = self._after(inner, loop, tile)
-            if fate == "kept" and isinstance(stmt, For | While):  # the next iteration begins
-                is_read = tile in own_effects(stmt).read or self._next(inner, tile) == "read"
-                fate = "read" if is_read else "kept"
-        return self._next(body[at + 1 :], tile) if fate == "kept" else fate
-
-    def _next(self, body: tuple[Stmt, ...], tile: str) -> _Fate:
-        """What statements do first to the content of a tile."""
-        fates = (self._fate(stmt, tile) for stmt in body)
-        return next((fate for fate in fates if fate != "kept"), "kept")
-
-    def _fate(self, stmt: Stmt, tile: str) -> _Fate:
-        if tile not in _used((stmt,)):
-            return "kept"
-        plan = self.loops.get(stmt.var.name) if isinstance(stmt, For) else None
-        if plan is not None and tile in plan.tiles:
-            return "kept"  # it fills the tile itself, in each of its iterations
-        if bodies(stmt):
-            is_read = tile in own_effects(stmt).read
-            is_read = is_read or any(self._next(inner, tile) == "read" for inner in bodies(stmt))
-            return "read" if is_read else "kept"
-        region = written_region(stmt)
-        is_new = region is not None and self._is_whole(region) and region.buffer == tile
-        return "replaced" if is_new and tile not in own_effects(stmt).read else "read"
-
-    def _is_whole(self, region: Region) -> bool:
-        zeros = all(start == Const(0, start.dtype) for start in region.starts)
-        return zeros and region.extents == self._buffers[region.buffer].shape
-
-    def _drop_copies(self, one: _Loop, places: list[int]) -> None:
+    def _drop_copies(self, one: LoopPlan, places: list[int]) -> None:
         for at in places:
             for copy in walk((one.inner[at],)):
                 if isinstance(copy, Copy):
@@ -347,122 +228,30 @@ class _Planner:
         else:
             self._drop(one, "none of its copies can be asynchronous")
 
-    def _drop(self, one: _Loop, reason: str) -> None:
+    def _drop(self, one: LoopPlan, reason: str) -> None:
         del self.loops[one.loop.var.name]
         self._note(one.loop, f"not pipelined: {reason}")
 
     def _drop_what_is_too_large(self) -> None:
         """Keep loops, in their order, as long as the versions of their tiles fit into shared memory."""
         versions: dict[str, int] = {}
-        for one in sorted(self.loops.values(), key=lambda one: self._numbers[id(one.loop)]):
+        barriers = 0
+        for one in sorted(self.loops.values(), key=lambda one: self._storage.numbers[id(one.loop)]):
             wanted = dict(versions)
             for name in one.tiles:
                 wanted[name] = max(wanted.get(name, 1), one.depth)
-            tiles = (b for b in self._program.buffers if b.scope == "shared" and not b.view_of)
+            tiles = (
+                b for b in self._storage.program.buffers if b.scope == "shared" and not b.view_of
+            )
+            own = 2 * BARRIER_BYTES * one.depth * len(one.tiles) if one.for_roles else 0
             size = sum(_count_bytes(tile) * wanted.get(tile.name, 1) for tile in tiles)
-            if size <= self._shared_bytes:
-                versions = wanted
+            size += barriers + own
+            if size <= self._arch.shared_bytes:
+                versions, barriers = wanted, barriers + own
                 continue
             taken = f"{one.depth} stages take {size} bytes of shared memory"
-            self._drop(one, f"{taken}, and a block has {self._shared_bytes}")
+            self._drop(one, f"{taken}, and a block has {self._arch.shared_bytes}")
             self._drop_shared_tiles()
-
-
-# ---- the planned loop -------------------------------------------------------------------------
-
-
-class Scheduled(Record):
-    """A statement of a planned loop: its place among all, and by how many iterations it is late. Lets have none of their own."""
-
-    stmt: Stmt
-    place: int
-    stage: int
-
-
-def scheduled(loop: Stmt) -> tuple[Scheduled, ...]:
-    """The statements of a planned loop in the order of its text, without its Lets; nothing for any other statement."""
-    if not isinstance(loop, For) or not loop.order:
-        return ()
-    stmts = without_lets(loop.body)
-    if len(stmts) != len(loop.order):
-        return ()
-    rows = zip(stmts, loop.order, loop.stage, strict=True)
-    return tuple(Scheduled(stmt=stmt, place=place, stage=stage) for stmt, place, stage in rows)
-
-
-def _planned(loop: For, plan: _Loop, copies: Copies) -> For:
-    """``loop`` with its producers in front, a commit and a wait behind them, and its schedule."""
-    inner, conds = loop.body, list[Expr]()
-    lets = tuple(stmt for stmt in loop.body if isinstance(stmt, Let)) if plan.guards else ()
-    for _ in range(plan.guards):
-        (branch,) = without_lets(inner)
-        if isinstance(branch, If):
-            conds.append(branch.cond)
-            inner = branch.then
-    loads = tuple(inner[at] for at in plan.producers)
-    early = needed_lets(inner, loads)
-    if plan.guards:  # what is ahead and what is late are two branches, so each has its own Lets
-        fresh = copies.copy((*early, *loads), {})
-        early, loads = fresh[: len(early)], fresh[len(early) :]
-    gone = {*plan.producers, *(at for at, stmt in enumerate(inner) if stmt in early)}
-    late = tuple(stmt for at, stmt in enumerate(inner) if at not in gone)
-    issues = (_issued(load, copies) for load in loads)
-    ahead: tuple[Stmt, ...] = (*early, *issues)
-    for cond in reversed(conds):
-        ahead, late = (If(cond, ahead),), (If(cond, late),) if late else ()
-    body = (*lets, *ahead, CommitGroup(UNIT), WaitGroup(Const(0, "int32"), UNIT), *late)
-    lag, first = plan.depth - 1, len(without_lets(ahead)) + 1
-    last = len(without_lets(late))
-    # In a pipeline the wait comes first: then one barrier of the block is enough for each iteration.
-    places = (*range(1, first + 1), 0) if lag else tuple(range(first + 1))
-    return msgspec.structs.replace(
-        loop,
-        body=body,
-        order=(*places, *range(first + 1, first + 1 + last)),
-        stage=(*(0,) * first, *(lag,) * (1 + last)),
-    )
-
-
-def _issued(load: Stmt, copies: Copies) -> Stmt:
-    """An asynchronous copy in the place of a copy, or of those in a branch."""
-    if isinstance(load, If):
-        then = tuple(_issued(stmt, copies) for stmt in load.then)
-        return copies.derive(msgspec.structs.replace(load, then=then), load)
-    return copies.derive(Issue(UNIT, (load,)), load)
-
-
-def needed_lets(body: tuple[Stmt, ...], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """The Lets of ``body`` on which ``stmts`` depend."""
-    needed, found = _variables(stmts), list[Stmt]()
-    for stmt in reversed(body):
-        if isinstance(stmt, Let) and stmt.var.name in needed:
-            needed |= _variables((stmt,))
-            found.insert(0, stmt)
-    return tuple(found)
-
-
-def _variables(stmts: tuple[Stmt, ...]) -> set[str]:
-    """The variables in the expressions of statements."""
-    exprs = (expr for stmt in walk(stmts) for expr in expressions(stmt))
-    return {part.name for expr in exprs for part in walk_expr(expr) if isinstance(part, Var)}
-
-
-def _used(stmts: tuple[Stmt, ...]) -> frozenset[str]:
-    """The buffers that statements use."""
-    effects = buffer_effects(stmts)
-    return effects.read | effects.written
-
-
-def _is_only_under(load: Stmt, user: Stmt, tile: str) -> bool:
-    """Whether ``user`` uses a tile only where the condition under which ``load`` fills it holds."""
-    if not isinstance(load, If) or tile not in _used((user,)):
-        return True
-    return isinstance(user, If) and user.cond == load.cond and tile not in _used(user.orelse)
-
-
-def without_lets(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """The statements of ``body`` that a schedule counts."""
-    return tuple(stmt for stmt in body if not isinstance(stmt, Let))
 
 
 def _has_break(body: tuple[Stmt, ...]) -> bool:

@@ -17,6 +17,7 @@ from tileyard.ir.nodes import (
     Expr,
     Fill,
     For,
+    Gemm,
     InitBarrier,
     Issue,
     Let,
@@ -28,6 +29,7 @@ from tileyard.ir.nodes import (
     Region,
     Roles,
     Scalar,
+    SparseGemm,
     Stmt,
     Store,
     Sync,
@@ -43,7 +45,7 @@ COUNT = "int32"
 
 
 def settle(program: Program) -> Rewritten:
-    """``program`` without issues, barriers, fences, commits and waits of groups, schedules of loops, layouts, and threads."""
+    """``program`` without issues, barriers, fences, commits and waits of groups, schedules of loops, layouts, threads, and hints."""
     return _Settling(program).run()
 
 
@@ -84,6 +86,8 @@ class _Settling:
             case For(kind="pipelined") if stmt.order or stmt.group:
                 kind: LoopKind = "pipelined" if stmt.stages else "serial"
                 return (msgspec.structs.replace(stmt, kind=kind, order=(), stage=(), group=()),)
+            case Gemm() | SparseGemm() if stmt.policy != "square":
+                return (msgspec.structs.replace(stmt, policy="square"),)
             case For(kind="threads"):
                 return (msgspec.structs.replace(stmt, kind="serial"),)
             case Roles():
@@ -105,7 +109,11 @@ class _Settling:
     def _roles(self, stmt: Roles) -> tuple[Stmt, ...]:
         bodies = tuple(filter(None, stmt.bodies))
         ready = [Fill(_whole(buffer), Const(0, COUNT)) for buffer in self.made.values()]
-        return (*ready, msgspec.structs.replace(stmt, bodies=bodies, threads=())) if bodies else ()
+        return (
+            (*ready, msgspec.structs.replace(stmt, bodies=bodies, threads=(), registers=()))
+            if bodies
+            else ()
+        )
 
     def _sync(self, stmt: Sync) -> tuple[Stmt, ...]:
         """Count the threads that arrive, and wait until as many have come as the phase asks for."""

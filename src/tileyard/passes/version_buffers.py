@@ -4,13 +4,12 @@ A tile grows a leading dimension, in its layout, too. In the loop the version is
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from tileyard.ir.nodes import (
-    Atomic,
     Buffer,
     Const,
     Expr,
@@ -18,21 +17,18 @@ from tileyard.ir.nodes import (
     Issue,
     Layout,
     Let,
-    Load,
     Op,
     Program,
-    Reduce,
-    Region,
     Stmt,
-    Store,
     Var,
     WaitGroup,
 )
-from tileyard.ir.rewrite import Copies, Names, rewrite, with_expressions
-from tileyard.ir.syntax import ONE, ZERO, layout_indices
+from tileyard.ir.rewrite import Copies, Names, rewrite
+from tileyard.ir.syntax import ZERO, layout_indices
 from tileyard.ir.walk import bodies, buffer_effects, replace_parts, walk
+from tileyard.passes.accesses import with_indices
 from tileyard.passes.base import Passed
-from tileyard.passes.plan_pipeline import scheduled
+from tileyard.passes.schedules import is_for_roles, scheduled, tiles_of
 
 
 @dataclass(frozen=True)
@@ -58,12 +54,12 @@ class VersionBuffers:
                 tile: Op("floormod", (stmt.var, Const(count, stmt.var.dtype)), stmt.var.dtype)
                 for tile, count in versions.items()
             }
-            body = copies.change(stmt.body, _Versioned(at, ranks).statement)
+            body = copies.change(stmt.body, _versioned(at, ranks))
             return (msgspec.structs.replace(stmt, body=body),)
 
-        outside = _Versioned(dict.fromkeys(versions, ZERO), ranks)
+        outside = _versioned(dict.fromkeys(versions, ZERO), ranks)
         inner = rewrite(program, in_loops, copies)
-        done = rewrite(inner.program, lambda stmt: (outside.statement(stmt),))
+        done = rewrite(inner.program, lambda stmt: (outside(stmt),))
         buffers = tuple(_grown(b, versions.get(b.name, 1)) for b in program.buffers)
         return Passed(
             program=msgspec.structs.replace(done.program, buffers=buffers),
@@ -75,6 +71,9 @@ def _count_versions(loop: Stmt) -> dict[str, int]:
     """How many versions a planned loop needs of each tile that its asynchronous copies fill."""
     found = {}
     rows = scheduled(loop)
+    if is_for_roles(loop):  # barriers hold the producer back until a version is empty
+        depth = max(row.stage for row in rows) + 1
+        return dict.fromkeys(tiles_of(loop), depth)
     lets = tuple(s for inner in bodies(loop) for s in inner if isinstance(s, Let)) if rows else ()
     for row in rows:
         issues = (inner for inner in walk((row.stmt,)) if isinstance(inner, Issue))
@@ -97,43 +96,15 @@ def _uses(stmts: tuple[Stmt, ...], tile: str) -> bool:
     return is_wait or tile in effects.read | effects.written
 
 
-class _Versioned:
-    """Statements with the versions ``at`` which they use tiles that have several. What has a version, having more indices
+def _versioned(at: Mapping[str, Expr], ranks: Mapping[str, int]) -> Callable[[Stmt], Stmt]:
+    """Gives statements the versions ``at`` which they use tiles that have several. What has a version, having more indices
     than the tile's ``ranks``, keeps it.
     """
 
-    def __init__(self, at: Mapping[str, Expr], ranks: Mapping[str, int]) -> None:
-        self._at, self._ranks = at, ranks
+    def indices(buffer: str, old: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return (at[buffer], *old) if len(old) == ranks.get(buffer) else old
 
-    def statement(self, stmt: Stmt) -> Stmt:
-        """``stmt`` with the versions in its own fields."""
-        new = with_expressions(stmt, self._expr, self._region)
-        match new:
-            case Store() | Atomic():
-                return msgspec.structs.replace(new, indices=self._with(new.buffer, new.indices))
-            case Reduce(src=src, axis=axis):
-                was = stmt.src.starts if isinstance(stmt, Reduce) else src.starts
-                return msgspec.structs.replace(new, axis=axis + len(src.starts) - len(was))
-            case _:
-                return new
-
-    def _with(self, buffer: str, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        is_new = len(indices) == self._ranks.get(buffer)
-        return (self._at[buffer], *indices) if is_new else indices
-
-    def _region(self, region: Region) -> Region:
-        starts = self._with(region.buffer, region.starts)
-        added = (ONE,) * (len(starts) - len(region.starts))
-        return Region(region.buffer, starts, (*added, *region.extents))
-
-    def _expr(self, expr: Expr) -> Expr:
-        def known(part: Expr) -> Expr | None:
-            if not isinstance(part, Load) or part.buffer not in self._at:
-                return None
-            indices = tuple(map(self._expr, part.indices))
-            return Load(part.buffer, self._with(part.buffer, indices), part.dtype)
-
-        return replace_parts(expr, known)
+    return lambda stmt: with_indices(stmt, indices)
 
 
 def _grown(buffer: Buffer, versions: int) -> Buffer:

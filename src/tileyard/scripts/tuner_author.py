@@ -30,6 +30,7 @@ from tileyard.model import (
 )
 from tileyard.scripts.cpu_work import as_cpu_work
 from tileyard.workers.author import describe_failure
+from tileyard.workers.failure_protocol import FindFailure
 from tileyard.workers.golden import RECORD_KIND, GoldenRecord
 from tileyard.workers.protocol import (
     Accepted,
@@ -155,7 +156,7 @@ class TunerAuthor:
                 return ElaboratedConfig(elaborated=made)
             case MakeGolden():
                 return self._make_inputs(request)
-            case CheckSync() | ShowPasses():
+            case CheckSync() | ShowPasses() | FindFailure():
                 raise UsageError("kernels of a script's tuner are not checked")
             case _:
                 assert_never(request)

@@ -9,7 +9,8 @@ from tileyard.events import Event
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.service.messages import Answer, ClientMessage, EngineMessage, Happened, Start, Stop
 from tileyard.service.messages import Question as Asked
-from tileyard.workers.protocol import AnswerT, AuthorReply, AuthorRequest, Failed, Question
+from tileyard.workers.protocol import AuthorReply, AuthorRequest, Failed
+from tileyard.workers.question import AnswerT, Question
 
 
 class Client(Protocol):

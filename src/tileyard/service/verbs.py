@@ -124,7 +124,7 @@ class StartCompile(Verb[CompileResult]):
     """Begin to build the configs of a kernel that a tuning run of ``request`` would try, and run none.
 
     Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle there, with inputs and reference results, for
-    ``commit`` if that is given. ``pass_options`` take the place of a kernel's own of the same names. The
+    ``commit`` if that is given. ``pass_options`` take the place of a kernel's own of the same names; ``pipeline`` is that of a Side. The
     rest is as in StartTune.
     """
 
@@ -135,6 +135,7 @@ class StartCompile(Verb[CompileResult]):
     file: str
     all_configs: bool = False
     pass_options: dict[str, Value] = {}
+    pipeline: str = ""
     pack_to: str = ""
     commit: str = ""
     reuse: bool = True
@@ -143,7 +144,7 @@ class StartCompile(Verb[CompileResult]):
 
     async def open(self, bench: "Bench") -> "Plan[CompileResult]":
         """See ``Verb``."""
-        sides = (Side(pass_options=self.pass_options),)
+        sides = (Side(pass_options=self.pass_options, pipeline=self.pipeline),)
         authors = bench.make_authors(sides=sides, recall=self.reuse)
         await authors.begin("", self.file)
         await bench.check_tools(self.target)

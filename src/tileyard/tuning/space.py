@@ -15,15 +15,8 @@ from tileyard.frontend.declare import guess_value, shape_arguments
 from tileyard.model import KernelInfo, Tolerance, Value
 from tileyard.tuning.request import TuneRequest
 from tileyard.wording import count_of
-from tileyard.workers.protocol import (
-    AnswerT,
-    CheckConfigs,
-    DescribeKernels,
-    ExpandSpace,
-    Failed,
-    Question,
-    Space,
-)
+from tileyard.workers.protocol import CheckConfigs, DescribeKernels, ExpandSpace, Failed, Space
+from tileyard.workers.question import AnswerT, Question
 
 CHUNK = 256
 ASK_LIMIT_S = 60.0

@@ -33,7 +33,10 @@ from tileyard.frontend.footprint import Recorder, find_working_folder
 from tileyard.frontend.found import Found, lower_config, probe
 from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.model import Diagnostic, Elaborated, Outcome, SourceLine
+from tileyard.passes.pipeline import choose_pipeline
 from tileyard.processes.wire import Channel
+from tileyard.workers.failure_protocol import FindFailure
+from tileyard.workers.failures import FailureFinder
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.pass_steps import show_passes
 from tileyard.workers.protocol import (
@@ -81,6 +84,7 @@ class Author:
         self._namespace = namespace or {}
         self._goldens: dict[str, AuthorReply | UserCodeError] = {}
         self._made: dict[str, MadeKernel] = {}
+        self._failures = FailureFinder(objects)
 
     @classmethod
     def of_file(cls, file: Path, objects: ObjectStore) -> Self:
@@ -133,6 +137,8 @@ class Author:
                 return check_made(made, request, self._objects)
             case ShowPasses(kernel=name):
                 return show_passes(find_kernel(self.kernels, name), request, self._objects)
+            case FindFailure(kernel=name):
+                return self._failures.find(find_kernel(self.kernels, name), request)
             case _:
                 assert_never(request)
 
@@ -152,7 +158,13 @@ class Author:
         )
 
     def _elaborate(self, found: Found, request: ElaborateConfig) -> ElaboratedConfig:
-        lowered = lower_config(found, request.arguments, request.config, with_tir=request.with_tir)
+        lowered = lower_config(
+            found,
+            request.arguments,
+            request.config,
+            with_tir=request.with_tir,
+            pipeline=choose_pipeline(request.pipeline, request.target),
+        )
         signature, numbers = lowered.signature, lowered.numbers
         is_asynchronous = lowered.lowered is not None and has_order(lowered.lowered.written)
         if is_asynchronous:
@@ -167,6 +179,7 @@ class Author:
                 lines=lowered.lines,
                 specs=tensor_specs(signature, lowered.integers),
                 scalars=tuple(numbers[var.name] for var in scalar_params(signature)),
+                source=lowered.source,
             )
         )
 

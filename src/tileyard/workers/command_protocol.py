@@ -2,7 +2,8 @@
 
 from tileyard.model import BuildKey, Digest, GoldenKey, OutputCheck, Record, Step
 from tileyard.processes.steps import StepEnd
-from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, Judged, Question, RunBatch
+from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, Judged, RunBatch
+from tileyard.workers.question import Question
 
 
 class StepDone(Record, tag="step_done"):

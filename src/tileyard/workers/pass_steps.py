@@ -1,6 +1,8 @@
 """Shows what each pass of a pipeline makes of an elaborated kernel, and checks it on inputs."""
 
+import statistics
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,14 +10,18 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import check_program
 from tileyard.check.dependences import find_reordered
 from tileyard.check.recorder import Form
+from tileyard.clock import Clock
 from tileyard.errors import BindError, InvalidProgramError, KernelFault, UsageError
-from tileyard.frontend.found import Found, lower_config
+from tileyard.frontend.found import TILELANGS, Found, lower_config
 from tileyard.ir.interpret import interpret
+from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params, tensor_specs, tensors
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
 from tileyard.model import Value
-from tileyard.passes.pipeline import Step, find_pipeline, run_pipeline
+from tileyard.passes.base import Pass
+from tileyard.passes.pipeline import TILELANG, Step, find_pipeline, run_pipeline
+from tileyard.passes.pipeline_files import read_pipeline
 from tileyard.targets.base import Array
 from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker
@@ -23,21 +29,35 @@ from tileyard.workers.program_replies import PassesShown, PassStep
 from tileyard.workers.protocol import MakeGolden, ShowPasses
 from tileyard.workers.sync_check import name_place
 
+if TYPE_CHECKING:  # importing it takes seconds
+    from tileyard.frontend.tilelang import Lowered, MadeKernel
 
-def show_passes(found: Found, request: ShowPasses, objects: ObjectStore) -> PassesShown:
+
+TIMED_RUNS = 5
+"""Runs of a pass of which the median time is reported."""
+
+
+def show_passes(
+    found: Found, request: ShowPasses, objects: ObjectStore, clock: Clock | None = None
+) -> PassesShown:
     """Elaborate one config, and run the passes of the pipeline that the request names.
 
     Raises what elaborating it raises, and UsageError for a pipeline that does not exist or a kernel that fails by itself.
     """
-    find_pipeline(request.pipeline)
-    made = lower_config(found, request.arguments, request.config)
-    lowered = made.lowered
-    if lowered is None:
-        refusal = made.kernel.refusal
-        raise UsageError(refusal.message if refusal else "it has no Program")
-    for given_up in lowered.given_up:
-        raise UsageError(name_place(given_up.where, given_up.message))
-    steps = run_pipeline(lowered.written, request.pipeline, lowered.written_lines)
+    is_ours = request.pipeline != TILELANG
+    passes = _find_passes(request) if is_ours else ()
+    made, lowered = _lower(found, request)
+    steps = run_pipeline(lowered.written, passes, lowered.written_lines)
+    took: list[float | None] = [None] * len(steps)
+    if not is_ours:
+        _, planned = _lower(found, request, request.architecture)
+        last = Step(name=TILELANG, program=planned.written, lines=planned.written_lines)
+        steps, took = (*steps, last), [None, None]
+    elif request.is_timed:
+        took[1:] = [
+            _time_ms(one, step.program, clock or Clock())
+            for one, step in zip(passes, steps[:-1], strict=True)
+        ]
     faults = [""] * len(steps)
     if request.is_checked:
         scalars = tuple(made.numbers[var.name] for var in scalar_params(lowered.written))
@@ -51,15 +71,48 @@ def show_passes(found: Found, request: ShowPasses, objects: ObjectStore) -> Pass
             found=found, function=found.recipe.reference, request=golden, objects=objects
         )
         faults = StepChecker(steps[0], maker.try_out(), scalars).check(steps)
+    shown = zip(steps, faults, took, strict=True)
     return PassesShown(
         kernel=found.name,
         config=dict(request.config),
         steps=tuple(
-            PassStep(name=step.name, text=_print(step), notes=step.notes, fault=fault)
-            for step, fault in zip(steps, faults, strict=True)
+            PassStep(
+                name=step.name, text=_print(step), notes=step.notes, fault=fault, took_ms=took_ms
+            )
+            for step, fault, took_ms in shown
         ),
         is_checked=request.is_checked,
     )
+
+
+def _find_passes(request: ShowPasses) -> tuple[Pass, ...]:
+    if request.document:
+        return read_pipeline(request.document, request.pipeline, request.architecture)
+    return find_pipeline(request.pipeline)
+
+
+def _lower(
+    found: Found, request: ShowPasses, architecture: str = ""
+) -> "tuple[MadeKernel, Lowered]":
+    """A kernel, with an architecture as TileLang plans it for that; refuses one whose Program does not say everything."""
+    pipeline = f"{TILELANGS}{architecture}" if architecture else ""
+    made = lower_config(found, request.arguments, request.config, pipeline=pipeline)
+    lowered = made.lowered
+    if lowered is None:
+        refusal = made.kernel.refusal
+        raise UsageError(refusal.message if refusal else "it has no Program")
+    for given_up in lowered.given_up:
+        raise UsageError(name_place(given_up.where, given_up.message))
+    return made, lowered
+
+
+def _time_ms(one: Pass, program: Program, clock: Clock) -> float:
+    times = []
+    for _ in range(TIMED_RUNS):
+        begin_s = clock.monotonic_s()
+        one.run(program)
+        times.append(clock.monotonic_s() - begin_s)
+    return statistics.median(times) * 1000
 
 
 def _print(step: Step) -> str:

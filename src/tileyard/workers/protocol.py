@@ -3,8 +3,6 @@
 One module because it is the whole language: who reads a question looks for its answer.
 """
 
-from typing import Generic, TypeVar, get_args
-
 import msgspec
 
 from tileyard.artifacts.manifest import Build
@@ -31,20 +29,9 @@ from tileyard.model import (
     Value,
 )
 from tileyard.targets.own_sources import digest_own_sources
+from tileyard.workers.failure_protocol import FailureFound, FindFailure
 from tileyard.workers.program_replies import PassesShown, SyncChecked
-
-AnswerT = TypeVar("AnswerT")
-
-
-class Question(Record, Generic[AnswerT]):
-    """Base of requests that have one answer, of the type that the request's own class names."""
-
-    def check(self, answer: object) -> AnswerT:
-        """The answer, which is of that type. Raises AssertionError where it is of another."""
-        (kind,) = get_args(type(self).__orig_bases__[0])  # type: ignore[attr-defined]  # of a generic class
-        if not isinstance(answer, kind):
-            raise AssertionError(f"{type(self).__name__} was answered with {answer}")
-        return answer  # type: ignore[no-any-return]  # its type is known when it runs
+from tileyard.workers.question import Question
 
 
 class CommandRun(Record):
@@ -171,12 +158,14 @@ class CheckConfigs(Question[Accepted], tag="check_configs"):
 
 
 class ElaborateConfig(Question[ElaboratedConfig], tag="elaborate_config"):
-    """Turn one config into a Kernel."""
+    """Turn one config into a Kernel, with a ``pipeline`` behind the passes that it names for ``target``."""
 
     kernel: str
     arguments: dict[str, Value]
     config: dict[str, Value]
     with_tir: bool = False
+    pipeline: str = ""
+    target: str = ""
 
 
 class MakeGolden(Question[Golden], tag="make_golden"):
@@ -207,7 +196,8 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
 
     ``inputs`` are blobs in ``.npy`` format; where they are given, only the sizes of the arguments are checked, and what is found is
     kept by content. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then, or Failed with
-    the outcome ``timeout``. Answers to another ``recipe`` are not used again. Findings have their timelines only where they are asked for.
+    the outcome ``timeout``; with ``until_first`` no sizes are checked behind those with a finding. Answers to another ``recipe`` are not
+    used again. Findings have their timelines only where they are asked for.
     """
 
     kernel: str
@@ -217,18 +207,26 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     guessed: tuple[str, ...] = ()
     inputs: tuple[Digest, ...] = ()
     limit_s: float = 0.0
+    until_first: bool = False
     with_timeline: bool = False
     recipe: str = msgspec.field(default_factory=_sync_recipe)
 
 
 class ShowPasses(Question[PassesShown], tag="show_passes"):
-    """Run the passes of a named pipeline on one config; ``is_checked`` compares what each makes with the kernel as it is written."""
+    """Run the passes of a pipeline on one config; ``is_checked`` compares what each makes with the kernel as it is written.
+
+    ``pipeline`` is its name, or that of the file whose content is ``document``. With the name ``tilelang`` it is
+    TileLang's plan for ``architecture``. ``is_timed`` asks how long each pass takes.
+    """
 
     kernel: str
     arguments: dict[str, Value]
     config: dict[str, Value]
     pipeline: str
+    document: str = ""
+    architecture: str = "sm_80"
     is_checked: bool = False
+    is_timed: bool = False
 
 
 class Judged(Record, tag="judged"):
@@ -247,9 +245,18 @@ AuthorRequest = (
     | MakeGolden
     | CheckSync
     | ShowPasses
+    | FindFailure
 )
 AuthorReply = (
-    Kernels | Space | Accepted | ElaboratedConfig | Golden | SyncChecked | PassesShown | Failed
+    Kernels
+    | Space
+    | Accepted
+    | ElaboratedConfig
+    | Golden
+    | SyncChecked
+    | PassesShown
+    | FailureFound
+    | Failed
 )
 
 

@@ -33,7 +33,7 @@ from tileyard.errors import (
     UserCodeError,
 )
 from tileyard.frontend.declare import guess_value
-from tileyard.frontend.found import Found, bind_numbers, lower_open
+from tileyard.frontend.found import TILELANGS, Found, bind_numbers, lower_open
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.model import Value
 from tileyard.targets.base import Array
@@ -184,7 +184,10 @@ class _Check:
         try:
             if key not in self._made:
                 self._made[key] = lower_open(
-                    self._found, arguments, self._request.config, architecture=architecture
+                    self._found,
+                    arguments,
+                    self._request.config,
+                    pipeline=f"{TILELANGS}{architecture}" if architecture else "",
                 )
             made = self._made[key]
             if isinstance(made, TileyardError):
@@ -211,6 +214,8 @@ class _Check:
         """Check the cheapest instance first, and none that would take longer than there is time left."""
         self._start_s = self._clock.monotonic_s()
         for one in instances:
+            if self._request.until_first and self._tally.findings:
+                return
             if not self._has_time(one):
                 self._late.append(one.text)
                 continue

@@ -23,7 +23,8 @@ from tileyard.model import (
     Side,
     Value,
 )
-from tileyard.workers.protocol import AnswerT, ElaboratedConfig, Failed, Question, TargetInfo
+from tileyard.workers.protocol import ElaboratedConfig, Failed, TargetInfo
+from tileyard.workers.question import AnswerT, Question
 
 KERNEL = Kernel(name="add", tir="abc", pass_options={"tl.one": 1, "tl.two": 2})
 

@@ -24,15 +24,8 @@ from tileyard.workers.command_protocol import (
     StepDone,
 )
 from tileyard.workers.file_digests import FileDigests
-from tileyard.workers.protocol import (
-    AnswerT,
-    CommandRun,
-    ElaboratedConfig,
-    Failed,
-    Golden,
-    Judged,
-    Question,
-)
+from tileyard.workers.protocol import CommandRun, ElaboratedConfig, Failed, Golden, Judged
+from tileyard.workers.question import AnswerT, Question
 
 CHECK = OutputCheck(file="o.bin", golden="g.bin", dtype="uint8", shape=(4,))
 Reply = ElaboratedConfig | Golden | Judged | Failed

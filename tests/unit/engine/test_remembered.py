@@ -13,7 +13,6 @@ from tileyard.engine.remembered import RememberedAuthor
 from tileyard.frontend.footprint import Footprint, identify_file
 from tileyard.model import Elaborated, GoldenKey, Kernel
 from tileyard.workers.protocol import (
-    AnswerT,
     AuthorReply,
     AuthorRequest,
     DescribeKernels,
@@ -23,8 +22,8 @@ from tileyard.workers.protocol import (
     Golden,
     Kernels,
     MakeGolden,
-    Question,
 )
+from tileyard.workers.question import AnswerT, Question
 
 ELABORATE = ElaborateConfig(kernel="k", arguments={"M": 4}, config={"block": 2})
 ANSWER = ElaboratedConfig(elaborated=Elaborated(kernel=Kernel(name="k")), log="printed by the user")

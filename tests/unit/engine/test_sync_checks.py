@@ -23,7 +23,8 @@ from tileyard.model import (
     SourceLine,
 )
 from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import AnswerT, CheckSync, Failed, Golden, Question
+from tileyard.workers.protocol import CheckSync, Failed, Golden
+from tileyard.workers.question import AnswerT, Question
 
 GOLDEN = Golden(key=GoldenKey("g"), inputs=(), outputs=())
 FINE = SyncChecked(kernel="k", config={}, blocks=1, grid=1, findings=(), unchecked=())

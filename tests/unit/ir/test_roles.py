@@ -9,6 +9,7 @@ from tileyard.errors import InvalidProgramError, KernelFault
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.verify import verify
+from tileyard.passes.settle import settle
 
 PIPE = """
 def pipe(A: float32[6, 4], B: out.float32[6, 4]):
@@ -91,3 +92,48 @@ def again(Y: out.int32[1]):
 """
     with pytest.raises(InvalidProgramError, match="roles stand in no loop"):
         verify(read_program(text))
+
+
+HINTS = """\
+def asked(A: float16[64, 64], B: out.float32[64, 64]):
+    bx: grid[1]
+    threads(256)
+    a: shared.float16[64, 64]
+    c: fragment.float32[64, 64]
+    full: barrier[128]
+
+    init_barrier(full)
+    with roles:
+        with role(0, 128, registers=24):
+            copy(A, a)
+            arrive(full[0], count=128)
+        with role(128, 256, registers={count}):
+            wait_barrier(full[0], 0)
+            gemm(a, a, c, clear=True, policy="full_row")
+            copy(c, B)
+"""
+
+
+def test_hints_survive_text_and_change_no_result() -> None:
+    """Registers of roles, and how warps share a product; what is settled has neither."""
+    program = read_program(HINTS.format(count=240))
+    verify(program)
+    text = print_program(program)
+    assert read_program(text) == program
+    assert "with role(128, 256, registers=240):" in text
+    settled = print_program(settle(program).program)
+    assert "registers" not in settled
+    assert "policy" not in settled
+
+
+@pytest.mark.parametrize("count", [8, 25, 264])
+def test_registers_are_what_a_thread_can_ask_for(count: int) -> None:
+    """A multiple of 8 from 24 to 256."""
+    with pytest.raises(InvalidProgramError, match=rf"\(24, {count}\) registers: a multiple of 8"):
+        verify(read_program(HINTS.format(count=count)))
+
+
+def test_a_role_says_nothing_else() -> None:
+    """Another word for a role is refused."""
+    with pytest.raises(InvalidProgramError, match="a role has no warps"):
+        read_program(HINTS.replace("registers={count}", "warps=4"))

@@ -12,14 +12,8 @@ from tileyard.settings import Settings, read_settings
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import Rule, Suite
-from tileyard.workers.protocol import (
-    AnswerT,
-    AuthorReply,
-    DescribeKernels,
-    Failed,
-    Kernels,
-    Question,
-)
+from tileyard.workers.protocol import AuthorReply, DescribeKernels, Failed, Kernels
+from tileyard.workers.question import AnswerT, Question
 
 GEMM = KernelInfo(
     name="gemm",

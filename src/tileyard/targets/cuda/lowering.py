@@ -3,18 +3,21 @@
 import difflib
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
 import msgspec
+from tilelang import ir as tl_ir
 from tilelang import tvm
 from tilelang.backend.module import create_backend_context
 from tilelang.engine.lower import device_codegen_without_compile, lower_to_host_device_ir
+from tilelang.layout import Fragment, Layout
 from tilelang.transform.pass_config import normalize_pass_configs
 
 from tileyard.errors import UnsupportedError, UsageError
 from tileyard.frontend.tilelang import OUTPUTS_MARK, read_interface
+from tileyard.frontend.tir_queries import nodes_of
 from tileyard.model import Diagnostic, Elaborated, Record, SourceLine
 from tileyard.processes.outcomes import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch
@@ -47,12 +50,71 @@ class LoweringError(Exception):
         self.log = log
 
 
+def load_function(tir: str) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
+    """A function from TVM's JSON, with layouts that TileLang can evaluate.
+
+    A layout is over variables that TileLang knows by identity, and JSON makes others of them. So each is made anew.
+    """
+    func = tvm.ir.load_json(tir)
+
+    def renew(block: Any) -> Any:  # noqa: ANN401
+        layouts = dict(block.annotations.get(_LAYOUTS, {}))
+        if not layouts:
+            return None
+        renewed = {data: _renew(layout) for data, layout in layouts.items()}
+        return tvm.tirx.SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            block.name_hint,
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            {**dict(block.annotations), _LAYOUTS: renewed},
+            tl_ir.get_stmt_span(block),
+        )
+
+    change = tvm.tirx.stmt_functor.ir_transform
+    return func.with_body(change(func.body, lambda _: None, renew, ["tirx.SBlock"]))
+
+
+_LAYOUTS = "layout_map"
+"""The annotation in which a block has the layouts of storage."""
+
+
+def _renew(layout: Any) -> Any:  # noqa: ANN401
+    """The same layout over variables of its own; JSON keeps their names."""
+    shape = layout.get_input_shape()
+    names = [str(var.name) for var in layout.get_forward_vars()][-len(shape) :]
+    copies = int(getattr(layout, "replicate_size", 1))
+
+    def over(expr: Any, known: Sequence[Any]) -> Any:  # noqa: ANN401
+        given = dict(zip(names, known, strict=False))
+        variables = [node for node in nodes_of(expr) if isinstance(node, tvm.tirx.Var)]
+        # The number of a copy has another name, and is the last that is known.
+        meant = {var: given.get(str(var.name), known[-1]) for var in variables}
+        return tvm.tirx.stmt_functor.substitute(expr, meant)
+
+    def place(*known: Any) -> list[Any]:  # noqa: ANN401
+        return [over(part, known) for part in layout.get_forward_index()]
+
+    if not isinstance(layout, Fragment):
+        return Layout(shape, place)
+    return Fragment(
+        shape,
+        forward_thread_fn=lambda *known: over(layout.thread, known),
+        replicate=copies,
+        forward_index_fn=lambda *known: tvm.runtime.convert(place(*known)),
+    )
+
+
 def lower(elaborated: Elaborated, architecture: str) -> Lowered:
     """Lower one kernel. Raises LoweringError with everything that was said, MemoryError for want of memory."""
     kernel = elaborated.kernel
     with overhear() as said:
         try:
-            func = tvm.ir.load_json(elaborated.tir)
+            func = load_function(elaborated.tir)
             signature = read_interface(func, kernel.name)
             # TileLang 0.1.14 would have its host code make the outputs.
             func = func.without_attr(OUTPUTS_MARK)

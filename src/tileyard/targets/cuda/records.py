@@ -15,6 +15,7 @@ DETAILS_VERSION = 1
 CUBIN_FILE = "kernel.cubin"
 SOURCE_FILE = "kernel.cu"
 HOST_FILE = "host.txt"
+TILELANG_FILE = "kernel.py"
 """The lowered host module as TVM prints it: what the launch record was read from."""
 
 

@@ -33,6 +33,7 @@ from tileyard.targets.cuda.records import (
     DETAILS_VERSION,
     HOST_FILE,
     SOURCE_FILE,
+    TILELANG_FILE,
     Details,
     LaunchRecord,
 )
@@ -44,7 +45,7 @@ from tileyard.targets.reported import LOG_FILE, first_error
 class _Prepared(Record):
     """A lowered kernel: ``headers`` of its source and the rest, in which functions have names of their own.
 
-    ``log`` is what was said so far.
+    ``log`` is what was said so far, ``tilelang`` what our pipeline made of the kernel.
     """
 
     headers: str
@@ -54,6 +55,7 @@ class _Prepared(Record):
     binary: str
     host: str
     log: str
+    tilelang: str
 
 
 class CudaTarget:
@@ -167,6 +169,7 @@ class CudaTarget:
             binary=binary,
             host=lowered.host,
             log=lowered.log,
+            tilelang=source.elaborated.source,
         )
 
     def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, Compiled]:
@@ -200,6 +203,8 @@ class CudaTarget:
             files[LOG_FILE].write_text(said)
         (folder / SOURCE_FILE).write_text(one.headers + one.member.text)
         (folder / HOST_FILE).write_text(one.host)
+        if one.tilelang:
+            (folder / TILELANG_FILE).write_text(one.tilelang)
         details = Details(
             arch=self.architecture.name,
             launch=one.launch,
@@ -210,7 +215,10 @@ class CudaTarget:
         )
         return Build(
             outcome=Outcome.PASSED,
-            files=(CUBIN_FILE, LOG_FILE, SOURCE_FILE, HOST_FILE),
+            files=(
+                *(CUBIN_FILE, LOG_FILE, SOURCE_FILE, HOST_FILE),
+                *((TILELANG_FILE,) if one.tilelang else ()),
+            ),
             details=msgspec.json.encode(details).decode(),
             # The headers' own warnings are none of the kernels'.
             printed=one.log

@@ -14,17 +14,16 @@ from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype
 from tileyard.ir.nodes import (
     Const,
-    Copy,
     Expr,
     Fill,
     For,
     Gemm,
     If,
     Program,
-    Reduce,
     Region,
     Roles,
     Stmt,
+    TileOperation,
     While,
 )
 from tileyard.ir.walk import bodies, own_effects, walk
@@ -368,8 +367,8 @@ def _exposed(body: tuple[Stmt, ...]) -> set[str]:
     found: set[str] = set()
     for stmt in (stmt for each in find_bodies(body) for stmt in each):
         if is_parallel(stmt):
-            operations = (Copy, Fill, Gemm, Reduce)
-            found |= touched(*(inner for inner in walk((stmt,)) if isinstance(inner, operations)))
+            inner = walk((stmt,))
+            found |= touched(*(one for one in inner if isinstance(one, TileOperation)))
         elif bodies(stmt):
             found |= own_effects(stmt).read
     return found

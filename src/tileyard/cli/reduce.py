@@ -1,0 +1,83 @@
+"""``tileyard reduce``: a failing kernel cut down to a small one that still fails."""
+
+from typing import Annotated
+
+import typer
+
+from tileyard.cli.check import DEFAULT_ARCHITECTURE
+from tileyard.cli.kernel_options import (
+    ArgumentValues,
+    KernelName,
+    ShapeName,
+    parse_arguments,
+    parse_config,
+    parse_kernel,
+)
+from tileyard.cli.values import parse_duration_s
+from tileyard.errors import UsageError
+
+TILELANG = "tilelang"
+
+
+def reduce(  # noqa: PLR0913 - options, by keyword only
+    kernel: KernelName,
+    *,
+    failure: Annotated[
+        str,
+        typer.Option(
+            "--while",
+            metavar="check|mismatch|compile_error|COMMAND",
+            help="The failure to keep. A command receives the file of a kernel in place of {}, or at its end, and ends with 0 where it fails.",
+        ),
+    ],
+    pipeline: Annotated[
+        str,
+        typer.Option(
+            metavar="PIPELINE",
+            help="With check and mismatch: passes that break the kernel, ours by name, or tilelang[:ARCH].",
+        ),
+    ] = "",
+    target: Annotated[
+        str,
+        typer.Option(help="With mismatch and compile_error: what builds the kernel."),
+    ] = "cpu",
+    arg: ArgumentValues = None,
+    shape: ShapeName = "",
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter's value; by default its first one."),
+    ] = None,
+    limit: Annotated[
+        str, typer.Option(metavar="TIME", help="End the search after this time.")
+    ] = "5m",
+) -> int:
+    """Cut a failing kernel down to a small one that fails in the same way, and print it.
+
+    Statements, branches, loops, roles, buffers and parameters are dropped, sizes and expressions made smaller, as long as the failure
+    stays the same: with check, the same kind of mistake in the same buffer; with mismatch, outputs that are not what the
+    kernel means; with compile_error, the same message up to names and numbers; with a command, the exit status 0. Ctrl-C prints the
+    smallest kernel so far.
+
+    Exit status: 0 printed; 2 bad usage, or a kernel that has no Program or does not fail; 130 interrupted, and printed.
+    """
+    from tileyard.cli.reduce_session import Wanted, reduce_kernel
+    from tileyard.tuning.request import TuneRequest
+
+    file, name = parse_kernel(kernel)
+    chosen = parse_config(config)
+    for key, values in chosen.items():
+        if len(values) > 1:
+            raise UsageError(f"--config {key} has several values: reduce takes one config")
+    if pipeline and failure not in ("check", "mismatch"):
+        raise UsageError("--pipeline is for --while check and --while mismatch")
+    if pipeline == TILELANG:
+        pipeline = f"{TILELANG}:{DEFAULT_ARCHITECTURE}"
+    if not failure.strip():
+        raise UsageError("--while is empty: it is check, mismatch, compile_error or a command")
+    request = TuneRequest(
+        kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
+    )
+    wanted = Wanted(
+        failure=failure, pipeline=pipeline, target=target, limit_s=parse_duration_s(limit)
+    )
+    return reduce_kernel(file, request, wanted)

@@ -1,0 +1,266 @@
+"""Which elements of tiles in shared memory the threads of a warp touch at once, and how many of these lie in one bank.
+
+There are 32 banks of 4 bytes; different words of one bank come one after the other. What a warp asks for is served 128 bytes at a time: 16 bytes
+for each of 8 threads, 8 for 16, up to 4 for 32. Source: CUDA C++ Programming Guide, "Shared Memory" of compute capabilities 5.x and later.
+
+A copy by rows takes up to 16 bytes a thread, a product 8 rows of 16 bytes (``ldmatrix``, and core matrices of wgmma), a parallel loop its iterations in
+order, as many to a thread as lie in a row. Fragments that products have or make are held two elements a thread, four threads a row. Others are
+not counted: what other loops do, and places that depend on data.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tileyard.errors import KernelFault
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.lane_values import Frame, LaneEvaluator
+from tileyard.ir.nodes import (
+    Atomic,
+    Buffer,
+    Const,
+    Copy,
+    Expr,
+    For,
+    Gemm,
+    Load,
+    Program,
+    Region,
+    SparseGemm,
+    Stmt,
+    Store,
+    Var,
+    While,
+)
+from tileyard.ir.walk import bodies, expressions, operands, walk, walk_expr
+from tileyard.passes.storage import Storage
+from tileyard.passes.swizzles import CHUNK, GROUP, MATRIX, Integers
+
+WARP, BANKS, WORD = 32, 32, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What a warp touches of a tile at once in the statement ``number``: ``width`` bytes from each of the indices ``at``.
+
+    ``how`` says it in words, as in "read by a product"; ``depth`` is the number of loops around it.
+    """
+
+    number: int
+    buffer: str
+    how: str
+    at: tuple[Integers, ...]
+    width: int
+    depth: int
+
+
+def count_ways(addresses: Integers, width: int) -> int:
+    """The most words of one bank among what is served at once; 1 where nothing conflicts. ``addresses`` are in bytes."""
+    lanes = WARP * WORD // max(width, WORD)
+    begins = (addresses // WORD).tolist()
+    most = 1
+    for first in range(0, len(begins), lanes):
+        parts = range(max(width // WORD, 1))
+        words = {begin + part for begin in begins[first : first + lanes] for part in parts}
+        most = max(most, *Counter(word % BANKS for word in words).values())
+    return most
+
+
+def find_accesses(storage: Storage) -> tuple[Access, ...]:
+    """The accesses to tiles in shared memory, in the order of the Program."""
+    finder = _Finder(storage)
+    finder.visit(storage.program.body, 0)
+    return tuple(finder.found)
+
+
+class _Finder:
+    def __init__(self, storage: Storage) -> None:
+        self._buffers = storage.buffers
+        self._of_products = _fragments_of_products(storage.program, self._buffers)
+        self._number = -1
+        self.found: list[Access] = []
+
+    def visit(self, body: tuple[Stmt, ...], depth: int) -> None:
+        """Note what statements touch. Nests of parallel loops are looked at as a whole."""
+        for stmt in body:
+            self._number += 1
+            match stmt:
+                case Copy():
+                    self._copy(stmt, depth)
+                case Gemm() | SparseGemm():
+                    self._product(stmt, depth)
+                case For(kind="parallel"):
+                    self._nest(stmt, depth)
+                    continue
+                case _:
+                    pass
+            for inner in bodies(stmt):
+                self.visit(inner, depth + isinstance(stmt, For | While))
+
+    def _add(self, buffer: str, how: str, at: tuple[Integers, ...], width: int, depth: int) -> None:
+        self.found.append(
+            Access(number=self._number, buffer=buffer, how=how, at=at, width=width, depth=depth)
+        )
+
+    def _is_shared(self, name: str) -> bool:
+        return self._buffers[name].scope == "shared"
+
+    def _copy(self, copy: Copy, depth: int) -> None:
+        for region, other, word in ((copy.src, copy.dst, "read"), (copy.dst, copy.src, "written")):
+            extents = _constants(region.extents)
+            if not self._is_shared(region.buffer) or not extents:
+                continue
+            size = self._size(region.buffer)
+            is_matrix = other.buffer in self._of_products and len(extents) >= MATRIX
+            if is_matrix and extents[-2] % GROUP == 0 and extents[-1] % GROUP == 0:
+                lane = np.arange(WARP)
+                at = _in_matrix(len(extents), lane // 4, lane % 4 * 2)
+                self._add(
+                    region.buffer, f"{word} as a product has it in registers", at, 2 * size, depth
+                )
+                continue
+            count = math.gcd(extents[-1], CHUNK // size)
+            lanes = np.arange(min(WARP, math.prod(extents) // count))
+            rows = np.unravel_index(lanes * count, extents)
+            at = tuple(np.asarray(index, np.int64) for index in rows)
+            self._add(region.buffer, f"{word} by a copy", at, count * size, depth)
+
+    def _product(self, product: Gemm | SparseGemm, depth: int) -> None:
+        for region in (product.a, product.b):
+            rank = len(region.extents)
+            if self._is_shared(region.buffer) and rank >= MATRIX:
+                at = _in_matrix(rank, np.arange(GROUP), np.zeros(GROUP, np.int64))
+                self._add(region.buffer, "read by a product", at, CHUNK, depth)
+
+    def _nest(self, loop: For, depth: int) -> None:
+        """What the iterations of parallel loops touch, which a block's threads take in order."""
+        first, loops = self._number, [loop]
+        while len(loops[-1].body) == 1 and isinstance(inner := loops[-1].body[0], For):
+            if inner.kind != "parallel":
+                break
+            loops.append(inner)
+        extents = _constants(tuple(one.extent for one in loops))
+        accesses = [
+            (number, *access)
+            for number, stmt in enumerate(walk((loop,)), first)
+            for access in _elements(stmt)
+        ]
+        self._number += sum(1 for _ in walk(loop.body))
+        if not extents:
+            return
+        names = [one.var.name for one in loops]
+        count = self._count_in_row([(name, at) for _, name, at, _ in accesses], names[-1], extents)
+        lanes = np.arange(min(WARP, math.prod(extents) // count)) * count
+        values = dict(zip(names, np.unravel_index(lanes, extents), strict=True))
+        for number, name, indices, word in accesses:
+            at = _evaluate(indices, values, len(lanes)) if self._is_shared(name) else None
+            if at is not None:
+                width = count * self._size(name)
+                self.found.append(
+                    Access(
+                        number=number,
+                        buffer=name,
+                        how=f"{word} by a parallel loop",
+                        at=at,
+                        width=width,
+                        depth=depth,
+                    )
+                )
+
+    def _count_in_row(
+        self,
+        accesses: list[tuple[str, tuple[Expr, ...]]],
+        innermost: str,
+        extents: tuple[int, ...],
+    ) -> int:
+        """How many iterations a thread takes at once: so many as have all their elements side by side, 16 bytes at most."""
+        moved = [(n, at) for n, at in accesses if self._buffers[n].scope in ("shared", "global")]
+        size = max((self._size(name) for name, _ in moved), default=CHUNK)
+        count = math.gcd(extents[-1], CHUNK // size)
+        for _, indices in moved:
+            at = _evaluate(indices, {innermost: np.arange(count)}, count)
+            steps = [np.diff(index) for index in at] if at is not None else [np.full(count - 1, 2)]
+            is_row = all((step == 0).all() for step in steps[:-1]) and (steps[-1] == 1).all()
+            if not is_row and any(step.any() for step in steps):
+                return 1
+        return count
+
+    def _size(self, name: str) -> int:
+        return find_dtype(self._buffers[name].dtype).bits // 8
+
+
+def _fragments_of_products(program: Program, buffers: dict[str, Buffer]) -> set[str]:
+    """The fragments that are a matrix of a product, or are copied element by element from or to such a one."""
+
+    def is_fragment(name: str) -> bool:
+        return buffers[name].scope == "fragment"
+
+    links: list[tuple[str, str]] = []
+    found: set[str] = set()
+    for stmt in walk(program.body):
+        match stmt:
+            case Gemm() | SparseGemm():
+                found |= {one.buffer for one in operands(stmt) if is_fragment(one.buffer)}
+            case Copy(src=Region(buffer=src), dst=Region(buffer=dst)):
+                links.append((src, dst))
+            case Store(buffer=dst, indices=indices):
+                loads = (part for part in walk_expr(stmt.value) if isinstance(part, Load))
+                links += [(load.buffer, dst) for load in loads if load.indices == indices]
+            case _:
+                pass
+    links = [pair for pair in links if all(map(is_fragment, pair))]
+    is_new = True
+    while is_new:
+        more = {name for pair in links if found & {*pair} for name in pair}
+        is_new = not more <= found
+        found |= more
+    return found
+
+
+def _elements(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], str]]:
+    """The elements that a statement in a parallel loop reads and writes."""
+    for expr in expressions(stmt):
+        for part in walk_expr(expr):
+            if isinstance(part, Load):
+                yield part.buffer, part.indices, "read"
+    if isinstance(stmt, Store | Atomic):
+        yield stmt.buffer, stmt.indices, "written" if isinstance(stmt, Store) else "updated"
+
+
+def _constants(exprs: tuple[Expr, ...]) -> tuple[int, ...]:
+    """The values of ``exprs``, empty where one of them is not constant or is 0."""
+    found = tuple(int(expr.value) for expr in exprs if isinstance(expr, Const) and expr.value)
+    return found if len(found) == len(exprs) else ()
+
+
+def _in_matrix(rank: int, rows: Integers, columns: Integers) -> tuple[Integers, ...]:
+    return (*(np.zeros_like(rows) for _ in range(rank - MATRIX)), rows, columns)
+
+
+def _evaluate(
+    indices: tuple[Expr, ...], values: dict[str, Integers], count: int
+) -> tuple[Integers, ...] | None:
+    """Indices for ``count`` values of variables, others being 0; None where they depend on data."""
+    known: dict[str, object] = {}
+    for index in indices:
+        for part in walk_expr(index):
+            if isinstance(part, Load):
+                return None
+            if isinstance(part, Var):
+                numpy = find_dtype(part.dtype).numpy
+                known[part.name] = (
+                    values[part.name].astype(numpy) if part.name in values else numpy.type(0)
+                )
+
+    def load(_: Load, __: Frame) -> int:
+        raise AssertionError("no index depends on data here")
+
+    evaluator, frame = LaneEvaluator(load, {}), Frame(np.arange(count), known)
+    try:
+        found = [evaluator.value(index, frame) for index in indices]
+    except KernelFault:
+        return None
+    return tuple(np.broadcast_to(one, (count,)).astype(np.int64) for one in found)

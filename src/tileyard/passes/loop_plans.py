@@ -1,0 +1,151 @@
+"""The plan of a loop, and how it is written in the loop: copies first, then a wait, then all else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tileyard.ir.nodes import (
+    CommitGroup,
+    Const,
+    Copy,
+    Expr,
+    For,
+    If,
+    Issue,
+    Let,
+    Stmt,
+    Unit,
+    WaitGroup,
+)
+from tileyard.ir.rewrite import Copies
+from tileyard.ir.walk import walk
+from tileyard.passes.schedules import buffers_in, needed_lets, without_lets
+
+UNIT: Unit = "cp_async"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopPlan:
+    """A loop that can be pipelined. ``guards`` is how many branches are around all statements of its body but Lets, ``inner`` are
+    the statements inside of them, ``producers`` the places of those that become asynchronous copies, by themselves or in a branch.
+    With ``for_roles`` some of its copies go by TMA, and the block is split into roles.
+    """
+
+    loop: For
+    guards: int
+    inner: tuple[Stmt, ...]
+    producers: tuple[int, ...]
+    stages: int
+    for_roles: bool = False
+
+    @property
+    def tiles(self) -> dict[str, int]:
+        """The tiles that the copies fill, each with the place of its copy."""
+        copies = ((at, stmt) for at in self.producers for stmt in walk((self.inner[at],)))
+        return {copy.dst.buffer: at for at, copy in copies if isinstance(copy, Copy)}
+
+    @property
+    def depth(self) -> int:
+        """How many iterations are under way at once: no more than there are."""
+        extent = self.loop.extent
+        most = int(extent.value) if isinstance(extent, Const) else self.stages
+        return max(1, min(self.stages, most))
+
+    def uses(self, tile: str) -> tuple[int, int]:
+        """The first and the last place at which a statement that is no producer uses a tile; -1 where none does."""
+        places = (at for at in range(len(self.inner)) if at not in self.producers)
+        found = [at for at in places if tile in buffers_in((self.inner[at],))]
+        return (found[0], found[-1]) if found else (-1, -1)
+
+
+def write_plan(loop: For, plan: LoopPlan, copies: Copies) -> For:
+    """``loop`` with its producers in front, a commit and a wait behind them, and its schedule."""
+    parts = _take_apart(loop, plan)
+    issues = (_issued(load, copies) for load in parts.loads)
+    ahead, late = parts.guarded((*parts.early, *issues)), parts.guarded(parts.late)
+    if parts.conds:  # what is ahead and what is late are two branches, so each has its own Lets
+        ahead = copies.copy(ahead, {})
+    body = (*parts.lets, *ahead, CommitGroup(UNIT), WaitGroup(Const(0, "int32"), UNIT), *late)
+    lag, first = plan.depth - 1, len(without_lets(ahead)) + 1
+    last = len(without_lets(late))
+    # In a pipeline the wait comes first: then one barrier of the block is enough for each iteration.
+    places = (*range(1, first + 1), 0) if lag else tuple(range(first + 1))
+    return msgspec.structs.replace(
+        loop,
+        body=body,
+        order=(*places, *range(first + 1, first + 1 + last)),
+        stage=(*(0,) * first, *(lag,) * (1 + last)),
+        group=(),
+    )
+
+
+def write_role_plan(
+    loop: For, plan: LoopPlan, groups: Sequence[frozenset[str]], copies: Copies
+) -> For:
+    """``loop`` with its producers in front, group by group, and its schedule; ``groups`` are the tiles of each row of barriers."""
+    parts = _take_apart(loop, plan)
+    chosen = [[load for load in parts.loads if buffers_in((load,)) & tiles] for tiles in groups]
+    ahead: list[Stmt] = [] if parts.conds else [*parts.early]
+    numbers, count = list[tuple[int, ...]](), 0
+    for loads in filter(None, chosen):
+        if parts.conds:
+            ahead += copies.copy(
+                parts.guarded((*needed_lets(parts.early, tuple(loads)), *loads)), {}
+            )
+        else:
+            ahead += loads
+        size = 1 if parts.conds else len(loads)
+        numbers.append(tuple(range(count, count + size)))
+        count += size
+    late = parts.guarded(parts.late)
+    last = len(without_lets(late))
+    return msgspec.structs.replace(
+        loop,
+        body=(*parts.lets, *ahead, *late),
+        order=tuple(range(count + last)),
+        stage=(*(0,) * count, *(plan.depth - 1,) * last),
+        group=tuple(numbers),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """The statements of a loop: Lets around its guards, the conditions of these, Lets of the loads, loads, and all else."""
+
+    lets: tuple[Stmt, ...]
+    conds: tuple[Expr, ...]
+    early: tuple[Stmt, ...]
+    loads: tuple[Stmt, ...]
+    late: tuple[Stmt, ...]
+
+    def guarded(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """``body`` inside of the guards; nothing where it is empty."""
+        for cond in reversed(self.conds):
+            body = (If(cond, body),) if body else ()
+        return body
+
+
+def _take_apart(loop: For, plan: LoopPlan) -> _Parts:
+    inner, conds = loop.body, list[Expr]()
+    lets = tuple(stmt for stmt in loop.body if isinstance(stmt, Let)) if plan.guards else ()
+    for _ in range(plan.guards):
+        (branch,) = without_lets(inner)
+        if isinstance(branch, If):
+            conds.append(branch.cond)
+            inner = branch.then
+    loads = tuple(inner[at] for at in plan.producers)
+    early = needed_lets(inner, loads)
+    gone = set(plan.producers)
+    if not conds:
+        gone |= {at for at, stmt in enumerate(inner) if stmt in early}
+    late = tuple(stmt for at, stmt in enumerate(inner) if at not in gone)
+    return _Parts(lets=lets, conds=tuple(conds), early=early, loads=loads, late=late)
+
+
+def _issued(load: Stmt, copies: Copies) -> Stmt:
+    """An asynchronous copy in the place of a copy, or of those in a branch."""
+    if isinstance(load, If):
+        then = tuple(_issued(stmt, copies) for stmt in load.then)
+        return copies.derive(msgspec.structs.replace(load, then=then), load)
+    return copies.derive(Issue(UNIT, (load,)), load)

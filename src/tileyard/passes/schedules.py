@@ -1,0 +1,79 @@
+"""How the plan of a loop is written in it, for the passes that follow plans.
+
+A planned loop still does one iteration after the other. Its ``stage`` says by how many iterations a statement is late, and its
+``order`` in which order statements follow each other then; both count the statements of its body that are no Let. With a ``group``
+the loop is planned for roles: each group has the statements whose copies one row of barriers counts.
+"""
+
+from tileyard.ir.nodes import Copy, For, Let, Stmt, Var
+from tileyard.ir.walk import buffer_effects, expressions, walk, walk_expr
+from tileyard.model import Record
+
+
+class Scheduled(Record):
+    """A statement of a planned loop: its place among all, and by how many iterations it is late. Lets have none of their own."""
+
+    stmt: Stmt
+    place: int
+    stage: int
+
+
+def scheduled(loop: Stmt) -> tuple[Scheduled, ...]:
+    """The statements of a planned loop in the order of its text, without its Lets; nothing for any other statement."""
+    if not isinstance(loop, For) or not loop.order:
+        return ()
+    stmts = without_lets(loop.body)
+    if len(stmts) != len(loop.order):
+        return ()
+    rows = zip(stmts, loop.order, loop.stage, strict=True)
+    return tuple(Scheduled(stmt=stmt, place=place, stage=stage) for stmt, place, stage in rows)
+
+
+def is_for_roles(stmt: Stmt) -> bool:
+    """Whether ``stmt`` is a loop that is planned for a producer and a consumer."""
+    return isinstance(stmt, For) and bool(stmt.group)
+
+
+def groups_of(loop: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The statements whose copies a producer does, those of each row of barriers; none for a loop that is not for roles."""
+    if not isinstance(loop, For):
+        return ()
+    stmts = without_lets(loop.body)
+    return tuple(tuple(stmts[number] for number in numbers) for numbers in loop.group)
+
+
+def tiles_of(stmt: Stmt) -> frozenset[str]:
+    """The tiles that the copies of a loop for roles fill."""
+    return tiles_filled(tuple(one for group in groups_of(stmt) for one in group))
+
+
+def tiles_filled(stmts: tuple[Stmt, ...]) -> frozenset[str]:
+    """The tiles that the copies in statements fill."""
+    return frozenset(stmt.dst.buffer for stmt in walk(stmts) if isinstance(stmt, Copy))
+
+
+def needed_lets(body: tuple[Stmt, ...], stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The Lets of ``body`` on which ``stmts`` depend."""
+    needed, found = variables_in(stmts), list[Stmt]()
+    for stmt in reversed(body):
+        if isinstance(stmt, Let) and stmt.var.name in needed:
+            needed |= variables_in((stmt,))
+            found.insert(0, stmt)
+    return tuple(found)
+
+
+def variables_in(stmts: tuple[Stmt, ...]) -> set[str]:
+    """The variables in the expressions of statements."""
+    exprs = (expr for stmt in walk(stmts) for expr in expressions(stmt))
+    return {part.name for expr in exprs for part in walk_expr(expr) if isinstance(part, Var)}
+
+
+def buffers_in(stmts: tuple[Stmt, ...]) -> frozenset[str]:
+    """The buffers that statements use."""
+    effects = buffer_effects(stmts)
+    return effects.read | effects.written
+
+
+def without_lets(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements of ``body`` that a schedule counts."""
+    return tuple(stmt for stmt in body if not isinstance(stmt, Let))

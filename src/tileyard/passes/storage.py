@@ -1,0 +1,47 @@
+"""What a Program declares: its buffers, whose storage they are, and the values of its variables."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tileyard.ir.nodes import Buffer, Const, Expr, Let, Program, Region, Tensor
+from tileyard.ir.walk import number_statements, walk
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The declarations of ``program``, by their names."""
+
+    program: Program
+
+    @cached_property
+    def buffers(self) -> dict[str, Buffer]:
+        """Arrays and all other buffers."""
+        arrays = (param.buffer for param in self.program.params if isinstance(param, Tensor))
+        return {buffer.name: buffer for buffer in (*arrays, *self.program.buffers)}
+
+    @cached_property
+    def owners(self) -> dict[str, str]:
+        """For each buffer the one whose storage it has."""
+        return {b.name: b.view_of or b.name for b in self.buffers.values()}
+
+    @cached_property
+    def viewed(self) -> frozenset[str]:
+        """Buffers that share their storage with another one."""
+        views = (buffer for buffer in self.program.buffers if buffer.view_of)
+        return frozenset(name for view in views for name in (view.name, view.view_of))
+
+    @cached_property
+    def lets(self) -> dict[str, Expr]:
+        """The values of variables."""
+        lets = (stmt for stmt in walk(self.program.body) if isinstance(stmt, Let))
+        return {let.var.name: let.value for let in lets}
+
+    @cached_property
+    def numbers(self) -> dict[int, int]:
+        """The pre-order numbers of statements by their identities; each statement has to be one object."""
+        return {id(stmt): number for number, stmt in number_statements(self.program)}
+
+    def is_whole(self, region: Region) -> bool:
+        """Whether a region is all of its buffer."""
+        zeros = all(start == Const(0, start.dtype) for start in region.starts)
+        return zeros and region.extents == self.buffers[region.buffer].shape

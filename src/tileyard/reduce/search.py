@@ -1,0 +1,95 @@
+"""The search for a small Program that still fails: delta debugging by the cuts of this room.
+
+It runs nothing: it yields candidates, each valid and smaller than the smallest Program so far that fails, and receives whether the
+candidate fails in the same way. Their order depends on the Program alone.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from tileyard.errors import InvalidProgramError
+from tileyard.ir.nodes import Const, Expr, For, Gemm, Program, Reduce, SparseGemm
+from tileyard.ir.verify import verify
+from tileyard.ir.walk import expressions, walk, walk_expr
+from tileyard.reduce.edits import Search, all_buffers
+from tileyard.reduce.expressions import simplify_expressions
+from tileyard.reduce.sizes import drop_attributes, drop_unused, shrink_sizes
+from tileyard.reduce.statements import (
+    drop_buffers,
+    drop_pairs,
+    drop_statements,
+    inline_lets,
+    unwrap_statements,
+)
+
+CUTS: tuple[Callable[[Program], Search], ...] = (
+    shrink_sizes,
+    drop_statements,
+    drop_buffers,
+    unwrap_statements,
+    inline_lets,
+    drop_unused,
+    drop_attributes,
+    drop_pairs,
+    simplify_expressions,
+)
+"""The cuts in their order. Sizes come first: a small kernel runs fast. Expressions come last: few are left then."""
+UNRUN_CUTS = (*CUTS[1:], CUTS[0])
+"""The order for candidates that nothing runs: then the number of statements decides how long each of them takes."""
+
+
+def count_statements(program: Program) -> int:
+    """How many statements a Program has, nested ones included."""
+    return sum(1 for _ in walk(program.body))
+
+
+def search(program: Program, *, is_run: bool = True) -> Search:
+    """Candidates in place of ``program``, round after round of all cuts, until a round finds nothing.
+
+    ``is_run`` says that candidates are run by who looks at them.
+    """
+    tried, weight = {program}, _weigh(program)
+    before = None
+    while before != program:
+        before = program
+        for cut in CUTS if is_run else UNRUN_CUTS:
+            candidates = cut(program)
+            with suppress(StopIteration):
+                candidate = next(candidates)
+                while True:
+                    fails = False
+                    if _weigh(candidate) < weight and candidate not in tried:
+                        tried.add(candidate)
+                        fails = _is_valid(candidate) and (yield candidate)
+                    if fails:
+                        program, weight = candidate, _weigh(candidate)
+                    candidate = candidates.send(fails)
+
+
+def _is_valid(candidate: Program) -> bool:
+    try:
+        verify(candidate)
+    except InvalidProgramError:
+        return False
+    return True
+
+
+def _weigh(program: Program) -> tuple[int, int, int, int]:
+    """The size of a Program: its statements, its declarations, the parts of its expressions, its numbers, in this order."""
+    buffers = all_buffers(program)
+    stmts = list(walk(program.body))
+    exprs: list[Expr] = [e for buffer in buffers.values() for e in (*buffer.shape, *buffer.strides)]
+    exprs += [axis.extent for axis in program.grid]
+    exprs += [expr for stmt in stmts for expr in expressions(stmt)]
+    parts = [part for expr in exprs for part in walk_expr(expr)]
+    loops = [stmt for stmt in stmts if isinstance(stmt, For)]
+    marks = sum((loop.kind == "pipelined") + len(loop.order + loop.stage) for loop in loops)
+    marks += sum(isinstance(s, Gemm | SparseGemm | Reduce) and not s.clear for s in stmts)
+    marks += sum(buffer.layout is not None for buffer in buffers.values())
+    numbers = sum(abs(part.value) for part in parts if isinstance(part, Const))
+    return (
+        len(stmts),
+        len(program.params) + len(program.dims) + len(program.grid) + len(program.buffers),
+        len(parts) + marks,
+        int(min(numbers, 1 << 60)),
+    )

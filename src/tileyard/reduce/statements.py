@@ -1,0 +1,206 @@
+"""Cuts of statements: some are dropped, branches, loops, roles and issues give way to what is in them, others to a fill."""
+
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+
+from tileyard.ir.fold import folded
+from tileyard.ir.nodes import (
+    Atomic,
+    Expr,
+    Fill,
+    For,
+    Gemm,
+    If,
+    InitBarrier,
+    Issue,
+    Let,
+    Op,
+    Program,
+    Reduce,
+    Region,
+    Roles,
+    SparseGemm,
+    Stmt,
+    Store,
+    Synchronization,
+    Var,
+    While,
+)
+from tileyard.ir.walk import bodies, buffer_effects, number_statements, own_effects, walk
+from tileyard.reduce.edits import (
+    Search,
+    all_buffers,
+    barriers_of,
+    constant,
+    keep_roles,
+    replace_everywhere,
+    replace_in_body,
+    replace_statements,
+)
+
+FEW_STATEMENTS = 24
+"""No more statements than these, and pairs of them are tried."""
+
+
+# ---- dropped --------------------------------------------------------------------------------
+
+
+def drop_statements(program: Program) -> Search:
+    """Statements of one depth after the other: first halves of them, then smaller parts, the last ones first."""
+    for depth in itertools.count():
+        numbers = _at_depth(program, depth)
+        if not numbers:
+            return
+        dropped: set[int] = set()
+        size = (len(numbers) + 1) // 2
+        while size:
+            kept = [number for number in numbers if number not in dropped]
+            for start in reversed(range(0, len(kept), size)):
+                part = dropped | {*kept[start : start + size]}
+                if (yield replace_statements(program, dict.fromkeys(part, ()))):
+                    dropped = part
+            size //= 2
+        program = replace_statements(program, dict.fromkeys(dropped, ()))
+
+
+def _at_depth(program: Program, depth: int) -> list[int]:
+    """The numbers of the statements that are within so many others."""
+
+    def depths(body: tuple[Stmt, ...], outer: int) -> Iterator[int]:
+        for stmt in body:
+            yield outer
+            for inner in bodies(stmt):
+                yield from depths(inner, outer + 1)
+
+    return [number for number, found in enumerate(depths(program.body, 0)) if found == depth]
+
+
+def drop_pairs(program: Program) -> Search:
+    """Two statements at once, as an arrive and its wait, of a Program that is small already."""
+    numbered = list(number_statements(program))
+    if len(numbered) > FEW_STATEMENTS:
+        numbered = [(number, s) for number, s in numbered if isinstance(s, Synchronization)]
+    if len(numbered) > FEW_STATEMENTS:
+        return
+    dropped: set[int] = set()
+    for first, second in itertools.combinations([number for number, _ in numbered], 2):
+        if not {first, second} & dropped:
+            part = {*dropped, first, second}
+            if (yield replace_statements(program, dict.fromkeys(part, ()))):
+                dropped = part
+
+
+def drop_buffers(program: Program) -> Search:
+    """Everything that touches one buffer or row of barriers; what is issued to a row is done at once instead."""
+    for name in reversed(list(all_buffers(program))):
+        changes = {n: _without(s, name) for n, s in number_statements(program) if _names(s, name)}
+        if changes:
+            candidate = replace_statements(program, changes)
+            if (yield candidate):
+                program = candidate
+
+
+def _names(stmt: Stmt, buffer: str) -> bool:
+    effects = own_effects(stmt)
+    return buffer in effects.read | effects.written | barriers_of(stmt)
+
+
+def _without(stmt: Stmt, buffer: str) -> tuple[Stmt, ...]:
+    """What is left of a statement without a buffer that it names itself."""
+    match stmt:
+        case Issue():
+            return stmt.body
+        case If() | While():
+            return tuple(s for body in bodies(stmt) for s in body if not _names(s, buffer))
+        case _:
+            return ()
+
+
+# ---- unwrapped ------------------------------------------------------------------------------
+
+
+def unwrap_statements(program: Program) -> Search:
+    """Each statement gives way to something simpler: see ``_simpler``."""
+    number = 0
+    while number < sum(1 for _ in walk(program.body)):
+        stmt = dict(number_statements(program))[number]
+        for simpler in _simpler(stmt, program):
+            candidate = replace_statements(program, {number: simpler})
+            if (yield candidate):
+                program = candidate
+                break
+        else:
+            number += 1
+
+
+def _simpler(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
+    """What may take the place of a statement, the smallest first."""
+    yield from _filled(stmt, program)
+    match stmt:
+        case For():
+            end = Op("add", (stmt.start, stmt.extent), stmt.var.dtype)
+            last = Op("sub", (end, constant(1, stmt.var.dtype)), stmt.var.dtype)
+            for value in (stmt.start, folded(last)):
+                known: dict[Expr, Expr] = {stmt.var: value}
+                yield replace_in_body(stmt.body, known.get)
+        case If():
+            yield from filter(None, (stmt.then, stmt.orelse))
+        case While() | Issue():
+            yield stmt.body
+        case Gemm() | SparseGemm() | Reduce() if not stmt.clear:
+            yield (msgspec.structs.replace(stmt, clear=True),)
+        case Roles():
+            everyone = range(len(stmt.bodies))
+            yield from (stmt.bodies[role] for role in everyone)
+            yield tuple(itertools.chain(*stmt.bodies))
+            if len(stmt.bodies) > 1:
+                for left_out in everyone:
+                    yield (keep_roles(stmt, [role for role in everyone if role != left_out]),)
+        case _:
+            pass
+
+
+def _filled(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
+    """A fill of the one buffer that a statement writes; nothing where others wait for it, or read what it binds."""
+    inside = list(walk((stmt,)))
+    if any(isinstance(one, Synchronization | Roles | Issue) for one in inside):
+        return
+    if isinstance(stmt, Fill | InitBarrier | Let | Store):
+        return
+    written = buffer_effects((stmt,)).written
+    if len(written) == 1:
+        (name,) = written
+        buffer = all_buffers(program)[name]
+        whole = Region(name, (constant(0, "int32"),) * len(buffer.shape), buffer.shape)
+        yield (Fill(whole, constant(0, buffer.dtype)),)
+
+
+# ---- bindings -------------------------------------------------------------------------------
+
+
+def inline_lets(program: Program) -> Search:
+    """Each variable gives way to 0 or 1, else to its value; the one that an update binds to 0."""
+    number = 0
+    while number < sum(1 for _ in walk(program.body)):
+        stmt = dict(number_statements(program))[number]
+        for known, left in _values(stmt):
+            candidate = replace_everywhere(replace_statements(program, {number: left}), known.get)
+            if (yield candidate):
+                program = candidate
+                break
+        else:
+            number += 1
+
+
+def _values(stmt: Stmt) -> Iterator[tuple[dict[Expr, Expr], tuple[Stmt, ...]]]:
+    """What may take the place of the variable that ``stmt`` binds, and what is left of ``stmt`` then."""
+    match stmt:
+        case Let(var=var):
+            for value in (constant(0, var.dtype), constant(1, var.dtype), stmt.value):
+                yield {var: value}, ()
+        case Atomic(var=Var() as var):
+            yield {var: constant(0, var.dtype)}, (msgspec.structs.replace(stmt, var=None),)
+        case _:
+            pass

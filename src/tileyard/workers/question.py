@@ -1,0 +1,18 @@
+"""A question that a process is asked, which knows the type of its answer."""
+
+from typing import Generic, TypeVar, get_args
+
+from tileyard.model import Record
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Question(Record, Generic[AnswerT]):
+    """Base of requests that have one answer, of the type that the request's own class names."""
+
+    def check(self, answer: object) -> AnswerT:
+        """The answer, which is of that type. Raises AssertionError where it is of another."""
+        (kind,) = get_args(type(self).__orig_bases__[0])  # type: ignore[attr-defined]  # of a generic class
+        if not isinstance(answer, kind):
+            raise AssertionError(f"{type(self).__name__} was answered with {answer}")
+        return answer  # type: ignore[no-any-return]  # its type is known when it runs

@@ -1,0 +1,110 @@
+"""``tileyard reduce``: planted failures cut down, and what is no failure."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT, CommandLine
+from tests.reduction.planted import FOLDER, LARGE, PLANTED
+
+pytestmark = pytest.mark.slow
+
+MOST = 10
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    """A folder with the large kernels, and the pipelines with mistakes."""
+    shutil.copy(LARGE, tmp_path)
+    shutil.copy(FOLDER / "spoiled.py", tmp_path)
+    cli = CommandLine(tmp_path)
+    cli.env["TILEYARD_PLUGINS"] = "wrong=tests.reduction.wrong_target:WrongTarget"
+    cli.env["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
+    return cli
+
+
+@pytest.mark.parametrize(
+    ("name", "again", "said"),
+    [
+        ("wait missing", "check", "[read-before-arrival]"),
+        ("operation not supported", "compile", "copy within more"),
+    ],
+)
+def test_a_planted_failure_is_cut_down(cli: CommandLine, name: str, again: str, said: str) -> None:
+    """To ten statements of more than sixty at most, with what it is about; and the kernel that is printed fails likewise."""
+    planted = PLANTED[name]
+    (cli.cwd / "large.py").write_text(planted.text(), encoding="utf-8")
+    done = cli.run(*planted.arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = re.search(r"^# (\d+) statements? of (\d+), ", done.stdout, re.MULTILINE)
+    assert found is not None
+    assert int(found[1]) <= MOST
+    assert int(found[2]) >= 6 * MOST
+    assert all(word in done.stdout for word in planted.kept)
+    (cli.cwd / "small.py").write_text(done.stdout, encoding="utf-8")
+    done = cli.run(again, "small.py")
+    assert done.returncode == 1
+    assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "status"), [("grep -q T.abs", 0), ("grep -q T.acos", 2), ("exit 0; echo {}", 0)]
+)
+def test_a_command_says_what_fails(cli: CommandLine, command: str, status: int) -> None:
+    """It receives the file of a kernel, in place of braces or at its end."""
+    sizes = ("--arg", "length=16", "--limit", "10s")
+    done = cli.run("reduce", "large.py::backward", "--while", command, *sizes)
+    assert done.returncode == status
+    if status:
+        said = "backward does not fail: the command ends with another status than 0"
+        assert done.stderr == f"tileyard: {said}\n"
+    else:
+        assert done.stdout.splitlines()[0].endswith(f": `{command}` ends with 0")
+        assert ("T.abs(" in done.stdout) == ("abs" in command)
+
+
+def test_the_limit_ends_it(cli: CommandLine) -> None:
+    """The kernel is printed as far as it was reduced."""
+    planted = PLANTED["operation not supported"]
+    (cli.cwd / "large.py").write_text(planted.text(), encoding="utf-8")
+    done = cli.run(*planted.arguments, "--limit", "1s")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1].endswith(": the time is over")
+    compile(done.stdout, "small.py", "exec")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("--while", "compile_error"),
+            "backward does not fail: the target builds it",
+        ),
+        (
+            ("--while", "mismatch", "--pipeline", "sm_1"),
+            "backward cannot be reduced: there is no pipeline 'sm_1'",
+        ),
+        (
+            ("--while", "mismatch", "--target", "cuda:sm_80"),
+            "backward cannot be reduced: kernels are run on cpu only, and cuda:sm_80 is for cuda",
+        ),
+        (
+            ("--while", "true", "--pipeline", "sm_80"),
+            "--pipeline is for --while check and --while mismatch",
+        ),
+        (
+            ("--while", "check", "--config", "block=16,32"),
+            "--config block has several values: reduce takes one config",
+        ),
+        (("--while", " "), "--while is empty: it is check, mismatch, compile_error or a command"),
+    ],
+)
+def test_what_cannot_be_reduced_is_one_line(
+    cli: CommandLine, arguments: tuple[str, ...], said: str
+) -> None:
+    """With exit status 2, and nothing printed."""
+    done = cli.run("reduce", "large.py::backward", "--arg", "length=32", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"tileyard: {said}")
