@@ -234,3 +234,13 @@ def f(A: float32[128], B: out.float32[128]):
     (result,), (want,) = interpret(ready.program, arrays), interpret(program, arrays)
     assert result.tobytes() == want.tobytes()
     assert ready.origins[-1] == 10
+
+
+def test_tilelang_splits_nothing_again(kernels: Modules) -> None:
+    """Whatever the kernel's own options say of roles."""
+    gemm = kernels("gemm").gemm
+    func = gemm.get_tir(M=64, N=64, K=128, num_stages=2)
+    asked = {again().NO_ROLES: False}
+    assert again().write_again(func, "sm_90a", gemm.out_idx, "gemm", asked).options == {
+        again().NO_ROLES: True
+    }

@@ -15,8 +15,7 @@ from tileyard.cli.kernel_options import (
 )
 from tileyard.cli.values import parse_duration_s
 from tileyard.errors import UsageError
-
-TILELANG = "tilelang"
+from tileyard.passes.pipeline import TILELANG
 
 
 def reduce(  # noqa: PLR0913 - options, by keyword only

@@ -28,7 +28,7 @@ from tileyard.ir.walk import convert
 
 
 def lower_element_call(scope: Scope, name: str, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The statements that ``call`` of the operation ``name`` stands for, None for one of another kind."""
+    """The statements that ``call`` of the operation ``name`` becomes, None for one of another kind."""
     rule = _ELEMENT_RULES.get(name)
     if name in _LOST:
         scope.lose(name.removeprefix("tl."))

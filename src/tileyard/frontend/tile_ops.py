@@ -53,7 +53,7 @@ from tileyard.ir.walk import convert
 
 
 def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The statements that ``call`` stands for, None for an operation of another kind; raises UnsupportedError."""
+    """The statements that ``call`` becomes, None for an operation of another kind; raises UnsupportedError."""
     name = extern_name(call) or call_name(call)
     if not name.startswith(TILE_OPS):
         return lower_element_call(scope, name, call)

@@ -56,7 +56,7 @@ def write_again(
     last = run_pipeline(lowered.written, pipeline, lowered.written_lines)[-1]
     ready = make_writable(last.program)
     lines = {n: last.lines[old] for n, old in enumerate(ready.origins) if old in last.lines}
-    options = {NO_ROLES: True, **options}
+    options = {**options, NO_ROLES: True}  # whatever the kernel asks for: its roles are written out
     written = write_program(ready.program, options, lines, swizzle=lowered.swizzle)
     again = elaborate(written)
     found = lower_prim_func(again, out_idx, name)

@@ -155,7 +155,7 @@ class _Inference:
             if not is_wgmma:
                 continue
             uses.strict.add(number)
-            spans = self._spans_of_wgmma(region, is_rows, region is stmt.a)
+            spans = self._spans_of_wgmma(region, is_rows, stmt)
             if len(spans) == 1 and 0 not in spans:
                 uses.limits[number] = min(spans)
             else:
@@ -163,17 +163,17 @@ class _Inference:
                     number, tile.name, "how wgmma reads it depends on the warps that share it"
                 )
 
-    def _spans_of_wgmma(self, region: Region, is_rows: bool, is_a: bool) -> set[int]:
+    def _spans_of_wgmma(self, region: Region, is_rows: bool, stmt: Gemm | SparseGemm) -> set[int]:
         """The largest spans that divide what one instruction reads of a row, 0 for none; several where that is not known."""
         (extent,) = region.extents[-1:]
         if not isinstance(extent, Const):
             return set()
         length = int(extent.value)
         lengths = [length]
-        if not is_rows and is_a:
+        if not is_rows and region is stmt.a:
             lengths = [WGMMA_M]
         elif not is_rows:  # groups of four warps may share the columns
-            groups = range(1, count_threads(self._storage.program) // WARPGROUP + 1)
+            groups = range(1, count_threads(self._storage.program, stmt) // WARPGROUP + 1)
             lengths = [min(length // n, _MOST_COLUMNS) for n in groups if length % n == 0]
         size = self._size(self._buffers[region.buffer])
         return {next((s for s in SPANS if n * size % s == 0), 0) for n in lengths}

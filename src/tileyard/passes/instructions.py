@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tileyard.errors import UsageError
-from tileyard.ir.nodes import Buffer, Copy, Expr, Gemm, Program, SparseGemm
+from tileyard.ir.nodes import Buffer, Copy, Expr, Gemm, Program, Roles, SparseGemm, Stmt
+from tileyard.ir.walk import walk
 from tileyard.model import Record
 from tileyard.passes.cp_async import why_not_cp_async
 from tileyard.passes.matrix_units import why_not_mma, why_not_wgmma
@@ -94,8 +95,8 @@ def choose_load(copy: Copy, storage: Storage, arch: Architecture) -> Choice:
 
 
 def choose_product(stmt: Gemm | SparseGemm, storage: Storage, arch: Architecture) -> Choice:
-    """What multiplies, by all threads of the block that the kernel asks for."""
-    threads, reasons = count_threads(storage.program), list[str]()
+    """What multiplies, by all threads that run ``stmt``."""
+    threads, reasons = count_threads(storage.program, stmt), list[str]()
     for instruction, rule in arch.products:
         reason = rule(stmt, storage.buffers, threads)
         if not reason:
@@ -115,6 +116,11 @@ def block_of(program: Program) -> tuple[int, ...]:
     return program.threads or (128, 1, 1)
 
 
-def count_threads(program: Program) -> int:
-    """The threads of a block."""
+def count_threads(program: Program, stmt: Stmt | None = None) -> int:
+    """The threads of a block; with a ``stmt`` those of the role that runs it, if one does."""
+    roles = (one for one in walk(program.body) if stmt and isinstance(one, Roles))
+    for one in roles:
+        for body, ranges in zip(one.bodies, one.threads, strict=False):
+            if any(inner is stmt for inner in walk(body)):
+                return sum(end - first for first, end in ranges)
     return math.prod(block_of(program))

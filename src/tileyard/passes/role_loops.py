@@ -225,7 +225,7 @@ class Side:
         return tuple(Store(r.buffer, r.indices, Op("add", (r, ONE), r.dtype)) for r in found)
 
     def _wait(self, row: str, group: Group, count: Expr, flip: int) -> Stmt:
-        """Wait for the phase of the version that ``count`` comes to."""
+        """Wait for the phase of the version that iteration ``count`` uses."""
         dtype = count.dtype
         phase = count
         if group.versions > 1:
@@ -317,7 +317,7 @@ def _whole_loads(one: RoleLoop) -> tuple[Stmt, ...]:
 
 
 def _place(row: str, group: Group, count: Expr) -> Load:
-    """The barrier of the version that ``count`` comes to."""
+    """The barrier of the version that iteration ``count`` uses."""
     slot: Expr = ZERO
     if group.versions > 1:
         slot = Op("floormod", (count, Const(group.versions, count.dtype)), count.dtype)

@@ -1,4 +1,4 @@
-"""Pipelines of the user's own: what a file says, and what bad ones are told."""
+"""Pipelines of the user's own: what a file selects, and the messages for bad ones."""
 
 import pytest
 
