@@ -15,7 +15,6 @@ from tileyard.cli.kernel_options import (
 )
 from tileyard.cli.values import parse_duration_s
 from tileyard.errors import UsageError
-from tileyard.passes.pipeline import TILELANG
 
 
 def reduce(  # noqa: PLR0913 - options, by keyword only
@@ -60,6 +59,7 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 printed; 2 bad usage, or a kernel that has no Program or does not fail; 130 interrupted, and printed.
     """
     from tileyard.cli.reduce_session import Wanted, reduce_kernel
+    from tileyard.passes.pipeline import TILELANG
     from tileyard.tuning.request import TuneRequest
 
     file, name = parse_kernel(kernel)
