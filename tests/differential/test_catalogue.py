@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tileyard.ir.interpret import interpret
+from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.text import print_program, read_program
 from tileyard.model import Device
 from tileyard.targets.cpu.target import CpuTarget
@@ -178,7 +178,7 @@ def test_kernel_agrees_with_its_reference(
     device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
     launch = load_program(_TARGET, device, lowered.program, tmp_path).bind(arrays, ())
     launch.run()
-    runs = {"interpreted": interpret(lowered.program, arrays), "compiled": launch.read()}
+    runs = {"interpreted": interpret_lanes(lowered.program, arrays), "compiled": launch.read()}
     for how, written in runs.items():
         assert len(written) == len(expected)
         for number, (got, want) in enumerate(zip(written, expected, strict=True)):

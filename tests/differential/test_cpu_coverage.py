@@ -16,7 +16,7 @@ from tests.differential.tile_rows import (
 )
 
 from tileyard.ir.dtypes import DTYPES
-from tileyard.ir.interpret import interpret
+from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import (
     Await,
     Break,
@@ -68,7 +68,7 @@ def test_what_is_taken_gives_what_the_interpreter_gives(dtype: str, tmp_path: Pa
     program = case.program
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy says so when it converts NaN or overflows
-        expected = interpret(program, case.arrays())
+        expected = interpret_lanes(program, case.arrays())
     cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
     device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
     launch = load_program(TARGET, device, program, tmp_path).bind(case.arrays(), ())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tileyard.ir.interpret import interpret
+from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.verify import verify
@@ -309,7 +309,7 @@ def test_interpreted_kernel_agrees_with_its_reference(
     arrays = inputs(example)
     reference = getattr(kernels(example.file), example.reference)
     expected = reference(*arrays, *example.scalars, **example.options)
-    (got,) = interpret(lowered.program, arrays, example.scalars)
+    (got,) = interpret_lanes(lowered.program, arrays, example.scalars)
     assert got.dtype == expected.dtype
     np.testing.assert_allclose(
         got.astype(np.float64),
@@ -347,7 +347,7 @@ def test_kernel_that_clears_its_sum_keeps_the_last_product(
     expected = a[:, 8:] @ b[8:, :]
     function = kernels("gemm").gemm_last_tile
     func = function.get_tir(16, 16, 16, block_M=16, block_N=16, block_K=8)
-    (got,) = interpret(lower_prim_func(func, [-1]).program, [a, b])
+    (got,) = interpret_lanes(lower_prim_func(func, [-1]).program, [a, b])
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.differential.conftest import TARGET as GPU
 
-from tileyard.ir.interpret import interpret
+from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.specs import tensors
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def interpreter(operations: Iterable[Any], lower: Callable[..., "Lowered"]) -> R
             warnings.simplefilter("ignore")
             lowered = lower(known[name].elaborate(dtype))
             count = sum(tensor.role != "out" for tensor in tensors(lowered.program))
-            return interpret(lowered.program, arrays[:count])[0]
+            return interpret_lanes(lowered.program, arrays[:count])[0]
 
     return give
 

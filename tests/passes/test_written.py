@@ -14,7 +14,7 @@ from tests.differential.cuda_examples import EXAMPLES
 from tileyard.errors import UnsupportedError
 from tileyard.frontend.to_tilelang import write_program
 from tileyard.frontend.writable import make_writable
-from tileyard.ir.interpret import interpret
+from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Gemm, Program
 from tileyard.ir.rewrite import rewrite
 from tileyard.ir.specs import tensor_specs
@@ -231,7 +231,7 @@ def f(A: float32[128], B: out.float32[128]):
     )
     assert ready.program == expected
     arrays = make_inputs(tensor_specs(program, {}))
-    (result,), (want,) = interpret(ready.program, arrays), interpret(program, arrays)
+    (result,), (want,) = interpret_lanes(ready.program, arrays), interpret_lanes(program, arrays)
     assert result.tobytes() == want.tobytes()
     assert ready.origins[-1] == 10
 

@@ -14,7 +14,7 @@ from tests.differential.conftest import load_module, lower_prim_func
 from tileyard.check.blocks import check_program
 from tileyard.check.findings import Finding
 from tileyard.frontend.discover import find_kernels
-from tileyard.ir.interpret import interpret
+from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Sync
 from tileyard.ir.walk import walk
 
@@ -100,7 +100,7 @@ def test_it_is_a_matter_of_the_check_alone(
     lowered = lower_prim_func(branches.pipelined.get_tir(N=ROWS))
     rows = np.arange(ROWS * 128, dtype=np.float32).reshape(ROWS, 128)
     for program in (lowered.program, lowered.written):
-        (found,) = interpret(program, [rows])
+        (found,) = interpret_lanes(program, [rows])
         np.testing.assert_array_equal(found, rows[:, ::-1])
 
 

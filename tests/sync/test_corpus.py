@@ -18,7 +18,7 @@ from tests.sync.mutants import Mutant, equivalent, mutants, unseen
 
 from tileyard.check.blocks import check_program
 from tileyard.check.findings import Finding, describe_race
-from tileyard.ir.interpret import interpret
+from tileyard.ir.lanes import interpret_lanes
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered
@@ -64,7 +64,7 @@ def assert_right(lowered: "Lowered", kernel: str) -> None:
     """What the interpreter makes is what NumPy makes."""
     case = CASES[kernel]
     inputs = case.make(np.random.default_rng(5))
-    found = interpret(lowered.program, inputs)
+    found = interpret_lanes(lowered.program, inputs)
     for got, expected in zip(found, case.expect(*inputs), strict=True):
         assert np.allclose(got.astype(np.float32), expected, rtol=1e-5, atol=1e-5)
 

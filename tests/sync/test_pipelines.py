@@ -19,7 +19,7 @@ from tileyard.check.blocks import check_program
 from tileyard.clock import Clock
 from tileyard.errors import UnsupportedError
 from tileyard.ir.hazards import Hazard, HazardKind, LateRun
-from tileyard.ir.interpret import interpret
+from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.trace import TracedRun
@@ -87,8 +87,8 @@ def test_a_correct_pipeline_is_silent(lower: Lower, kernel: str) -> None:
     run = LateRun(lowered.written, arrays_of(kernel))
     run.grid()
     assert run.hazards == {}
-    (settled,) = interpret(lowered.program, arrays_of(kernel))
-    (at_once,) = interpret(lowered.written, arrays_of(kernel))
+    (settled,) = interpret_lanes(lowered.program, arrays_of(kernel))
+    (at_once,) = interpret_lanes(lowered.written, arrays_of(kernel))
     (late,) = run.written()
     np.testing.assert_array_equal(settled, late)
     np.testing.assert_array_equal(at_once, late)
@@ -97,7 +97,9 @@ def test_a_correct_pipeline_is_silent(lower: Lower, kernel: str) -> None:
 def test_rows_by_number_are_copied(lower: Lower) -> None:
     """As NumPy picks them."""
     rows, order = arrays_of("permute")
-    (found,) = interpret(lower(SOURCE, "permute", **ARGUMENTS["permute"]).program, [rows, order])
+    (found,) = interpret_lanes(
+        lower(SOURCE, "permute", **ARGUMENTS["permute"]).program, [rows, order]
+    )
     np.testing.assert_array_equal(found, rows[order])
 
 

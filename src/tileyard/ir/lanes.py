@@ -5,14 +5,16 @@ writes. So a nest runs statement by statement for all lanes, each access is note
 was any such element. If there was, everything is undone: then only ``interpret.py`` knows the result.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from tileyard.errors import BindError, KernelFault
 from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.interpret import Blocked, Run
 from tileyard.ir.lane_conflicts import (
     Access,
     Accessor,
@@ -23,12 +25,13 @@ from tileyard.ir.lane_conflicts import (
     find_conflicts,
 )
 from tileyard.ir.lane_meanings import update
-from tileyard.ir.lane_plans import NestPlan, plan_nest
+from tileyard.ir.lane_plans import SPREAD, NestPlan, plan_nest
 from tileyard.ir.lane_values import Frame, LaneEvaluator
 from tileyard.ir.meanings import cut_tensor_float
-from tileyard.ir.nodes import Atomic, Const, Expr, For, If, Let, Load, Stmt, Store
+from tileyard.ir.nodes import Atomic, Const, Expr, For, If, Let, Load, Program, Stmt, Store
 from tileyard.ir.specs import Evaluator, convert_scalar
 from tileyard.ir.tiles import Memory
+from tileyard.model import Value
 
 Refusal = Literal["statement", "bounds", "layout", "fault", "conflict", "order"]
 """Why a nest has to run lane by lane: a statement that is not known here, a loop that lanes begin differently, an array with
@@ -82,6 +85,32 @@ class Lanes:
             refusal = "fault"
         run.undo()
         return Report(refusal=refusal, accesses=tuple(run.accesses), conflicts=run.conflicts)
+
+
+def interpret_lanes(
+    program: Program, arrays: Sequence[Array], scalars: Sequence[Value] = ()
+) -> list[Array]:
+    """What ``interpret`` returns and raises, in a fraction of its time. Nothing is printed."""
+    run = _NestRun(program, arrays, scalars, lambda _: None)
+    run.grid()
+    return run.written()
+
+
+class _NestRun(Run):
+    """A run in the synchronous meaning whose nests run at once where they can."""
+
+    def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
+        for stmt in body:
+            nest = stmt if isinstance(stmt, For) and stmt.kind in SPREAD else None
+            if nest is not None and self._lanes.run(nest).refusal is None:
+                continue
+            if (yield from super()._body((stmt,))):
+                return True
+        return False
+
+    @cached_property
+    def _lanes(self) -> Lanes:
+        return Lanes(self._memory, self._values)
 
 
 class _LaneRun:

@@ -13,7 +13,7 @@ from tileyard.artifacts.manifest import Artifact, Build, Manifest
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import Effort, check_program
 from tileyard.errors import BindError, KernelFault
-from tileyard.ir.interpret import interpret
+from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import tensors
 from tileyard.ir.text import print_program
@@ -116,7 +116,7 @@ def find_mismatch(program: Program, arrays: Sequence[Array], target: Target) -> 
         except KernelFault as fault:
             yield sign_of(f"fault: {fault}"), str(fault)
             return
-        expected = interpret(settled, arrays, (), lambda _: None)
+        expected = interpret_lanes(settled, arrays)
         outputs = [tensor for tensor in tensors(settled) if tensor.role != "in"]
         for tensor, got, want in zip(outputs, launch.read(), expected, strict=True):
             found = compare(tensor.buffer.name, got, want, None)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from tileyard.errors import KernelFault
 from tileyard.ir.dtypes import DTYPES, find_dtype
-from tileyard.ir.interpret import Run
+from tileyard.ir.interpret import Run, interpret
 from tileyard.ir.lane_conflicts import Access, Conflict
 from tileyard.ir.lane_meanings import meaning_of_lanes
-from tileyard.ir.lanes import Lanes, Report
+from tileyard.ir.lanes import Lanes, Report, interpret_lanes
 from tileyard.ir.meanings import MEANINGS
 from tileyard.ir.nodes import (
     Atomic,
@@ -179,6 +179,9 @@ def test_programs_of_the_targets(name: str) -> None:
     """Every Program that targets are tested with has the result of the interpreter."""
     case: TargetCase = CASES[name]
     compare(case.program, case.arrays(), tuple(case.scalars))
+    expected = interpret(case.program, case.arrays(), case.scalars, lambda _: None)
+    got = interpret_lanes(case.program, case.arrays(), case.scalars)
+    assert all(same(*pair) for pair in zip(got, expected, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if name != "bool"])
