@@ -5,21 +5,26 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import pytest
 from tests.differential.conftest import KERNELS, kernels, load_module
 from tests.differential.cuda_examples import EXAMPLES
 from tests.passes.cases import faults_of, is_pipelined, reasons_of
 
-from tileyard.ir.nodes import For, Stmt
+from tileyard.ir.nodes import Const, For, Program, Stmt
 from tileyard.ir.rewrite import rewrite
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.walk import walk
 from tileyard.measure.inputs import make_inputs
 from tileyard.model import Value
 from tileyard.passes.pipeline import Step, run_pipeline
+from tileyard.workers.pass_steps import StepChecker
+
+if TYPE_CHECKING:
+    from tileyard.frontend.tilelang import Lowered
 
 __all__ = ["kernels"]
 
@@ -71,6 +76,36 @@ def has_loop(file: str, kernel: str) -> bool:
     return found is not None and "T.Pipelined" in found[0]
 
 
+def lower_kernel(kernel: Any, arguments: Mapping[str, Any]) -> "Lowered":  # noqa: ANN401 (TileLang is untyped)
+    """A kernel as it is written."""
+    function = getattr(kernel, "jit_impl", kernel)
+    lower = importlib.import_module("tileyard.frontend.tilelang").lower_prim_func
+    lowered: Lowered = lower(function.get_tir(**arguments), function.out_idx)
+    return lowered
+
+
+def with_loops(program: Program, stages: int, trips: int | None = None) -> Program:
+    """``program`` with pipelined loops of so many stages; with ``trips`` of so many iterations, in one block."""
+    fields: dict[str, Any] = {"stages": stages}
+    if trips is not None:
+        fields["extent"] = Const(trips, "int32")
+        axes = [msgspec.structs.replace(axis, extent=Const(1, "int32")) for axis in program.grid]
+        program = msgspec.structs.replace(program, grid=tuple(axes))
+
+    def change(stmt: Stmt) -> tuple[Stmt, ...]:
+        is_one = isinstance(stmt, For) and stmt.kind == "pipelined"
+        return (msgspec.structs.replace(stmt, **fields) if is_one else stmt,)
+
+    return rewrite(program, change).program
+
+
+def inputs_of(program: Program, known: Mapping[str, Any]) -> tuple[list[np.ndarray], list[Any]]:
+    """Arrays and scalars for a kernel with these arguments and numbers."""
+    sizes = {key: value for key, value in known.items() if type(value) is int}
+    scalars = [known[var.name] for var in scalar_params(program)]
+    return make_inputs(tensor_specs(program, sizes)), scalars
+
+
 def run_kernel(
     kernel: Any,  # noqa: ANN401 (TileLang is untyped)
     arguments: Mapping[str, Any],
@@ -79,21 +114,10 @@ def run_kernel(
     pipeline: str,
 ) -> tuple[tuple[Step, ...], list[str]]:
     """The steps of a pipeline for a kernel whose pipelined loops have so many stages, and what is wrong with them."""
-    function = getattr(kernel, "jit_impl", kernel)
-    lower = importlib.import_module("tileyard.frontend.tilelang").lower_prim_func
-    lowered = lower(function.get_tir(**arguments), function.out_idx)
-
-    def with_stages(stmt: Stmt) -> tuple[Stmt, ...]:
-        is_one = isinstance(stmt, For) and stmt.kind == "pipelined"
-        return (msgspec.structs.replace(stmt, stages=stages) if is_one else stmt,)
-
-    program = rewrite(lowered.written, with_stages).program
-    known = {**arguments, **numbers}
-    sizes = {key: value for key, value in known.items() if type(value) is int}
-    arrays = make_inputs(tensor_specs(program, sizes))
-    scalars = [known[var.name] for var in scalar_params(program)]
+    lowered = lower_kernel(kernel, arguments)
+    program = with_loops(lowered.written, stages)
     steps = run_pipeline(program, pipeline, lowered.written_lines)
-    return steps, faults_of(steps, arrays, scalars)
+    return steps, faults_of(steps, *inputs_of(program, {**arguments, **numbers}))
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
@@ -109,6 +133,25 @@ def test_a_pipelined_kernel_does_the_same(
     assert is_pipelined(steps[-1]) == (stages > 0 and name not in WITHOUT_COPIES)
     assert bool(reasons_of(steps)) != is_pipelined(steps[-1])
     assert faults == []
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("name", dict(cases()) if EVERYTHING else ["chunked"])
+def test_any_number_of_iterations_does_the_same(kernels: Modules, name: str, pipeline: str) -> None:
+    """Behind the last pass, for 0 to 9 iterations and each number of stages, in the first block."""
+    example = EXAMPLES[name]
+    arguments = {**example.arguments, **SMALL.get(name, {})}
+    lowered = lower_kernel(getattr(kernels(example.file), example.kernel), arguments)
+    faults = {}
+    for trips in range(10) if EVERYTHING else (0, 2):
+        program = with_loops(lowered.written, 0, trips)
+        inputs = inputs_of(program, {**arguments, **example.numbers})
+        checker = StepChecker(run_pipeline(program, "none", lowered.written_lines)[0], *inputs)
+        for stages in range(6) if EVERYTHING else (3,):
+            program = with_loops(lowered.written, stages, trips)
+            last = run_pipeline(program, pipeline, lowered.written_lines)[-1]
+            faults[trips, stages] = checker.find_fault(last)
+    assert {key: fault for key, fault in faults.items() if fault} == {}
 
 
 @pytest.mark.parametrize(

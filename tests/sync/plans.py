@@ -78,6 +78,31 @@ def gathered(N, stages):
 
 
 @tilelang.jit
+def repeated(N, stages):
+    """Right as written: a loop within a step copies, and adds up what it has copied.
+
+    On sm_80 TileLang takes all of it for a copy: no wait comes before the sum, which has a version for each stage.
+    """
+
+    @T.prim_func
+    def main(X: T.Tensor((N + 1, BLOCK), "float32"), Y: T.Tensor((N, BLOCK), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            tile = T.alloc_shared((BLOCK,), "float32")
+            kept = T.alloc_shared((BLOCK,), "float32")
+            total = T.alloc_fragment((BLOCK,), "float32")
+            T.clear(total)
+            for k in T.Pipelined(N, num_stages=stages):
+                for j in T.serial(2):
+                    T.copy(X[k + j, 0], tile)  # the copy
+                    for i in T.Parallel(BLOCK):
+                        total[i] = total[i] + tile[i]  # the use
+                T.copy(total, kept)
+                T.copy(kept, Y[k, 0])
+
+    return main
+
+
+@tilelang.jit
 def cleared(N, stages):
     """A tile that is written before its loop, and a value that each step passes to the next one."""
 

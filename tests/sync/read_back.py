@@ -29,24 +29,31 @@ class ReadBack:
     planned: "Lowered | None" = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Loops:
+    """How many stages and iterations all pipelined loops have; with ``trips`` the kernel has one block. None as they are written."""
+
+    stages: int | None = None
+    trips: int | None = None
+
+
+AS_WRITTEN = Loops()
+
+
 def read_back(
     kernel: Any,  # noqa: ANN401 (TileLang is untyped)
     arguments: dict[str, Value],
     architecture: str,
     numbers: dict[str, Value] | None = None,
-    stages: int | None = None,
+    loops: Loops = AS_WRITTEN,
 ) -> ReadBack:
-    """Elaborate a kernel, read its plan back, and run both forms on the same inputs.
-
-    With ``stages`` all its pipelined loops have so many.
-    """
+    """Elaborate a kernel with its pipelined ``loops`` so, read its plan back, and run both forms on the same inputs."""
     frontend = importlib.import_module("tileyard.frontend.tilelang")
     planning = importlib.import_module("tileyard.frontend.pipelined")
     queries = importlib.import_module("tileyard.frontend.tir_queries")
     function = getattr(kernel, "jit_impl", kernel)
     func = function.get_tir(**arguments)
-    if stages is not None:
-        func = func.with_body(with_stages(func.body, stages))
+    func = func.with_body(with_loops(func.body, loops))
     options = {
         **dict(queries.attributes_of(func).get("tilelang_pass_configs") or {}),
         **(getattr(function, "pass_configs", None) or {}),
@@ -81,24 +88,29 @@ def read_back(
     )
 
 
-def with_stages(body: Any, stages: int) -> Any:  # noqa: ANN401
-    """``body`` with this depth for all its pipelined loops; for none, as TileLang has it, loops are plain."""
+def with_loops(body: Any, loops: Loops) -> Any:  # noqa: ANN401
+    """``body`` with all its pipelined loops so; without stages they are plain, as TileLang has it."""
+    if loops == AS_WRITTEN:
+        return body
     tvm = importlib.import_module("tilelang").tvm
     ir = importlib.import_module("tilelang.ir")
 
     def change(loop: Any) -> Any:  # noqa: ANN401
-        if "num_stages" not in loop.annotations:
-            return None
-        hints = {**dict(loop.annotations), "num_stages": tvm.tirx.IntImm("int32", stages)}
-        if not stages:
-            del hints["num_stages"]
+        extent, hints = loop.extent, dict(loop.annotations)
+        if "num_stages" in hints:
+            extent = extent if loops.trips is None else tvm.tirx.IntImm(extent.dtype, loops.trips)
+            depth = hints.pop("num_stages") if loops.stages is None else loops.stages
+            hints |= {"num_stages": tvm.tirx.IntImm("int32", int(depth))} if depth else {}
+        elif loops.trips is not None and loop.thread_binding is not None:
+            is_grid = str(loop.thread_binding.thread_tag).startswith("blockIdx")
+            extent = tvm.tirx.IntImm(extent.dtype, 1) if is_grid else extent
         return tvm.tirx.For(
             loop.loop_var,
             loop.min,
-            loop.extent,
+            extent,
             loop.kind,
             loop.body,
-            None,
+            loop.thread_binding,
             hints,
             span=ir.get_stmt_span(loop),
         )

@@ -20,7 +20,7 @@ EXAMPLES = int(os.environ.get("TILEYARD_SYNC_PROGRAMS", "40"))
 RUNS = 100
 A = (np.arange(64, dtype=np.float32) + 1).reshape(16, 4)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(15 * max(EXAMPLES, 40))]
 CALM = settings(
     max_examples=EXAMPLES,
     derandomize=True,

@@ -35,6 +35,7 @@ from tileyard.frontend.tir_queries import (
     extern_name,
     free_vars,
     is_bound_to_threads,
+    is_idle_mark,
     is_issued,
     is_loop,
     is_one,
@@ -243,7 +244,7 @@ class BodyLowering:
         scope = self._scope
         position, outside = scope.position, scope.position.is_spread
         becomes_issue = is_issued(stmt)
-        hints = LOOP_HINTS | {ISSUED} if becomes_issue else LOOP_HINTS
+        hints = LOOP_HINTS | {ISSUED} if becomes_issue or is_idle_mark(stmt) else LOOP_HINTS
         unknown = [str(key) for key in stmt.annotations if str(key) not in hints]
         scope.require(not unknown, f"loop with {', '.join(unknown)}")
         for key in stmt.annotations:

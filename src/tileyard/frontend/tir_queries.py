@@ -217,3 +217,16 @@ def is_issued(loop: Any) -> bool:  # noqa: ANN401
     value = loop.value
     ways = str(value.buffer.scope()), str(loop.buffer.scope()).partition(".")[0]
     return ways == ("global", "shared") and value.buffer.dtype == loop.buffer.dtype
+
+
+def is_idle_mark(loop: Any) -> bool:  # noqa: ANN401
+    """Whether ``ISSUED`` says nothing of this loop: TileLang marks all in a statement of copies, and heeds parallel loops alone.
+
+    Those that store to registers copy nothing by ``cp.async``.
+    """
+    if not is_loop(loop, PARALLEL):
+        return True
+    while is_loop(loop, PARALLEL):
+        loop = loop.body
+    is_store = type(loop).__name__ == "BufferStore"
+    return is_store and str(loop.buffer.scope()).startswith("local")

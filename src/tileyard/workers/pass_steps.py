@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from tileyard.artifacts.objects import ObjectStore
@@ -14,7 +15,7 @@ from tileyard.clock import Clock
 from tileyard.errors import BindError, InvalidProgramError, KernelFault, UsageError
 from tileyard.frontend.found import TILELANGS, Found, lower_config
 from tileyard.ir.lanes import interpret_lanes
-from tileyard.ir.nodes import Program
+from tileyard.ir.nodes import Program, Tensor
 from tileyard.ir.specs import scalar_params, tensor_specs, tensors
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
@@ -148,21 +149,35 @@ class StepChecker:
         """What is wrong with one step, in a line; empty where nothing is."""
         try:
             verify(step.program)
-            results = interpret_lanes(step.program, self._arrays, self._scalars)
-            found = check_program(step.program, step.lines, self._arrays, self._scalars).findings
+            program = _with_roles(step.program, self._written.program)
+            results = interpret_lanes(program, self._arrays, self._scalars)
+            found = check_program(program, step.lines, self._arrays, self._scalars).findings
         except (InvalidProgramError, BindError, KernelFault) as error:
             return str(error)
-        outputs = [tensor for tensor in tensors(step.program) if tensor.role != "in"]
+        outputs = [tensor for tensor in tensors(program) if tensor.role != "in"]
         for tensor, wanted, got in zip(outputs, self._results, results, strict=True):
             count = int(np.sum(_bits(wanted) != _bits(got)))
             if count:
                 name = tensor.buffer.name
                 return f"{count_of(count, 'byte')} of {name} are not those of the written kernel"
-        written, form = (Form(one.program, one.lines) for one in (self._written, step))
+        written = Form(self._written.program, self._written.lines)
+        form = Form(program, step.lines)
         for finding in (*found, *find_reordered(written, form, self._arrays, self._scalars)):
             where = name_place(finding.access, finding.message)
             return f"{where} [{finding.kind}]"
         return ""
+
+
+def _with_roles(program: Program, written: Program) -> Program:
+    """``program`` with the roles that arrays have in the ``written`` one: a loop that TileLang drops, as it has no iterations, writes none."""
+    roles = {tensor.buffer.name: tensor.role for tensor in tensors(written)}
+    params = [
+        msgspec.structs.replace(one, role=roles.get(one.buffer.name, one.role))
+        if isinstance(one, Tensor)
+        else one
+        for one in program.params
+    ]
+    return msgspec.structs.replace(program, params=tuple(params))
 
 
 def _bits(array: Array) -> Array:
