@@ -55,18 +55,22 @@ def place(cli: CommandLine) -> CommandLine:
 
 
 def test_what_our_pipeline_made_is_printed(place: CommandLine) -> None:
-    """The source that TileLang lowers has versions, and copies that are issued; the build key knows the pipeline."""
+    """The source that TileLang lowers has versions, and copies that are issued; a config and its build key have the pipeline."""
     how = ("compile", "k.py::gemm", "--target", "cuda:sm_80", "--pipeline")
     done = place.run(*how, "tileyard", "--emit", "tilelang")
     assert done.returncode == 0, done.stderr
     assert "a = T.alloc_shared((3, 64, 32)" in done.stdout
     assert '"no_implicit_async_commit_wait": 1' in done.stdout
-    ours, theirs = (
-        json.loads(place.run(*how, pipeline, "--json").stdout)["configs"][0]
-        for pipeline in ("tileyard", "tilelang")
+    both = (*how[:-1], "--config", "pipeline=tileyard,tilelang")
+    ours, theirs = json.loads(place.run(*both, "--json").stdout)["configs"]
+    assert (ours["config"], theirs["config"]) == (
+        {"pipeline": "tileyard"},
+        {"pipeline": "tilelang"},
     )
     assert (ours["outcome"], theirs["outcome"]) == ("passed", "passed")
     assert ours["build"] != theirs["build"]
+    twice = place.run(*how, "sm_80", "--config", "pipeline=tileyard")
+    assert "pipeline=tileyard is in its config, and sm_80 asked for beside it" in twice.stdout
     emitted = place.run(*how, "tilelang", "--emit", "tilelang")
     assert emitted.returncode == 2
     assert "no kernel.py was generated for cuda:sm_80" in emitted.stderr

@@ -41,7 +41,10 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     shape: ShapeName = "",
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=A,B,C", help="Values to build for one parameter."),
+        typer.Option(
+            metavar="KEY=A,B,C",
+            help="Values to build for one parameter, or for the pipeline of passes.",
+        ),
     ] = None,
     all_configs: Annotated[
         bool,

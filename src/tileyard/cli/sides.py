@@ -12,13 +12,11 @@ from tileyard.artifacts.pins import hold
 from tileyard.cli.opening import load_settings
 from tileyard.cli.values import parse_pairs, parse_value
 from tileyard.errors import UsageError
+from tileyard.frontend.declare import PIPELINE
 from tileyard.model import Side
 from tileyard.service.environments import PREFIX, find_environment
 from tileyard.service.revisions import SHORT, Project
 from tileyard.service.sides import HERE, RUN, find_side
-
-PIPELINE = "pipeline"
-"""The key among pass options that names the pipeline of a side."""
 
 BUNDLE = ".tyb"
 """How the name of a bundle ends as a side."""

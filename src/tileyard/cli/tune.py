@@ -35,7 +35,10 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     shape: ShapeName = "",
     config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=A,B,C", help="Values to try for one parameter."),
+        typer.Option(
+            metavar="KEY=A,B,C",
+            help="Values to try for one parameter, or for the pipeline of passes.",
+        ),
     ] = None,
     reference: Annotated[
         str, typer.Option(help="A function of the file to check results against.")

@@ -17,6 +17,7 @@ from tileyard.engine.sync_checks import SyncChecks
 from tileyard.engine.yard import Yard
 from tileyard.errors import HOST_FAULTS, DamagedError, WorkerLostError
 from tileyard.events import BuildEnded, BuildStarted
+from tileyard.frontend.declare import PIPELINE
 from tileyard.model import (
     INFRASTRUCTURE,
     BuildKey,
@@ -246,7 +247,7 @@ class Preparation:
             config=work.config,
             with_tir=with_tir,
             pipeline=side.pipeline,
-            target=case.target if side.pipeline else "",
+            target=case.target if side.pipeline or PIPELINE in work.config else "",
         )
         author = self._yard.authors.of(case.side, work.file)
         reply = await author.ask(request, case.limits.elaborate_s)

@@ -18,6 +18,9 @@ Axes = Mapping[str, Sequence[object]]
 Configs = Sequence[Mapping[str, object]]
 SpaceSource = Axes | Configs | Callable[..., Axes | Configs]
 
+PIPELINE = "pipeline"
+"""The key of a config, or of a side's options, that names the pipeline of a kernel and is no parameter of it."""
+
 _NAMES = ("__module__", "__qualname__", "__doc__")
 
 
@@ -157,6 +160,9 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
         tolerance: ``(rtol, atol)`` or a ``Tolerance``: an output element is right where
             ``|got - want| <= atol * rms(want) + rtol * |want|``. None: by dtype.
         pass_configs: TileLang's compiler options for GPU targets, option name to value.
+
+    *The pipeline.* Unless the function has a parameter ``pipeline``, that key of ``space`` says which pipelines of passes
+    are tried for a GPU: ``"tilelang"``, ``"tileyard"``, or one of ours by name.
 
     Returns:
         A KernelDeclaration, callable like the function.

@@ -17,6 +17,7 @@ import numpy as np
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError
+from tileyard.frontend.declare import PIPELINE
 from tileyard.frontend.recipes import Recipe, is_instance_of, kinds_of, named_parameters
 from tileyard.ir.dtypes import DTYPES
 from tileyard.model import Value
@@ -200,7 +201,9 @@ class Parameters:
         kinds |= dict.fromkeys(runtime.constants, frozenset({int}))
         kinds |= {key: kinds_of(parameter.annotation) for key, parameter in signature.items()}
         self._known = {key: Parameter(key, kinds[key]) for key in self.names}
-        self._tunable = {PASS_CONFIGS: Parameter(PASS_CONFIGS, frozenset())} | self._known
+        known_keys = {PASS_CONFIGS: frozenset[type](), PIPELINE: frozenset({str})}
+        self._tunable = {key: Parameter(key, kinds) for key, kinds in known_keys.items()}
+        self._tunable |= self._known
         self.default_values: dict[str, object] = {
             key: p.default for key, p in signature.items() if p.default is not p.empty
         }
@@ -241,6 +244,17 @@ class Parameters:
         raise UsageError(
             f"the space of {self.kernel} is neither a mapping nor a list of configs: {show_value(source)}"
         )
+
+    def pipeline_of(self, config: Arguments, asked: str = "") -> str:
+        """The pipeline that a config names, or the one that is ``asked`` for beside it; empty for neither.
+
+        A parameter of that name is the kernel's own. Raises UsageError for both.
+        """
+        named = "" if PIPELINE in self.names else str(config.get(PIPELINE, ""))
+        if named and asked:
+            both = f"{PIPELINE}={named} is in its config, and {asked} asked for beside it"
+            raise UsageError(f"{self.kernel} can have one pipeline only: {both}")
+        return named or asked
 
     def is_untyped(self, key: str, value: Value) -> bool:
         """Whether ``value`` is no whole number, and nothing says what the parameter takes."""

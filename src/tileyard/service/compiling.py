@@ -27,7 +27,7 @@ async def open_compiling(
 ) -> Plan[CompileResult]:
     """Plan the build of the first config, or of all."""
     request = start.request
-    space = await open_space(authors.of("", start.file), request)
+    space = await open_space(authors.of("", start.file), request, targets=(start.target,))
     await space.choose(everything=start.all_configs)
     until = "packed" if start.pack_to else "built"
     cases = [

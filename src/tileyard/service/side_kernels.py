@@ -88,7 +88,9 @@ class SideKernels:
         self, authors: Authors, file: str, info: KernelInfo, shape: str, folder: str
     ) -> list[Case]:
         request = TuneRequest(kernel=info.name, shape=shape, trials=ALL_CONFIGS)
-        space = await open_space(authors.of(self.side, file), request)
+        space = await open_space(
+            authors.of(self.side, file), request, targets=(self._asked.target,)
+        )
         await space.choose(everything=self._asked.all_configs)
         cases = make_cases(space, file, self._asked.target, self._asked.limits, folder)
         return [msgspec.structs.replace(case, side=self.side) for case in cases]

@@ -25,8 +25,9 @@ async def open_study(
 ) -> Plan[StudyResult]:
     """Open the kernel's space, and plan its study on these devices."""
     request = start.request
-    space = await open_space(authors.of("", start.file), request)
     also_build = tuple(dict.fromkeys(start.also_build))
+    targets = (start.target, *also_build)
+    space = await open_space(authors.of("", start.file), request, targets=targets)
     place = Place(file=start.file, target=start.target, also_build=also_build)
     study = Study(request, space, bench.clock, place)
     notes = []

@@ -19,7 +19,7 @@ class Needs(NamedTuple):
 
     ``loads_ahead``: artifacts can be loaded before their device is held. ``takes_level`` and
     ``takes_debug``: a CPU level, and ``debug=1``, may be given after the name. ``is_timed_by_policy``:
-    launches can be timed with a flushed cache, and as graphs. ``uses_all_cores``: a build starts threads of
+    launches can be timed with a flushed cache, and as graphs. ``takes_pipelines``: our pipelines of passes are for it. ``uses_all_cores``: a build starts threads of
     its own.
 
     ``emits`` are the texts that it generates, by the words of ``--emit``, each with its file.
@@ -36,6 +36,7 @@ class Needs(NamedTuple):
     takes_level: bool = False
     takes_debug: bool = False
     is_timed_by_policy: bool = False
+    takes_pipelines: bool = False
     uses_all_cores: bool = False
     emits: Mapping[str, str] = {}
     has_launch_record: bool = False

@@ -11,8 +11,10 @@ from typing import Protocol
 import msgspec
 
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.frontend.declare import guess_value, shape_arguments
+from tileyard.frontend.declare import PIPELINE, guess_value, shape_arguments
 from tileyard.model import KernelInfo, Tolerance, Value
+from tileyard.passes.pipeline import TILELANG, choose_pipeline
+from tileyard.targets.registry import find_needs
 from tileyard.tuning.request import TuneRequest
 from tileyard.wording import count_of
 from tileyard.workers.protocol import CheckConfigs, DescribeKernels, ExpandSpace, Failed, Space
@@ -75,11 +77,13 @@ class OpenSpace:
         return len(self.configs) if self.is_whole else min(self.wanted, self.size)
 
 
-async def open_space(asks: Asks, request: TuneRequest, guess: int | None = None) -> OpenSpace:
+async def open_space(
+    asks: Asks, request: TuneRequest, guess: int | None = None, targets: Sequence[str] = ()
+) -> OpenSpace:
     """Find the kernel, complete its arguments, and draw the first configs: all of a small space.
 
     Arguments that have no value get ``guess``, where there is one, or a dtype by their name.
-    Raises KernelFileError or UsageError naming what the request got wrong.
+    Raises KernelFileError or UsageError naming what the request got wrong, also for a pipeline that one of ``targets`` has not.
     """
     _check_numbers(request)
     described = await _ask(asks, DescribeKernels())
@@ -96,6 +100,8 @@ async def open_space(asks: Asks, request: TuneRequest, guess: int | None = None)
     try:
         space = await _ask(asks, expand)
         points = _Points(space, {**pinned, **request.overrides})
+        if PIPELINE not in info.parameters:
+            _check_pipelines(points.values_of(PIPELINE), targets)
         opened = OpenSpace(
             kernel=info.name,
             arguments=arguments,
@@ -177,7 +183,8 @@ def _complete_arguments(
     for key, what in [(k, "argument") for k in request.arguments] + [
         (k, "config key") for k in request.overrides
     ]:
-        if info.parameters and key not in info.parameters:
+        is_pipeline = what == "config key" and key == PIPELINE
+        if info.parameters and key not in info.parameters and not is_pipeline:
             known = ", ".join(info.parameters) + _guess(key, info.parameters)
             raise UsageError(f"{info.name} has no {what} {key!r}", f"its parameters: {known}")
     for key in request.overrides.keys() & request.arguments.keys():
@@ -189,6 +196,17 @@ def _complete_arguments(
         raise _missing(info, missing)
     guesses = {key: guess_value(key, guess or 0) for key in missing}
     return {**guesses, **arguments}, tuple(missing)
+
+
+def _check_pipelines(names: Sequence[Value], targets: Sequence[str]) -> None:
+    """Raise UsageError for a pipeline that a target has not."""
+    for target, name in itertools.product(targets, names):
+        if name != TILELANG and not find_needs(target).takes_pipelines:
+            hint = f"--config {PIPELINE}={TILELANG} leaves it out"
+            raise UsageError(
+                f"{target} has no pipelines, so it cannot heed {PIPELINE}={name}", hint
+            )
+        choose_pipeline(str(name), target)
 
 
 def _missing(info: KernelInfo, names: Sequence[str]) -> UsageError:
@@ -234,6 +252,11 @@ class _Points:
         if self.size <= 1 << 20:
             return map(self._point, generator.sample(range(self.size), self.size))
         return map(self._point, self._endless(generator))
+
+    def values_of(self, key: str) -> tuple[Value, ...]:
+        """The values of a key in all points."""
+        listed = (config[key] for config in self._configs if key in config)
+        return _unique((*self._axes.get(key, ()), *listed))
 
     def _endless(self, generator: random.Random) -> Iterator[int]:
         seen: set[int] = set()

@@ -158,12 +158,13 @@ class Author:
         )
 
     def _elaborate(self, found: Found, request: ElaborateConfig) -> ElaboratedConfig:
+        pipeline = found.parameters.pipeline_of(request.config, request.pipeline)
         lowered = lower_config(
             found,
             request.arguments,
             request.config,
             with_tir=request.with_tir,
-            pipeline=choose_pipeline(request.pipeline, request.target),
+            pipeline=choose_pipeline(pipeline, request.target),
         )
         signature, numbers = lowered.signature, lowered.numbers
         is_asynchronous = lowered.lowered is not None and has_order(lowered.lowered.written)

@@ -158,7 +158,7 @@ class CheckConfigs(Question[Accepted], tag="check_configs"):
 
 
 class ElaborateConfig(Question[ElaboratedConfig], tag="elaborate_config"):
-    """Turn one config into a Kernel, with a ``pipeline`` behind the passes that it names for ``target``."""
+    """Turn one config into a Kernel, behind the passes that ``pipeline`` or the config names for ``target``."""
 
     kernel: str
     arguments: dict[str, Value]

@@ -23,7 +23,7 @@ from tileyard.model import (
     Side,
     Value,
 )
-from tileyard.workers.protocol import ElaboratedConfig, Failed, TargetInfo
+from tileyard.workers.protocol import ElaborateConfig, ElaboratedConfig, Failed, TargetInfo
 from tileyard.workers.question import AnswerT, Question
 
 KERNEL = Kernel(name="add", tir="abc", pass_options={"tl.one": 1, "tl.two": 2})
@@ -68,11 +68,13 @@ def prepare(
     *,
     side: str = "",
     needs_tir: bool = True,
+    config: dict[str, Value] | None = None,
     **pass_options: Value,
 ) -> Progress | Build:
     """Prepare a case that is only built; what is known of it then, or how its build ended."""
     sides = [Side(), Side(name="head", pass_options=pass_options)]
-    case = Case(id="c", work=KernelWork(kernel="add"), side=side, until="built", options={"o": 1})
+    work = KernelWork(kernel="add", config=config or {})
+    case = Case(id="c", work=work, side=side, until="built", options={"o": 1})
     with open_simulated_yard(
         folder, (), (0,), authors=Authors(sides, (0,), lambda side, file: author)
     ) as yard:
@@ -114,6 +116,18 @@ def test_a_target_without_passes_refuses_options(tmp_path: Path) -> None:
     built = prepare(tmp_path, author, side="head", needs_tir=False, **{"tl.new": 1})
     assert isinstance(built, Build)
     assert (built.outcome, author.asked) == (Outcome.COMPILE_ERROR, [])
+
+
+def test_a_config_with_a_pipeline_is_elaborated_for_its_target(tmp_path: Path) -> None:
+    """The author needs the target to choose passes; without a pipeline all targets share one answer."""
+    author = OneKernel()
+    for config in ({"pipeline": "tileyard"}, {"tile": 64}):
+        prepare(tmp_path, author, config=config)
+    asked = [request for request in author.asked if isinstance(request, ElaborateConfig)]
+    assert [(request.config, request.target) for request in asked] == [
+        ({"pipeline": "tileyard"}, "cpu"),
+        ({"tile": 64}, ""),
+    ]
 
 
 def test_what_an_author_refuses_is_in_the_record_of_its_build(tmp_path: Path) -> None:

@@ -352,6 +352,25 @@ def test_where_gets_what_it_names(where: Any, expected: bool) -> None:
     assert found.accepts({"M": 8, "N": 8}, {"block": 64}) is expected
 
 
+def test_the_pipeline_of_a_config_reaches_where_and_not_the_function() -> None:
+    """The key ``pipeline`` of a space is no parameter, unless the function has one of that name."""
+    space = {"block": [64], "pipeline": ["tilelang", "tileyard"]}
+    found = _declare(space=space, where=lambda block, pipeline: pipeline == "tileyard")
+    config = {"block": 64, "pipeline": "tileyard"}
+    assert found.accepts({"M": 8, "N": 8}, config)
+    assert not found.accepts({"M": 8, "N": 8}, {**config, "pipeline": "tilelang"})
+    assert found.parameters.pipeline_of(config) == "tileyard"
+    with pytest.raises(UserCodeError, match="gemm returned NoneType"):  # so it was called
+        found.elaborate({"M": 8, "N": 8}, config)
+
+    def deep(pipeline: int = 2) -> None:
+        pass
+
+    own = _declare(deep, space={"pipeline": [2, 3]})
+    assert own.accepts({}, {"pipeline": 3})
+    assert own.parameters.pipeline_of({"pipeline": 3}) == ""
+
+
 def test_where_that_raises_names_its_line() -> None:
     """An exception in ``where`` says where and what."""
     found = _declare(space={"block": [64]}, where=lambda block: block % 0)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from tileyard.errors import KernelFileError, UsageError
@@ -68,10 +69,10 @@ class PlainAuthor:
 AXES: dict[str, tuple[Value, ...]] = {"bm": (16, 32, 64), "bn": (8, 16)}
 
 
-def opened(author: PlainAuthor, **request: object) -> OpenSpace:
-    """The space that a request opens."""
+def opened(author: PlainAuthor, *, target: str = "cpu", **request: object) -> OpenSpace:
+    """The space that a request opens for a target."""
     made = TuneRequest(**request)  # type: ignore[arg-type]  # fields of the request
-    return asyncio.run(open_space(author, made))
+    return asyncio.run(open_space(author, made, targets=(target,)))
 
 
 def test_axes_are_multiplied_out_in_order() -> None:
@@ -184,3 +185,49 @@ def test_several_kernels_ask_for_a_name() -> None:
     other = KernelInfo(name="gemv", file="", style="jit", parameters=(), required=())
     with pytest.raises(KernelFileError, match="2 kernels: gemm, gemv"):
         opened(PlainAuthor(GEMM, other, space=Space(axes=AXES)))
+
+
+def test_the_pipeline_is_an_axis_of_the_space() -> None:
+    """Given by hand or declared, it is in each config; TileLang's own is one for every target."""
+    both = ("tilelang", "tileyard")
+    author = PlainAuthor(GEMM, space=Space(axes={"bm": (16,), "bn": (8, 16)}))
+    space = opened(author, target="cuda:sm_80", overrides={"pipeline": both})
+    configs = [(c["bn"], c["pipeline"]) for c in space.configs]
+    assert configs == [(8, both[0]), (8, both[1]), (16, both[0]), (16, both[1])]
+    declared = PlainAuthor(GEMM, space=Space(axes={**AXES, "pipeline": both}))
+    assert opened(declared, target="cuda:sm_90a").size == 12
+    assert opened(declared, overrides={"pipeline": both[:1]}).size == 6
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "message"),
+    [
+        ("cpu", "tileyard", "cpu has no pipelines, so it cannot heed pipeline=tileyard"),
+        ("cpu:x86-64-v3", "sm_80", "cpu:x86-64-v3 has no pipelines"),
+        ("cuda:sm_120", "tileyard", "there is no pipeline for cuda:sm_120"),
+        ("cuda:sm_80", "swift", "there is no pipeline 'swift'"),
+        ("cuda:sm_80", 3, "there is no pipeline '3'"),
+    ],
+)
+def test_a_pipeline_that_a_target_has_not_is_refused(
+    target: str, name: Value, message: str
+) -> None:
+    """Before anything is built, wherever in the space it is."""
+    listed = PlainAuthor(GEMM, space=Space(configs=({"bm": 16, "bn": 8, "pipeline": name},)))
+    with pytest.raises(UsageError, match=message):
+        opened(listed, target=target)
+    with pytest.raises(UsageError, match=message):
+        opened(
+            PlainAuthor(GEMM, space=Space(axes=AXES)),
+            target=target,
+            overrides={"pipeline": (name,)},
+        )
+
+
+def test_a_parameter_called_pipeline_is_the_kernels_own() -> None:
+    """Its values are no names of pipelines; as an argument, only such a kernel takes it."""
+    own = msgspec.structs.replace(GEMM, parameters=(*GEMM.parameters, "pipeline"))
+    author = PlainAuthor(own, space=Space(axes={**AXES, "pipeline": ("deep", "flat")}))
+    assert opened(author).size == 12
+    with pytest.raises(UsageError, match="has no argument 'pipeline'"):
+        opened(PlainAuthor(GEMM, space=Space(axes=AXES)), arguments={"pipeline": "tileyard"})

@@ -5,6 +5,7 @@ from tileyard.targets.needs import Needs
 NEEDS = Needs(
     device_class="cuda",
     is_timed_by_policy=True,
+    takes_pipelines=True,
     emits={"cuda": "kernel.cu", "tilelang": "kernel.py"},
     has_launch_record=True,
     fit="tileyard.targets.cuda.fitting:require_fit",
