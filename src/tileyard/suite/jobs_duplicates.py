@@ -1,10 +1,11 @@
 """Checks that several jobs run on identical content, and which job is to keep each of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, combinations
 
 from msgspec.structs import replace
 
+from tileyard.artifacts.keys import digest_parts
 from tileyard.model import Digest, Record
 from tileyard.suite.jobs import Check, CiJob
 
@@ -24,6 +25,38 @@ class Duplicate(Record):
     saves_s: float
     is_guess: bool = False
     independent: tuple[str, ...] = ()
+
+
+class Spot(Record):
+    """Where something is done: the job, ``file:line``, the command, and under which conditions."""
+
+    job: str
+    where: str
+    command: str
+    seconds: float = 0.0
+    is_guess: bool = False
+    conditions: tuple[str, ...] = ()
+
+
+class Finding(Record):
+    """Something that several jobs of workflows do, or tests that stand in two trees.
+
+    ``kind`` is ``build``, ``tests``, ``command``, ``label`` or ``copies``.
+    ``differences`` are what is not the same in these places, in their order. Jobs that never run
+    ``together`` save nothing. ``tests`` are those in common; ``differing`` of these have other files.
+    ``unknown`` are variables of which only a run knows the value.
+    """
+
+    kind: str
+    what: str
+    spots: tuple[Spot, ...]
+    identity: Digest
+    differences: dict[str, tuple[str, ...]] = {}
+    together: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    differing: int = 0
+    unknown: tuple[str, ...] = ()
+    keeper: str = ""
 
 
 class JobShare(Record):
@@ -46,7 +79,8 @@ class Duplicates(Record):
     """All jobs in the order in which they were named, and all duplicates.
 
     ``guessed`` of the duplicates never ran, so what they save is a guess. ``also_independent`` are
-    checks that an independent job and one other job run: nothing is said about these.
+    checks that an independent job and one other job run: nothing is said about these. ``findings`` tell
+    of duplicates in workflows, and of what else is found there.
     """
 
     jobs: tuple[JobShare, ...]
@@ -55,6 +89,7 @@ class Duplicates(Record):
     saves_s: float
     guessed: int = 0
     also_independent: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
@@ -99,6 +134,43 @@ def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
             if identity in spared and len(found) == 1
         ),
     )
+
+
+def find_namesakes(
+    jobs: Sequence[CiJob], read: Callable[[str], Mapping[str, Digest]]
+) -> list[Finding]:
+    """Jobs whose suites have cases of the same names, on the same devices, of which some are not the same.
+
+    ``read`` gives the cases of a suite by its path: their names, and what they are wherever the suite lies.
+    """
+    found = []
+    for one, other in combinations(jobs, 2):
+        mine, yours = ({check.name for check in job.checks} for job in (one, other))
+        if set(one.suites) & set(other.suites) or one.on != other.on or not mine & yours:
+            continue
+        own, others = (
+            {name: text for suite in job.suites for name, text in read(suite).items()}
+            for job in (one, other)
+        )
+        names = tuple(sorted(mine & yours & own.keys() & others.keys()))
+        differing = sum(own[name] != others[name] for name in names)
+        if differing:
+            counts = f"{len(names)} of {len(mine)} and of {len(yours)}"
+            found.append(
+                Finding(
+                    kind="copies",
+                    what=f"cases of the same names in {one.name} and {other.name} ({counts})",
+                    spots=tuple(
+                        Spot(job=job.name, where=", ".join(job.suites), command="")
+                        for job in (one, other)
+                    ),
+                    identity=digest_parts("namesakes", one.name, other.name),
+                    tests=names,
+                    differing=differing,
+                    keeper=one.name if len(mine) >= len(yours) else other.name,
+                )
+            )
+    return found
 
 
 def _merge(checks: Sequence[Check]) -> dict[Digest, Check]:
