@@ -8,14 +8,17 @@ from tileyard.model import Record
 WITHOUT_VALUE = re.compile(r"-(B|bb?|d|E|i|I|OO?|P|q|R|s|S|u|v)")
 """Options of Python that stand alone."""
 PROBE = """
-import json, site, sys, sysconfig
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import json, site, sysconfig
 paths = sysconfig.get_paths()
 installed = [*site.getsitepackages(), paths["purelib"], paths["platlib"]]
 installed += [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
 own = [paths["stdlib"], paths["platstdlib"], *(p for p in sys.path if p.endswith((".zip", "lib-dynload")))]
 names = sorted(sys.stdlib_module_names)
-print(json.dumps(dict(path=sys.path[1:], installed=installed, own=own, own_names=names, version=sys.version)))
+print(json.dumps(dict(path=sys.path, installed=installed, own=own, own_names=names, version=sys.version)))
 """
+"""Asked in ``/``, and of nothing there: older Pythons do not know ``-P``."""
 
 
 class PythonCall(Record):
