@@ -14,13 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tileyard.cli.ci_workflows import (
-    find_top,
-    list_time_files,
-    look_into,
-    read_all_step_times,
-    split_arguments,
-)
+from tileyard.cli.ci_workflows import find_in_workflows, read_step_times, split_arguments
 from tileyard.cli.opening import load_settings, present, print_json, read_run_times
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.errors import UsageError
@@ -30,7 +24,6 @@ from tileyard.report.console import Console
 from tileyard.report.suite_files import write_atomically
 from tileyard.store.base import RunTime
 from tileyard.suite.content import Change, Contents, find_root, parse_changed
-from tileyard.suite.copied_tests import find_copies
 from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.jobs import (
@@ -42,18 +35,14 @@ from tileyard.suite.jobs import (
     list_checks,
     read_jobs,
 )
-from tileyard.suite.jobs_duplicates import Duplicates, find_duplicates, find_namesakes
+from tileyard.suite.jobs_duplicates import Duplicates, find_duplicates
 from tileyard.suite.jobs_matrix import Matrix, MatrixRequest, decide_commands, make_matrix
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.memory import read_memory
 from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of
 from tileyard.suite.reading import NOTHING
 from tileyard.suite.records import Expected, Suite, Wish
-from tileyard.suite.workflow_duplicates import (
-    identify_label,
-    make_jobs,
-    name_keepers,
-)
+from tileyard.suite.workflow_duplicates import identify_label, make_jobs, name_keepers
 from tileyard.suite.workflow_work import GUESSES_S
 
 
@@ -63,7 +52,7 @@ class _Yard:
     def __init__(self, durations: Sequence[Path], parameters: Mapping[str, str] = NOTHING) -> None:
         self._parameters = parameters
         self.settings = load_settings()
-        files = [file for path in durations for file in list_time_files(path)]
+        files = [file for path in durations for file in _list_files(path)]
         self.imported = [time for file in files for time in read_times(file)]
         self._suites: dict[Path, Suite] = {}
 
@@ -80,13 +69,6 @@ class _Yard:
                 raise UsageError(f"there is no suite {path}")
             self._suites[path] = asyncio.run(self._read(path))
         return self._suites[path]
-
-    def identify_within(self, path: str) -> dict[str, Digest]:
-        """What the cases of a suite are by their content, wherever in a checkout the suite lies."""
-        suite = self.read(Path(path))
-        folder = Path(suite.folder)
-        contents = Contents(folder)
-        return {case.id: contents.identify(case, folder) for case in suite.cases}
 
     def expect_by(
         self, suite: Suite, wanted: Wanted, times: Sequence[RunTime]
@@ -127,9 +109,10 @@ def find(
 ) -> Duplicates:
     """Find and print what jobs do twice. Raises UsageError for a job that makes no sense."""
     paths, selections = split_arguments(arguments, has_jobs=file is not None)
-    steps, others = read_all_step_times(durations)
-    yard = _Yard(others)
-    jobs, work, findings = look_into(paths, steps, yard.imported)
+    steps = {path: read_step_times(path) for path in durations}
+    yard = _Yard([path for path, read in steps.items() if read is None])
+    times = {key: seconds for read in steps.values() for key, seconds in (read or {}).items()}
+    jobs, work, findings, copies = find_in_workflows(paths, times, yard.imported)
     drafts = {} if file is None else read_jobs(file)
     unseen = tuple(name for name in independent if name not in {job.name for job in jobs})
     if drafts or selections or unseen or not jobs:
@@ -139,11 +122,9 @@ def find(
     contents = Contents(find_root(folders or [Path.cwd()]))
     labels = {one.what: one.identity for one in findings if one.kind == "label" and one.together}
     completed = [_complete(draft, yard, contents, labels) for draft in drafts.values()]
-    copies = find_namesakes(completed, yard.identify_within)
     seen = make_jobs(jobs, work, findings)
     completed += [replace(job, is_independent=job.name in independent) for job in seen]
     found = find_duplicates(completed)
-    copies += [one for top in dict.fromkeys(map(find_top, paths)) for one in find_copies(top)]
     found = replace(found, findings=(*name_keepers(findings, found.duplicates), *copies))
     present(found, as_json, print_duplicates)
     return found
@@ -189,8 +170,6 @@ def _complete(
         checks=tuple(checks.values()),
         is_independent=draft.is_independent,
         setup_s=draft.setup_s,
-        suites=tuple(str(Path(wanted.suite).resolve()) for wanted in draft.wanted),
-        on=tuple(sorted({f"{wanted.on} {wanted.toolchain}" for wanted in draft.wanted})),
     )
 
 
@@ -267,6 +246,15 @@ def _only(durations: tuple[Path, ...]) -> Path | None:
             "have it written with --times FILE",
         )
     return durations[0] if durations else None
+
+
+def _list_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.rglob("*.xml"))
+    if not files:
+        raise UsageError(f"{path}: holds no JUnit file *.xml")
+    return files
 
 
 def _read_names(file: str) -> str:

@@ -114,8 +114,6 @@ def _say_spots(finding: Finding) -> Iterator[str]:
             yield f"{shorten_path(spot.where)} {spot.job}{command}{condition}"
     for name, texts in finding.differences.items():
         yield f"{name}: {' | '.join(text or '-' for text in texts)}"
-    if finding.unknown:
-        yield f"only a run knows the value of {', '.join(finding.unknown)}"
 
 
 def _sum_up(found: Duplicates) -> str:

@@ -78,16 +78,13 @@ class Check(Record):
 class CiJob(Record):
     """A job with all its checks. One that ``is_independent`` is to stay as it is.
 
-    ``setup_s`` is what it takes besides, so what is saved where nothing of it is left. ``suites`` are the
-    paths of those that it runs, ``on`` is what it runs them on.
+    ``setup_s`` is what it takes besides, so what is saved where nothing of it is left.
     """
 
     name: str
     checks: tuple[Check, ...] = ()
     is_independent: bool = False
     setup_s: float = 0.0
-    suites: tuple[str, ...] = ()
-    on: tuple[str, ...] = ()
 
 
 class JobTable(Strict):

@@ -1,11 +1,10 @@
 """Checks that several jobs run on identical content, and which job is to keep each of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, combinations
 
 from msgspec.structs import replace
 
-from tileyard.artifacts.keys import digest_parts
 from tileyard.model import Digest, Record
 from tileyard.suite.jobs import Check, CiJob
 
@@ -44,7 +43,6 @@ class Finding(Record):
     ``kind`` is ``build``, ``tests``, ``command``, ``label`` or ``copies``.
     ``differences`` are what is not the same in these places, in their order. Jobs that never run
     ``together`` save nothing. ``tests`` are those in common; ``differing`` of these have other files.
-    ``unknown`` are variables of which only a run knows the value.
     """
 
     kind: str
@@ -55,7 +53,6 @@ class Finding(Record):
     together: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     differing: int = 0
-    unknown: tuple[str, ...] = ()
     keeper: str = ""
 
 
@@ -134,43 +131,6 @@ def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
             if identity in spared and len(found) == 1
         ),
     )
-
-
-def find_namesakes(
-    jobs: Sequence[CiJob], read: Callable[[str], Mapping[str, Digest]]
-) -> list[Finding]:
-    """Jobs whose suites have cases of the same names, on the same devices, of which some are not the same.
-
-    ``read`` gives the cases of a suite by its path: their names, and what they are wherever the suite lies.
-    """
-    found = []
-    for one, other in combinations(jobs, 2):
-        mine, yours = ({check.name for check in job.checks} for job in (one, other))
-        if set(one.suites) & set(other.suites) or one.on != other.on or not mine & yours:
-            continue
-        own, others = (
-            {name: text for suite in job.suites for name, text in read(suite).items()}
-            for job in (one, other)
-        )
-        names = tuple(sorted(mine & yours & own.keys() & others.keys()))
-        differing = sum(own[name] != others[name] for name in names)
-        if differing:
-            counts = f"{len(names)} of {len(mine)} and of {len(yours)}"
-            found.append(
-                Finding(
-                    kind="copies",
-                    what=f"cases of the same names in {one.name} and {other.name} ({counts})",
-                    spots=tuple(
-                        Spot(job=job.name, where=", ".join(job.suites), command="")
-                        for job in (one, other)
-                    ),
-                    identity=digest_parts("namesakes", one.name, other.name),
-                    tests=names,
-                    differing=differing,
-                    keeper=one.name if len(mine) >= len(yours) else other.name,
-                )
-            )
-    return found
 
 
 def _merge(checks: Sequence[Check]) -> dict[Digest, Check]:

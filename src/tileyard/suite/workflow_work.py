@@ -16,436 +16,271 @@ from typing import Literal
 from msgspec.structs import replace
 
 from tileyard.model import Record
-from tileyard.suite.shell_commands import ShellCommand, join_path, read_script, unknown_names
-from tileyard.suite.workflow_checkouts import Checkouts
+from tileyard.suite.shell_commands import ShellCommand, join_path, read_script
 from tileyard.suite.workflow_expressions import fill, holds
-from tileyard.suite.workflow_programs import (
-    BUILDERS,
-    TESTERS,
-    flags_of,
-    folder_of,
-    name_of,
-    options_of,
-    place_of,
-    platform_of,
-    targets_of,
-)
-from tileyard.suite.workflow_tests import (
-    Tests,
-    list_under,
-    read_ctest,
-    read_pytest,
-    read_unittest,
-)
+from tileyard.suite.workflow_tests import Tests, list_files, read_ctest, read_pytest, read_unittest
 from tileyard.suite.workflows import WorkflowJob, WorkflowStep
 
 Kind = Literal["build", "tests", "command", "label"]
-Source = Literal["measured", "said", "guessed"]
 GUESSES_S: Mapping[Kind, float] = {"build": 600.0, "tests": 300.0, "label": 300.0, "command": 60.0}
 """What a step takes that nobody has measured."""
-_QUIET = frozenset(['.', ':', '[', '[[', 'apt', 'apt-get', 'awk', 'basename', 'break', 'brew', 'cat', 'ccache', 'chmod', 'chown', 'command', 'compgen', 'conda', 'continue', 'cp', 'curl', 'cut', 'date', 'declare', 'df', 'dirname', 'dnf', 'du', 'echo', 'env', 'exit', 'export', 'false', 'find', 'free', 'gh', 'git', 'grep', 'hash', 'head', 'id', 'jq', 'kill', 'ln', 'local', 'ls', 'lscpu', 'mkdir', 'mktemp', 'mv', 'nproc', 'npu-smi', 'nvidia-smi', 'popd', 'printf', 'ps', 'pushd', 'pwd', 'python_version', 'read', 'readarray', 'readlink', 'realpath', 'return', 'rm', 'rmdir', 'rsync', 'sccache', 'sed', 'set', 'shopt', 'sleep', 'sort', 'source', 'sudo', 'systemctl', 'tail', 'tar', 'task-submit', 'tee', 'test', 'touch', 'tr', 'trap', 'true', 'type', 'ulimit', 'uname', 'uniq', 'unlink', 'unset', 'unzip', 'update-alternatives', 'wait', 'wc', 'wget', 'which', 'whoami', 'xargs', 'yum', 'zip'])  # fmt: skip
-_COMPILED = ("CMakeLists.txt", "meson.build", "Cargo.toml", "WORKSPACE", "MODULE.bazel")
-_UNTOLD = re.compile(
-    r"(?:LD_|DYLD_)?(?:LIBRARY_)?PATH|PYTHONPATH|PYTHONUNBUFFERED|GITHUB_\w+|RUNNER_\w+|CCACHE_\w+|PIP_\w+|HOME"
-)
+_QUIET = frozenset(re.split(" ", ". : [ [[ apt apt-get awk basename break brew cat ccache chmod chown cmake command compgen conan conda continue cp curl cut date declare df dirname dnf du echo ensurepip env exit export false find free gh git git-lfs grep hash head id jq kill ln local ls lscpu mkdir mktemp mv nproc npm npu-smi nvidia-smi pip pipx pnpm poetry popd printf ps pushd pwd python_version read readarray readlink realpath return rm rmdir rsync rustup sccache sed set shopt sleep sort source sudo systemctl tail tar task-submit tee test touch tr trap true type ulimit uname uniq unlink unset unzip update-alternatives uv venv wait wc wget which whoami xargs yarn yum zip"))  # fmt: skip
+_TOOLS = re.compile(r"(cargo|go|bazel|meson|mvn|gradlew?|npm|yarn|pnpm)(?: run)? (?:(build|compile|package|assemble)|test|nextest|verify)\b")  # fmt: skip
+_UNTOLD = re.compile(r"(?:LD_|DYLD_)?(?:LIBRARY_)?PATH|PYTHONPATH|PYTHONUNBUFFERED|(?:GITHUB|RUNNER|CCACHE|PIP)_\w+|HOME")  # fmt: skip
 """Variables by which commands are not told apart."""
+_PREPARING = re.compile(r"actions/|github/|\./|.*(cache|artifact|checkout|setup|login|release|paths-filter)")  # fmt: skip
+_REMOTE = re.compile(r"(?:https?://|git@|ssh://)[^/:]*[/:](.*?)(?:\.git)?/?")
+_PIP_VALUES = frozenset(re.split(" ", "-r -c --target -t --prefix -w --wheel-dir -f --find-links --python --index-url -i"))  # fmt: skip
+
+
+NO_TESTS = Tests(ids=())
 
 
 class Work(Record):
     """One thing that a step does. ``subject`` is what it is done to: the same text is the same tree, or command.
 
-    ``details`` are shown where they differ; ``env`` are all variables, ``named`` the files whose text says
-    which of these matter, ``versions`` the languages that were set up.
+    ``details`` are shown where they differ; ``env`` are all variables, ``own`` of these are set for it alone.
+    ``named`` are the files whose text says which variables matter, ``versions`` the languages that were set up.
     """
 
     kind: Kind
     subject: str
     job: str
     where: str
-    step: str
     command: str
     platform: str
     details: dict[str, str] = {}
     env: dict[str, str] = {}
     own: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
-    versions: tuple[str, ...] = ()
-    tests: Tests | None = None
+    versions: dict[str, str] = {}
+    tests: Tests = NO_TESTS
     conditions: tuple[str, ...] = ()
     seconds: float = 0.0
-    source: Source = "guessed"
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def is_guess(self) -> bool:
-        """Whether nobody has measured it, though a comment may say what it takes."""
-        return self.source != "measured"
+    is_guess: bool = True
 
 
 @dataclass
 class _Tracer:
-    """A job, followed from step to step."""
+    """A job, followed from step to step. The same tree has the same name in every job, wherever it lies."""
 
     job: WorkflowJob
     root: str
-    times: Mapping[tuple[str, str], float]
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str]
     outputs: dict[str, str] = field(default_factory=dict)
-    checkouts: Checkouts = field(init=False)
+    aliases: list[str] = field(default_factory=list)
+    """Other places of the repository that lies at the root."""
+    sources: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """For each folder with another checkout: which repository, and at which commit."""
     trees: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     """For each build folder: its tree, and how it was configured."""
-    versions: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.checkouts = Checkouts(root=self.root)
-
-    def trace(self) -> Iterator[Work]:
+    def trace(self, times: Mapping[tuple[str, str], float]) -> Iterator[Work]:
         """All work, step by step; a step's time is shared by what it does."""
-        self.env = {"GITHUB_WORKSPACE": self.root, **self.job.env}
         for step in self.job.steps:
             if any(holds(self._fill(one), {}) is False for one in step.conditions):
                 continue
             self.env = {name: self._fill(text) for name, text in self.env.items()}
-            found = list(self._step(step))
-            measured = self.times.get((self.job.title, step.name))
-            seconds = step.seconds if measured is None else measured
-            source: Source = (
-                "measured" if measured is not None else "said" if step.seconds else "guessed"
-            )
+            found = list(self._action(step) if step.uses else self._run(step))
+            if step.does:
+                found = [self._work("label", step.does, step, ShellCommand([], "", 0))]
+            seconds = times.get((self.job.title, step.name), step.seconds)
             for work in found:
-                total_s = GUESSES_S[work.kind] if source == "guessed" else seconds
-                yield replace(work, seconds=total_s / len(found), source=source)
+                total_s = seconds or GUESSES_S[work.kind]
+                yield replace(work, seconds=total_s / len(found), is_guess=not seconds)
 
-    def _step(self, step: WorkflowStep) -> Iterator[Work]:
+    def _run(self, step: WorkflowStep) -> Iterator[Work]:
+        folder = self._settle(join_path(self.root, self._fill(step.cwd)))
         own = {name: self._fill(text) for name, text in step.env.items()}
-        env = self.env | own
-        if step.does:
-            # The script still sets variables of later steps.
-            list(self._run(step, env, own))
-            yield self._work("label", step.does, step, ShellCommand(argv=(), cwd="", line=0), env)
-        elif step.uses:
-            yield from self._action(step, env)
-        else:
-            yield from self._run(step, env, own)
-
-    def _run(self, step: WorkflowStep, env: dict[str, str], own: dict[str, str]) -> Iterator[Work]:
-        folder = join_path(self.root, self._fill(step.cwd))
-        script = read_script(self._fill(step.run), env, self.checkouts.settle(folder))
-        for command in script.commands:
-            argv = tuple(map(self.checkouts.settle, command.argv))
-            named = {
-                name: self.checkouts.settle(text) for name, text in (own | command.env).items()
-            }
-            settled = ShellCommand(argv=argv, cwd=self.checkouts.settle(command.cwd), line=command.line, env=named)  # fmt: skip
-            yield from self._command(settled, step, env | named)
+        script = read_script(self._fill(step.run), self.env | own, folder)
+        for one in script.commands:
+            env = {name: self._settle(text) for name, text in (own | one.env).items()}
+            argv = list(map(self._settle, one.argv))
+            yield from self._command(ShellCommand(argv, self._settle(one.cwd), one.line, env), step)
         self.env |= script.exports
-        for name, text in script.outputs.items():
-            self.outputs[f"steps.{step.id}.outputs.{name}"] = text
+        self.outputs |= {f"steps.{step.id}.outputs.{k}": v for k, v in script.outputs.items()}
 
-    def _action(self, step: WorkflowStep, env: dict[str, str]) -> Iterator[Work]:
+    def _action(self, step: WorkflowStep) -> Iterator[Work]:
         name = step.uses.partition("@")[0]
         options = {key: self._fill(text) for key, text in step.options.items()}
-        if name == "actions/checkout":
-            self.checkouts.follow_action(options)
-        elif "/setup-" in name or name.startswith("setup-"):
-            self.versions += [
-                f"{key}={text}" for key, text in sorted(options.items()) if key.endswith("version")
-            ]
+        path, other = join_path(self.root, options.get("path", "")), options.get("repository", "")
+        if name == "actions/checkout" and other and "github." not in other:
+            self.sources[path] = (other.lower(), options.get("ref", ""))
+        elif name == "actions/checkout" and path != self.root and "sparse-checkout" not in options:
+            self.aliases.append(path)
+        elif re.search(r"(^|/)setup-", name):
+            self.versions |= {key: text for key, text in options.items() if key.endswith("version")}
         elif name == "docker/build-push-action":
-            context = self.checkouts.settle(join_path(self.root, options.get("context", ".")))
-            file = self.checkouts.settle(
-                join_path(self.root, options.get("file") or f"{context}/Dockerfile")
-            )
-            command = ShellCommand(argv=(step.uses,), cwd=self.root, line=0)
-            subject = (
-                f"image {self.checkouts.name_tree(file)} of {self.checkouts.name_tree(context)}"
-            )
-            yield self._work("build", subject, step, command, env, options)
-        elif not re.match(
-            r"actions/|github/|\./|.*(cache|artifact|checkout|setup|login|release|paths-filter)",
-            name,
-        ):
-            said = [f"{key}={text}" for key, text in sorted(options.items())]
-            command = ShellCommand(argv=(step.uses, *said), cwd=self.root, line=0)
-            yield self._work("command", shlex.join(command.argv), step, command, env)
+            words = ["docker", "build", "-f", options.get("file", ""), options.get("context", ".")]
+            yield from self._command(ShellCommand(words, self.root, 0), step)
+        elif not _PREPARING.match(name):
+            argv = [step.uses, *(f"{key}={text}" for key, text in sorted(options.items()))]
+            yield self._work("command", shlex.join(argv), step, ShellCommand(argv, self.root, 0))
 
-    # ---- commands -------------------------------------------------------------------------------
-
-    def _command(
-        self, command: ShellCommand, step: WorkflowStep, env: dict[str, str]
-    ) -> Iterator[Work]:
-        name, words = name_of(command.argv)
+    def _command(self, command: ShellCommand, step: WorkflowStep) -> Iterator[Work]:
+        name, words = _name(command.argv)
         if name == "git":
-            self.checkouts.follow_git(list(words), command.cwd)
-        elif tests := self._find_tests(name, words, command):
-            ids = tuple(self.checkouts.name_tree(one, keep=True) for one in tests.ids)
+            self._git(words, command.cwd)
+        elif tests := self._find_tests(name, words, command.cwd):
             named = tuple(one.partition("::")[0] for one in tests.ids)
-            shown = Tests(ids=ids, variant=tests.variant, select=tests.select)
-            yield self._work("tests", " ".join(ids), step, command, env, tests=shown, named=named)
+            ids = tuple(map(self._name_tree, tests.ids))
+            tests = replace(tests, ids=ids)
+            yield self._work("tests", " ".join(ids), step, command, tests=tests, named=named)
         elif found := self._find_build(name, words, command):
-            yield self._work("build", found[0], step, command, env, found[1])
-        elif not step.is_setup and self._is_work(name, words):
-            named = tuple(
-                path
-                for word in command.argv
-                if Path(path := self.checkouts.join(command.cwd, word)).is_file()
-            )
-            plain = ("python", *words) if name == "python" else command.argv
-            subject = shlex.join(
-                (
-                    *(self.checkouts.name_tree(word, keep=True) for word in plain),
-                    "in",
-                    self.checkouts.name_tree(command.cwd),
-                )
-            )
-            yield self._work("command", subject, step, command, env, named=named)
+            yield self._work("build", found[0], step, command, found[1])
+        elif not step.is_setup and _is_work(name, words):
+            plain = ["python", *words] if name == "python" else command.argv
+            subject = shlex.join(map(self._name_tree, [*plain, "in", command.cwd]))
+            paths = [self._join(command.cwd, word) for word in command.argv]
+            named = tuple(path for path in paths if Path(path).is_file())
+            yield self._work("command", subject, step, command, named=named)
 
     def _work(  # noqa: PLR0913 - of one step
-        self,
-        kind: Kind,
-        subject: str,
-        step: WorkflowStep,
-        command: ShellCommand,
-        env: dict[str, str],
-        details: Mapping[str, str] | None = None,
-        tests: Tests | None = None,
-        named: tuple[str, ...] = (),
-    ) -> Work:
+        self, kind: Kind, subject: str, step: WorkflowStep, command: ShellCommand,
+        details: Mapping[str, str] | None = None, tests: Tests = NO_TESTS, named: tuple[str, ...] = (),
+    ) -> Work:  # fmt: skip
         file, _, line = step.where.rpartition(":")
-        at = step.run_line + command.line if command.argv and step.run else int(line)
-        text = shlex.join(command.argv).replace(f"{self.root}/", "").replace(self.root, ".")
-        told = {key: text for key, text in env.items() if not _UNTOLD.fullmatch(key)}
-        shown = dict(details or {})
-        if kind == "build":
-            shown |= {key: told[key] for key in command.env if key in told}
+        env = {k: v for k, v in (self.env | command.env).items() if not _UNTOLD.fullmatch(k)}
+        shown = dict(details or {}) | ({k: env[k] for k in command.env if k in env} if kind == "build" else {})  # fmt: skip
         shown |= {"runs-on": self.job.runs_on, "container": self.job.container}
-        if self.versions:
-            shown["versions"] = ", ".join(self.versions)
+        shown["versions"] = ", ".join(f"{k}={v}" for k, v in sorted(self.versions.items()))
+        conditions = (" ".join(self._fill(one).split()) for one in step.conditions)
         return Work(
             kind=kind,
             subject=subject,
             job=self.job.name,
-            where=f"{file}:{at}",
-            step=step.name,
-            command=text or step.name,
-            platform=platform_of(self.job.runs_on),
+            where=f"{file}:{step.run_line + command.line if step.run and command.argv else line}",
+            command=self._shorten(shlex.join(command.argv)) or step.name,
+            platform=_name_platform(self.job.runs_on),
             details={key: self._shorten(text) for key, text in shown.items() if text},
-            env=told,
+            env=env,
             own=tuple(command.env),
             named=named,
-            versions=tuple(self.versions),
+            versions=dict(self.versions),
             tests=tests,
-            conditions=tuple(
-                " ".join(text.split())
-                for one in step.conditions
-                if holds(text := self._fill(one), {}) is None
-            ),
-            unknown=tuple(unknown_names(subject)),
+            conditions=tuple(one for one in conditions if holds(one, {}) is None),
         )
 
-    def _find_tests(self, name: str, words: Sequence[str], command: ShellCommand) -> Tests | None:
-        cwd = command.cwd
-        rest = " ".join(words)
-        match name:
-            case "pytest" | "py.test":
-                return None if "--collect-only" in words else read_pytest(words, cwd)
-            case "unittest":
-                return read_unittest(words, cwd)
-            case "ctest" if "--version" not in words:
-                options = options_of(words)
-                folder = self.checkouts.join(cwd, options.get("--test-dir", "."))
-                return read_ctest(words, self.trees.get(folder, (folder,))[0])
-            case "lit" | "llvm-lit" | "lit.py":
-                return Tests(
-                    ids=tuple(
-                        self.checkouts.join(cwd, word) for word in words if not word.startswith("-")
-                    )
-                )
-            case "ninja" | "make" | "cmake" if targets := targets_of(name, words):
-                folder = self.checkouts.join(cwd, folder_of(name, words))
-                tree = self.trees.get(folder, (folder,))[0]
-                if targets == ["test"] and folder in self.trees:
-                    return read_ctest((), tree)
-                if all(re.match(r"(check|test)", target) for target in targets):
-                    tree = self.checkouts.name_tree(tree)
-                    return Tests(ids=tuple(f"target {target} of {tree}" for target in targets))
-            case "python" if words and re.fullmatch(
-                r"test_\w+\.py|\w+_test\.py", Path(words[0]).name
-            ):
-                return Tests(ids=(self.checkouts.join(cwd, words[0]),), variant=tuple(words[1:]))
-            case _ if any(
-                rest == verb or rest.startswith(f"{verb} ") or not verb
-                for verb in TESTERS.get(name, ())
-            ):
-                tree = self.checkouts.name_tree(self.checkouts.join(cwd, place_of(name, words)))
-                plain = [
-                    word
-                    for word in words
-                    if not word.startswith("-")
-                    and Path(word).name not in (place_of(name, words), "Cargo.toml", "pom.xml")
-                ]
-                return Tests(ids=(f"{name} in {tree}",), variant=tuple(plain))
-            case _:
-                pass
+    # ---- tests and builds -----------------------------------------------------------------------
+
+    def _find_tests(self, name: str, words: list[str], cwd: str) -> Tests | None:
+        options = dict(pairwise(words))
+        if name in ("pytest", "py.test"):
+            return None if "--collect-only" in words else read_pytest(words, cwd)
+        if name == "unittest":
+            return read_unittest(words, cwd)
+        if name == "ctest" and "--version" not in words:
+            folder = self._join(cwd, options.get("--test-dir", "."))
+            return read_ctest(words, self.trees.get(folder, (folder,))[0])
+        if name in ("lit", "llvm-lit", "lit.py"):
+            return Tests(ids=tuple(self._join(cwd, one) for one in words if one[:1] != "-"))
+        if name in ("ninja", "make", "cmake") and (targets := _targets(name, words)):
+            folder = self._join(cwd, _folder(name, words))
+            tree = self.trees.get(folder, (folder,))[0]
+            if targets == ["test"] and folder in self.trees:
+                return read_ctest((), tree)
+            if all(re.match(r"check|test", target) for target in targets):
+                return Tests(ids=tuple(f"target {one} of {self._name_tree(tree)}" for one in targets))  # fmt: skip
+        if name == "python" and words and re.match(r"(.*/)?(test_\w+|\w+_test)\.py$", words[0]):
+            return Tests(ids=(self._join(cwd, words[0]),), variant=tuple(words[1:]))
+        tool = _TOOLS.match(" ".join((name, *words)))
+        if (tool and not tool[2]) or name in ("tox", "nox"):
+            plain = tuple(word for word in words if not word.startswith("-"))
+            return Tests(ids=(f"{name} in {self._name_tree(cwd)}",), variant=plain)
         return None
 
     def _find_build(
-        self, name: str, words: Sequence[str], command: ShellCommand
+        self, name: str, words: list[str], command: ShellCommand
     ) -> tuple[str, dict[str, str]] | None:
-        """What tree a command builds, and how; configuring alone is no build."""
-        cwd = command.cwd
-        rest = " ".join(words)
-        match name:
-            case "cmake":
-                return self._cmake(words, command)
-            case "ninja" | "make":
-                folder = self.checkouts.join(cwd, folder_of(name, words))
-                targets = targets_of(name, words)
-                if targets and set(targets) <= {"install", "clean"} and folder in self.trees:
-                    return None
-                tree, details = self.trees.get(folder, (folder, {}))
-                said = "" if folder in self.trees or not targets else f": {' '.join(targets)}"
-                return f"{self.checkouts.name_tree(tree)}{said}", details | {
-                    "targets": " ".join(targets)
-                }
-            case "pip":
-                return self._pip(words, cwd)
-            case "build" if command.argv[1:2] == ("-m",):
-                plain = [word for word in words if not word.startswith("-")]
-                return self.checkouts.name_tree(
-                    self.checkouts.join(cwd, plain[0] if plain else ".")
-                ), {"by": "python -m build"}
-            case "python" if len(words) > 1 and Path(words[0]).name == "setup.py":
-                tree = self.checkouts.name_tree(
-                    self.checkouts.join(cwd, str(Path(words[0]).parent))
-                )
-                return (
-                    (tree, {"by": rest})
-                    if words[1].startswith(("build", "bdist", "install", "develop"))
-                    else None
-                )
-            case "docker" | "podman" if words[:1] == ("build",) or words[:2] == ("buildx", "build"):
-                options = options_of(words)
-                context = self.checkouts.join(cwd, words[-1])
-                file = self.checkouts.join(
-                    cwd, options.get("-f") or options.get("--file") or f"{context}/Dockerfile"
-                )
-                return (
-                    f"image {self.checkouts.name_tree(file)} of {self.checkouts.name_tree(context)}",
-                    flags_of(words),
-                )
-            case _ if any(
-                rest == verb or rest.startswith(f"{verb} ") for verb in BUILDERS.get(name, ())
-            ):
-                tree = self.checkouts.name_tree(self.checkouts.join(cwd, place_of(name, words)))
-                return f"{tree} by {name}", flags_of(words)
-            case _:
-                pass
-        return None
-
-    def _cmake(
-        self, words: Sequence[str], command: ShellCommand
-    ) -> tuple[str, dict[str, str]] | None:
-        cwd, options = command.cwd, options_of(words)
-        if "--build" in options:
-            folder = self.checkouts.join(cwd, options["--build"])
+        """The tree that a command builds, and how; configuring alone is no build."""
+        cwd, options = command.cwd, dict(pairwise(words))
+        if name in ("ninja", "make") or (name == "cmake" and "--build" in words):
+            folder, targets = self._join(cwd, _folder(name, words)), _targets(name, words)
+            if name != "cmake" and targets and {*targets} <= {"install", "clean"} and folder in self.trees:  # fmt: skip
+                return None
             tree, details = self.trees.get(folder, (folder, {}))
-            return self.checkouts.name_tree(tree), details | {
-                "targets": " ".join(targets_of("cmake", words))
-            }
-        if not words or words[0] in ("-E", "-P", "--install", "--version"):
+            said = "" if folder in self.trees or not targets else f": {' '.join(targets)}"
+            return f"{self._name_tree(tree)}{said}", details | {"targets": " ".join(targets)}
+        if name == "cmake" and words and not re.match(r"-[EP]$|--(install|version)", words[0]):
+            joined = {word[:2]: word[2:] for word in words if re.match(r"-[SB].", word)}
+            plain = [word for before, word in pairwise(("", *words)) if not re.fullmatch(r"-\S+", word) and not re.fullmatch(r"-[SBGCDAT]|--preset", before)]  # fmt: skip
+            tree = options.get("-S") or joined.get("-S") or (plain or ["."])[0]
+            into = self._join(cwd, options.get("-B") or joined.get("-B") or ".")
+            env = {key: text for key, text in command.env.items() if not _UNTOLD.fullmatch(key)}
+            self.trees[into] = (self._join(cwd, tree), env | _flags(words) | {"into": into})
             return None
-        plain = [word for before, word in pairwise(("", *words)) if not word.startswith("-") and before not in ("-S", "-B", "-G", "-C", "-D", "-A", "-T", "--preset")]  # fmt: skip
-        joined = {
-            word[:2]: word[2:] for word in words if word[:2] in ("-S", "-B") and len(word) > 2
-        }
-        tree = self.checkouts.join(
-            cwd, options.get("-S", joined.get("-S", plain[0] if plain else "."))
-        )
-        folder = self.checkouts.join(cwd, options.get("-B", joined.get("-B", ".")))
-        told = {key: text for key, text in command.env.items() if not _UNTOLD.fullmatch(key)}
-        self.trees[folder] = (tree, told | flags_of(words) | {"into": folder})
-        return None
+        if name == "pip" or command.argv[1:3] == ["-m", "build"]:
+            return self._pip(words if name == "pip" else ["wheel", *(words or ["."])], cwd)
+        if name in ("docker", "podman") and "build" in words[:2]:
+            context = self._join(cwd, words[-1])
+            file = self._join(cwd, options.get("-f") or options.get("--file") or f"{context}/Dockerfile")  # fmt: skip
+            return f"image {self._name_tree(file)} of {self._name_tree(context)}", _flags(words)
+        tool = _TOOLS.match(" ".join((name, *words)))
+        return (f"{self._name_tree(cwd)} by {name}", _flags(words)) if tool and tool[2] else None
 
-    def _pip(self, words: Sequence[str], cwd: str) -> tuple[str, dict[str, str]] | None:
+    def _pip(self, words: list[str], cwd: str) -> tuple[str, dict[str, str]] | None:
         """A build of a local tree that has something to compile, or of which a wheel is made."""
-        verb, *rest = words or ("",)
-        if verb not in ("install", "wheel"):
-            return None
-        for before, word in pairwise(("", *rest)):
-            path = self.checkouts.join(cwd, re.sub(r"\[[^\]]*\]$", "", word))
-            if before in (
-                "-r",
-                "-c",
-                "--target",
-                "-t",
-                "--prefix",
-                "-w",
-                "--wheel-dir",
-                "-f",
-                "--find-links",
-                "--python",
-                "--index-url",
-                "-i",
-            ):
+        verb = words[0] if words else ""
+        for before, word in pairwise(words if verb in ("install", "wheel") else ()):
+            if before in _PIP_VALUES or not re.match(r"[./$]|[^-].*/|\w+$", word) or word.endswith((".whl", ".txt")):  # fmt: skip
                 continue
-            if (
-                word.startswith("-")
-                or word.endswith((".whl", ".txt"))
-                or not (word.startswith((".", "/", "$")) or "/" in word)
-            ):
-                continue
-            if verb == "wheel" or self._is_compiled(path):
-                folder = re.search(r"build-dir=(\S+)", " ".join(rest))
-                if folder:
-                    self.trees[self.checkouts.join(cwd, folder[1])] = (path, {})
-                into = {"into": folder[1]} if folder else {}
-                return self.checkouts.name_tree(path), {"by": f"pip {verb}", **into}
+            path = self._join(cwd, re.sub(r"\[[^\]]*\]$", "", word))
+            is_path = not re.fullmatch(r"\w+", word) or (verb == "wheel" and Path(path).is_dir())
+            if is_path and (verb == "wheel" or self._is_compiled(path)):
+                found = re.search(r"build-dir=(\S+)", " ".join(words))
+                if found:
+                    self.trees[self._join(cwd, found[1])] = (path, {})
+                return self._name_tree(path), {"by": f"pip {verb}", "into": found[1] if found else ""}  # fmt: skip
         return None
 
     def _is_compiled(self, path: str) -> bool:
-        if not path.startswith(self.root) or any(
-            path.startswith(one) for one in self.checkouts.sources
-        ):
+        """Whether there is something to compile; of what is not in this checkout nobody knows."""
+        if not path.startswith(self.root) or any(path.startswith(one) for one in self.sources):
             return True
+        names = ("CMakeLists.txt", "meson.build", "Cargo.toml", "WORKSPACE", "MODULE.bazel")
         setup = Path(path, "setup.py")
-        return any(Path(path, name).exists() for name in _COMPILED) or (
+        return any(Path(path, name).exists() for name in names) or (
             setup.is_file() and "ext_modules" in setup.read_text(encoding="utf-8", errors="replace")
         )
 
-    @staticmethod
-    def _is_work(name: str, words: Sequence[str]) -> bool:
-        if (
-            name in _QUIET
-            or not name
-            or "$" in name
-            or name.startswith("-")
-            or "--version" in words
-        ):
-            return False
-        if name in (
-            "pip",
-            "uv",
-            "npm",
-            "yarn",
-            "pnpm",
-            "venv",
-            "ensurepip",
-            "cmake",
-            "conan",
-            "rustup",
-            "git-lfs",
-            "pipx",
-            "poetry",
-        ):
-            return False
-        return name != "python" or bool(words and not words[0].startswith("-"))
+    # ---- checkouts ------------------------------------------------------------------------------
 
-    # ---- texts ----------------------------------------------------------------------------------
+    def _git(self, words: list[str], cwd: str) -> None:
+        """Where other checkouts lie, and at which commit."""
+        while words[:1] == ["-C"]:
+            cwd, words = self._join(cwd, words[1]), words[2:]
+        verb, *plain = [word for word in words if not word.startswith("-")] or [""]
+        name, ref = self.sources.get(cwd, ("", ""))
+        if verb == "clone" and (url := next(filter(_REMOTE.fullmatch, plain), "")):
+            folder = [*plain, Path(url).stem][plain.index(url) + 1]
+            options = dict(pairwise(words))
+            ref = options.get("--branch") or options.get("-b") or ""
+            self.sources[self._join(cwd, folder)] = (_name_repository(url), ref)
+        elif verb == "remote" and len(plain) == 3:
+            self.sources[cwd] = (_name_repository(plain[2]), ref)
+        elif name and verb in ("fetch", "checkout", "reset", "switch") and plain:
+            self.sources[cwd] = (name, ref if plain[-1] in ("FETCH_HEAD", "origin") else plain[-1])
+
+    def _name_tree(self, path: str) -> str:
+        """A path as part of the checkout that it lies in, the same in every job; other words as they are."""
+        for folder in sorted(self.sources, key=len, reverse=True):
+            if path == folder or path.startswith(f"{folder}/"):
+                name, ref = self.sources[folder]
+                return f"{name}@{_name_ref(ref)}:{path[len(folder) + 1 :]}".rstrip(":")
+        return "." if path == self.root else path.removeprefix(f"{self.root}/")
+
+    def _join(self, folder: str, path: str) -> str:
+        return self._settle(join_path(folder, path))
+
+    def _settle(self, text: str) -> str:
+        """A text in which the repository lies at the root, wherever it was checked out to."""
+        for path in self.aliases:
+            text = re.sub(rf"{re.escape(path)}(?![\w.-])", self.root, text)
+        return text
 
     def _fill(self, text: str) -> str:
-        known = {f"env.{name}": value for name, value in self.env.items()}
-        return fill(text, known | self.outputs)
+        return fill(text, {f"env.{name}": value for name, value in self.env.items()} | self.outputs)
 
     def _shorten(self, text: str) -> str:
         return text.replace(f"{self.root}/", "").replace(self.root, ".")
@@ -453,20 +288,8 @@ class _Tracer:
 
 def find_work(job: WorkflowJob, root: Path, times: Mapping[tuple[str, str], float]) -> list[Work]:
     """What a job does. ``times`` are the seconds of steps, by the names of job and step."""
-    return list(_Tracer(job=job, root=str(root), times=times).trace())
-
-
-def settle_costs(work: Sequence[Work]) -> list[Work]:
-    """The work, with what is known of it elsewhere in place of guesses: the mean of what is the same."""
-    known: dict[tuple[str, str], list[float]] = {}
-    for one in work:
-        if one.source != "guessed":
-            known.setdefault((one.kind, one.subject), []).append(one.seconds)
-    found = []
-    for one in work:
-        those = known.get((one.kind, one.subject)) if one.source == "guessed" else None
-        found.append(replace(one, seconds=sum(those) / len(those), source="said") if those else one)
-    return found
+    env = {"GITHUB_WORKSPACE": str(root), **job.env}
+    return list(_Tracer(job=job, root=str(root), env=env).trace(times))
 
 
 def matters(work: Work, variable: str) -> bool:
@@ -476,13 +299,85 @@ def matters(work: Work, variable: str) -> bool:
     """
     if "/" in work.env.get(variable, ""):
         return False
-    texts = [text for path in work.named for text in _texts_of(path)]
+    texts = [text for path in work.named for text in _read_texts(path)]
     return any(variable in text for text in texts) if texts else variable in work.own
 
 
 @lru_cache(maxsize=1024)
-def _texts_of(path: str) -> tuple[str, ...]:
-    files = [Path(file) for file in (list_under(path) if Path(path).is_dir() else [path])]
-    return tuple(
-        file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()
-    )
+def _read_texts(path: str) -> tuple[str, ...]:
+    files = [Path(file) for file in list_files(path)]
+    return tuple(one.read_text(encoding="utf-8", errors="replace") for one in files if one.is_file())  # fmt: skip
+
+
+def _name(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """A program by its name alone, with the rest; a module of Python stands for itself."""
+    words = list(argv[1:])
+    name = re.sub(r"(?<=^python)[\d.]+$|(?<=^pip)[\d.]+$|\.exe$", "", Path((*argv, "")[0]).name)
+    if re.search(r"PYTHON\w*\}?$", (*argv, "")[0]):
+        name = "python"
+    if name == "python" and "-m" in words[:3]:
+        return _name(words[words.index("-m") + 1 :])
+    if name == "uv" and words[:1] == ["pip"]:
+        return "pip", words[1:]
+    if name in ("uv", "poetry", "pipx", "hatch", "coverage") and words[:1] == ["run"]:
+        return _name([word for word in words[1:] if word != "-m"])
+    if name in ("bash", "sh") and words and not words[0].startswith("-"):
+        return Path(words[0]).name, words[1:]
+    return name, words
+
+
+def _folder(name: str, words: Sequence[str]) -> str:
+    """The folder that a build program works in."""
+    joined = next((word[2:] for word in words if re.match("-C.", word)), ".")
+    return dict(pairwise(words)).get("--build" if name == "cmake" else "-C", joined)
+
+
+def _targets(name: str, words: Sequence[str]) -> list[str]:
+    """The targets among the arguments of a build program."""
+    if name == "cmake":
+        rest = words[words.index("--target") + 1 :] if {"--target", "--build"} <= {*words} else []
+        return shlex.split(shlex.join(rest).partition(" -")[0])
+    return [
+        word
+        for before, word in pairwise(("", *words))
+        if before not in ("-C", "-j", "-f", "-k", "-l") and not re.match(r"-|.*(=|\$\()", word)
+    ]
+
+
+def _flags(words: Sequence[str]) -> dict[str, str]:
+    """``-DNAME=VALUE`` and the options that say how."""
+    found = {}
+    for before, word in pairwise(("", *words)):
+        if said := re.fullmatch(r"(?:-D)?(\w+)(?::\w+)?=(.*)|-D(\w+)", word if before != "-D" else f"-D{word}"):  # fmt: skip
+            found[said[1] or said[3]] = said[2] or ""
+        elif before in ("-G", "-C", "--preset"):
+            found[before] = word
+        elif word.startswith("--") and "=" in word:
+            found[word.partition("=")[0]] = word.partition("=")[2]
+    return found
+
+
+def _is_work(name: str, words: Sequence[str]) -> bool:
+    if not name or name in _QUIET or re.match(r"-|.*\$", name) or "--version" in words:
+        return False
+    return name != "python" or (bool(words) and not words[0].startswith("-"))
+
+
+def _name_platform(runs_on: str) -> str:
+    """``linux x64`` and the like, as labels of runners say it."""
+    words = runs_on.lower()
+    system = next((name for name in ("windows", "macos") if name in words), "linux")
+    arm = r"arm64|aarch64|-arm\b|macos-(?:1[4-9]|[2-9]\d|latest)(?!-intel|\d|-large)"
+    return f"{system} {'arm64' if re.search(arm, words) else 'x64'}"
+
+
+def _name_repository(url: str) -> str:
+    found = _REMOTE.fullmatch(url)
+    return (found[1] if found else url).lower()
+
+
+def _name_ref(text: str) -> str:
+    """A commit, tag or branch; of one that a command looks up, what it asks for."""
+    found = re.fullmatch(r"\$\(git ls-remote \S+ (?:\S+ )*?(\S+?)(?: \|.*)?\)", text, re.DOTALL)
+    name = found[1].strip("\"'") if found else text
+    return re.sub(r"^(refs/(heads|tags)/|origin/)", "", name) or "HEAD"

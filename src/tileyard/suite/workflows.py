@@ -1,11 +1,12 @@
 """Workflows of GitHub Actions as they are written: jobs with all their steps, each with its file and line.
 
-Matrices, local reusable workflows and local composite actions are expanded. Messages name file, line and key. One module because each of these may call each other one.
+Matrices, local reusable workflows and local composite actions are expanded. Messages name file, line and key.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from typing import cast
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +20,22 @@ from tileyard.suite.workflow_expressions import fill
 
 DEEPEST = 10
 """So many workflows or actions may call each other, as GitHub allows."""
+
+
+def _keys(words: str) -> type[Record]:
+    names = {word.replace("-", "_") + "_": word for word in words.split()}
+    fields = [(name, object, None) for name in names]
+    return cast(type[Record], msgspec.defstruct("Keys", fields, bases=(Strict,), rename=names))
+
+
+_WORKFLOW = _keys("name run-name on permissions env defaults concurrency jobs")
+_JOB = _keys(
+    "name permissions needs if runs-on environment concurrency outputs env defaults steps timeout-minutes"
+    " strategy continue-on-error container services snapshot uses with secrets"
+)
+_STEP = _keys(
+    "id if name uses run working-directory shell with env continue-on-error timeout-minutes"
+)
 
 
 class WorkflowStep(Record):
@@ -46,7 +63,6 @@ class WorkflowJob(Record):
 
     name: str
     title: str
-    where: str
     workflow: str
     events: tuple[str, ...]
     conditions: tuple[str, ...] = ()
@@ -57,87 +73,26 @@ class WorkflowJob(Record):
     leg_of: str = ""
 
 
-class _WorkflowTable(Strict, rename="kebab"):
-    name: object = None
-    run_name: object = None
-    on: object = None
-    permissions: object = None
-    env: object = None
-    defaults: object = None
-    concurrency: object = None
-    jobs: dict[str, object] = {}
-
-
-class _JobTable(
-    Strict,
-    rename={
-        "if_": "if",
-        "with_": "with",
-        "runs_on": "runs-on",
-        "timeout": "timeout-minutes",
-        "continues": "continue-on-error",
-    },
-):
-    name: str = ""
-    permissions: object = None
-    needs: object = None
-    if_: str = ""
-    runs_on: object = None
-    environment: object = None
-    concurrency: object = None
-    outputs: object = None
-    env: object = None
-    defaults: object = None
-    steps: list[object] = []
-    timeout: object = None
-    strategy: object = None
-    continues: object = None
-    container: object = None
-    services: object = None
-    snapshot: object = None
-    uses: str = ""
-    with_: object = None
-    secrets: object = None
-
-
-class _StepTable(
-    Strict,
-    rename={
-        "if_": "if",
-        "with_": "with",
-        "cwd": "working-directory",
-        "timeout": "timeout-minutes",
-        "continues": "continue-on-error",
-    },
-):
-    id: str = ""
-    if_: str = ""
-    name: str = ""
-    uses: str = ""
-    run: str | None = None
-    cwd: str = ""
-    shell: str = ""
-    with_: object = None
-    env: object = None
-    continues: object = None
-    timeout: object = None
-
-
-# ---- workflows ----------------------------------------------------------------------------------
-
-
-class _Caller(Record):
-    """Who calls a workflow or action: names and conditions so far, what is known, and the files on the way."""
+class _Scope(Record):
+    """The workflow, job or action that is read: names and conditions so far, what is known, the files on the way."""
 
     root: str
-    name: str = ""
+    known: dict[str, str]
+    name: str
     title: str = ""
-    known: dict[str, str] = {}
-    conditions: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    workflow: str = ""
+    conditions: tuple[str, ...] = ()
+    env: dict[str, str] = {}
     cwd: str = ""
+    files: tuple[str, ...] = ()
+
+    def enter(self, path: Path, inputs: Mapping[str, str] | None = None) -> "_Scope":
+        """The scope of a file that is called with these inputs, of which all else is hidden."""
+        if str(path) in self.files or len(self.files) > DEEPEST:
+            raise UsageError(f"{self.files[-1]}: calls itself through {path}")
+        known = {key: text for key, text in self.known.items() if key.startswith("github.")}
+        known |= {f"inputs.{key}": text for key, text in (inputs or {}).items()}
+        return replace(self, known=known, env={}, cwd="", files=(*self.files, str(path)))
 
 
 def list_workflows(path: Path) -> list[Path]:
@@ -154,249 +109,165 @@ def list_workflows(path: Path) -> list[Path]:
 
 def read_workflow(path: Path, root: Path) -> list[WorkflowJob]:
     """The jobs of a workflow in the checkout whose top is ``root``. Raises UsageError."""
-    known = {"github.workspace": str(root)}
-    return list(_read_file(path, _Caller(root=str(root), known=known, workflow=path.name)))
+    scope = _Scope(root=str(root), known={"github.workspace": str(root)}, name=path.stem)
+    return list(_read_file(path, scope.enter(path)))
 
 
-def _read_file(path: Path, caller: _Caller) -> Iterator[WorkflowJob]:
-    if str(path) in caller.files or len(caller.files) > DEEPEST:
-        raise UsageError(f"{caller.files[-1]}: calls itself through {path}")
+def _read_file(path: Path, scope: _Scope) -> Iterator[WorkflowJob]:
     document = YamlFile(path)
-    top = Place(document=document)
-    table = decode(document.table, _WorkflowTable, top)
-    if not table.jobs:
+    top, table = Place(document=document), document.table
+    decode(table, _WORKFLOW, top)
+    jobs, on = table.get("jobs"), table.get("on")
+    if not isinstance(jobs, dict):
         top.fail("has no job")
-    triggers = _keys_of(table.on)
-    if not triggers:
+    events = [on] if isinstance(on, str) else [*on] if isinstance(on, list | dict) else []
+    if not events:
         top.fail("says no event under `on`")
-    if caller.files:
-        caller = replace(caller, known=caller.known | _defaults(table.on, caller.known))
-    elif set(triggers) == {"workflow_call"}:
+    if events == ["workflow_call"] and not scope.events:
         return  # its callers say when it runs, and with what
-    caller = replace(
-        caller, files=(*caller.files, str(path)), events=caller.events or tuple(triggers)
-    )
-    env = _texts(table.env, caller.known, top / "env")
-    cwd = _working_directory(table.defaults, caller.known)
-    for name, raw in table.jobs.items():
-        yield from _read_job(
-            name,
-            decode(raw, _JobTable, top / "jobs" / name),
-            top / "jobs" / name,
-            replace(caller, cwd=cwd),
-            env,
-        )
+    known = _defaults(_get(on, "workflow_call", "inputs")) | scope.known
+    scope = replace(scope, known=known, events=scope.events or tuple(events), env=_texts(table, "env", known, top), cwd=_folder(table, known))  # fmt: skip
+    for name, raw in jobs.items():
+        yield from _read_job(name, raw, top / "jobs" / name, scope)
 
 
-def _read_job(
-    name: str, table: _JobTable, place: Place, caller: _Caller, env: dict[str, str]
-) -> Iterator[WorkflowJob]:
-    if bool(table.uses) == bool(table.steps):
+def _read_job(name: str, raw: object, place: Place, scope: _Scope) -> Iterator[WorkflowJob]:
+    decode(raw, _JOB, place)
+    table = raw if isinstance(raw, dict) else {}
+    uses, steps = table.get("uses"), table.get("steps")
+    if bool(uses) == bool(steps):
         place.fail("needs either `steps` or `uses`")
-    full = f"{caller.name}/{name}" if caller.name else f"{Path(caller.workflow).stem}/{name}"
-    strategy = table.strategy if isinstance(table.strategy, dict) else {}
-    legs = list(_expand_matrix(strategy.get("matrix")))
+    legs = list(_expand_matrix(_get(table, "strategy", "matrix")))
     for leg in legs:
-        known = caller.known | {f"matrix.{key}": value for key, value in leg.items()}
+        known = scope.known | {f"matrix.{key}": value for key, value in leg.items()}
         shown = f" ({', '.join(leg.values())})" if leg else ""
-        title = fill(table.name, known) if table.name else name + shown
+        title = _text(table, "name", known) or name + shown
         inner = replace(
-            caller,
-            name=full + shown,
-            title=f"{caller.title} / {title}" if caller.title else title,
+            scope,
+            name=f"{scope.name}/{name}{shown}",
+            title=f"{scope.title} / {title}" if scope.title else title,
             known=known,
-            conditions=(*caller.conditions, *([fill(table.if_, known)] if table.if_ else [])),
-            cwd=_working_directory(table.defaults, known) or caller.cwd,
+            conditions=(*scope.conditions, *filter(None, [_text(table, "if", known)])),
+            cwd=_folder(table, known) or scope.cwd,
         )
-        if table.uses:
-            yield from _call(table, place, inner)
-            continue
-        yield WorkflowJob(
-            name=inner.name,
-            title=inner.title,
-            where=place.where,
-            workflow=caller.workflow,
-            events=caller.events,
-            conditions=inner.conditions,
-            runs_on=_say(table.runs_on, known),
-            container=_say(table.container, known),
-            env=env | _texts(table.env, known, place / "env"),
-            steps=tuple(_read_steps(table.steps, place / "steps", inner)),
-            leg_of=full if len(legs) > 1 else "",
-        )
+        if steps:
+            yield WorkflowJob(
+                name=inner.name,
+                title=inner.title,
+                workflow=scope.name.partition("/")[0],
+                events=scope.events,
+                conditions=inner.conditions,
+                runs_on=_text(table, "runs-on", known),
+                container=_text(table, "container", known),
+                env=scope.env | _texts(table, "env", known, place),
+                steps=tuple(_read_steps(steps, place / "steps", inner)),
+                leg_of=f"{scope.name}/{name}" if len(legs) > 1 else "",
+            )
+        elif str(uses).startswith("./"):  # one of another repository has no job that can be seen
+            path = Path(scope.root, str(uses))
+            if not path.is_file():
+                (place / "uses").fail(f"there is no workflow {uses}")
+            yield from _read_file(path, inner.enter(path, _texts(table, "with", known, place)))
 
 
-def _call(table: _JobTable, place: Place, caller: _Caller) -> Iterator[WorkflowJob]:
-    """The jobs of a workflow that a job calls; one of another repository has none that can be seen."""
-    if not table.uses.startswith("./"):
-        return
-    path = Path(caller.root, table.uses)
-    if not path.is_file():
-        (place / "uses").fail(f"there is no workflow {table.uses}")
-    inputs = _texts(table.with_, caller.known, place / "with")
-    known = {key: text for key, text in caller.known.items() if key.startswith("github.")}
-    known |= {f"inputs.{key}": text for key, text in inputs.items()}
-    yield from _read_file(path, replace(caller, known=known, cwd=""))
-
-
-def _read_steps(rows: list[object], place: Place, caller: _Caller) -> Iterator[WorkflowStep]:
-    for number, raw in enumerate(rows):
+def _read_steps(rows: object, place: Place, scope: _Scope) -> Iterator[WorkflowStep]:
+    known, document = scope.known, place.document
+    for number, raw in enumerate(rows if isinstance(rows, list) else ()):
         here = place / number
-        table = decode(raw, _StepTable, here)
-        if (table.run is None) == (not table.uses):
+        decode(raw, _STEP, here)
+        if ("run" in raw) == ("uses" in raw):
             here.fail("needs either `run` or `uses`")
-        document = here.document
-        assert isinstance(document, YamlFile)
-        labels = document.labels(here, document.last_line(place.keys, number))
-        known = caller.known
+        run, uses = _text(raw, "run", known), _text(raw, "uses", known)
+        labels = document.labels.get(here.keys, {}) if isinstance(document, YamlFile) else {}
+        lines = document.text_lines if isinstance(document, YamlFile) else {}
         step = WorkflowStep(
             where=here.where,
-            name=fill(table.name, known)
-            or fill(table.uses or (table.run or "").split("\n")[0], known),
-            id=table.id,
-            run=fill(table.run or "", known),
-            uses=fill(table.uses, known),
-            options=_texts(table.with_, known, here / "with"),
-            env=_texts(table.env, known, here / "env"),
-            cwd=fill(table.cwd, known) or ("" if table.uses else caller.cwd),
-            conditions=(*caller.conditions, *([fill(table.if_, known)] if table.if_ else [])),
+            name=_text(raw, "name", known) or uses or run.partition("\n")[0],
+            id=_text(raw, "id", known),
+            run=run,
+            uses=uses,
+            options=_texts(raw, "with", known, here),
+            env=_texts(raw, "env", known, here),
+            cwd=_text(raw, "working-directory", known) or ("" if uses else scope.cwd),
+            conditions=(*scope.conditions, *filter(None, [_text(raw, "if", known)])),
             does=labels.get("does", ""),
             seconds=60 * float(labels.get("minutes", 0)),
-            run_line=document.first_lines.get((*here.keys, "run"), 0),
+            run_line=lines.get((*here.keys, "run"), 0),
         )
-        action = _find_action(step, caller)
-        if action is None or step.does:
-            yield step
-        else:
-            yield from _read_action(action, step, caller)
+        yield from [step] if step.does or not uses.startswith("./") else _read_action(step, scope)
 
 
-def _find_action(step: WorkflowStep, caller: _Caller) -> Path | None:
-    """The file of a local action; one that is not there may be fetched by a step before."""
-    if not step.uses.startswith("./"):
-        return None
-    paths = (Path(caller.root, step.uses, name) for name in ("action.yml", "action.yaml"))
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _read_action(path: Path, step: WorkflowStep, caller: _Caller) -> Iterator[WorkflowStep]:
-    """The steps of a composite action; an action of another kind is one step."""
-    if str(path) in caller.files or len(caller.files) > DEEPEST:
-        raise UsageError(f"{step.where}: calls itself through {path}")
-    document = YamlFile(path)
-    top = Place(document=document)
-    runs = document.table.get("runs")
-    rows = runs.get("steps") if isinstance(runs, dict) else None
-    if not isinstance(rows, list):
+def _read_action(step: WorkflowStep, scope: _Scope) -> Iterator[WorkflowStep]:
+    """The steps of a local composite action. One of another kind, or that a step before fetches, is one step."""
+    paths = (Path(scope.root, step.uses, name) for name in ("action.yml", "action.yaml"))
+    path = next((path for path in paths if path.is_file()), None)
+    document = None if path is None else YamlFile(path)
+    rows = None if document is None else _get(document.table, "runs", "steps")
+    if path is None or document is None or not isinstance(rows, list):
         yield step
         return
-    inputs = _declared(document.table.get("inputs")) | step.options
-    known = {key: text for key, text in caller.known.items() if key.startswith("github.")}
-    known |= {f"inputs.{key}": fill(text, caller.known) for key, text in inputs.items()}
-    inner = replace(
-        caller, known=known, conditions=step.conditions, files=(*caller.files, str(path)), cwd=""
-    )
-    for one in _read_steps(rows, top / "runs" / "steps", inner):
-        yield replace(
-            one, env=step.env | one.env, is_setup=one.is_setup or "setup" in path.parent.name
-        )
-
-
-# ---- small parts --------------------------------------------------------------------------------
+    inputs = _defaults(document.table.get("inputs"), "") | step.options
+    inner = scope.enter(path, {key: fill(text, scope.known) for key, text in inputs.items()})
+    place = Place(document=document) / "runs" / "steps"
+    for one in _read_steps(rows, place, replace(inner, conditions=step.conditions)):
+        is_setup = one.is_setup or "setup" in path.parent.name
+        yield replace(one, env=step.env | one.env, is_setup=is_setup)
 
 
 def _expand_matrix(raw: object) -> Iterator[dict[str, str]]:
     """The combinations of a matrix; one where there is none, or where only a run knows it."""
-    if not isinstance(raw, dict):
-        yield {}
-        return
-    axes = {key: value for key, value in raw.items() if key not in ("include", "exclude")}
+    table = raw if isinstance(raw, dict) else {}
+    axes = {key: value for key, value in table.items() if key not in ("include", "exclude")}
     lists = {key: value for key, value in axes.items() if isinstance(value, list)}
-    legs = (
-        [
-            {key: _say(value, {}) for key, value in zip(lists, values, strict=True)}
-            | {
-                f"{key}.{inner}": _say(text, {})
-                for key, value in zip(lists, values, strict=True)
-                if isinstance(value, dict)
-                for inner, text in value.items()
-            }
-            for values in product(*lists.values())
-        ]
-        if lists
-        else []
-    )
-    for rule in _rows(raw.get("exclude")):
+    combined = product(*lists.values()) if lists else ()
+    legs = [{k: _say(v, {}) for k, v in zip(lists, values, strict=True)} for values in combined]
+    for rule in _rows(table.get("exclude")):
         legs = [leg for leg in legs if any(leg.get(key) != text for key, text in rule.items())]
-    for extra in _rows(raw.get("include")):
-        fits = [
-            leg
-            for leg in legs
-            if all(leg.get(key) == text for key, text in extra.items() if key in lists)
-        ]
-        if lists and fits:
-            for leg in fits:
-                leg.update(extra)
-        else:
-            legs.append(dict(extra))
+    for extra in _rows(table.get("include")):
+        common = {key: text for key, text in extra.items() if key in lists}
+        fits = [leg for leg in legs if lists and leg.items() >= common.items()]
+        for leg in fits:
+            leg.update(extra)
+        legs += [] if fits else [dict(extra)]
     yield from legs or [{}]
 
 
 def _rows(raw: object) -> list[dict[str, str]]:
     rows = raw if isinstance(raw, list) else []
-    return [
-        {key: _say(value, {}) for key, value in row.items()}
-        for row in rows
-        if isinstance(row, dict)
-    ]
+    return [{key: _say(value, {}) for key, value in row.items()} for row in rows if isinstance(row, dict)]  # fmt: skip
 
 
-def _keys_of(raw: object) -> list[str]:
-    """Events: one, a list, or a table."""
-    if isinstance(raw, str):
-        return [raw]
-    return [str(one) for one in raw] if isinstance(raw, list | dict) else []
+def _get(raw: object, *keys: str) -> object:
+    for key in keys:
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    return raw
 
 
-def _defaults(on: object, known: Mapping[str, str]) -> dict[str, str]:
-    call = on.get("workflow_call") if isinstance(on, dict) else None
-    declared = _declared(call.get("inputs") if isinstance(call, dict) else None)
-    return {f"inputs.{key}": text for key, text in declared.items() if f"inputs.{key}" not in known}
-
-
-def _declared(inputs: object) -> dict[str, str]:
+def _defaults(inputs: object, prefix: str = "inputs.") -> dict[str, str]:
     rows = inputs.items() if isinstance(inputs, dict) else ()
-    return {
-        key: str(row["default"] or "")
-        for key, row in rows
-        if isinstance(row, dict) and "default" in row
-    }
+    found = {key: _get(row, "default") for key, row in rows}
+    return {f"{prefix}{key}": str(text) for key, text in found.items() if text is not None}
 
 
-def _working_directory(raw: object, known: Mapping[str, str]) -> str:
-    run = raw.get("run") if isinstance(raw, dict) else None
-    found = run.get("working-directory") if isinstance(run, dict) else None
-    return fill(found, known) if isinstance(found, str) else ""
+def _folder(table: object, known: Mapping[str, str]) -> str:
+    return _say(_get(table, "defaults", "run", "working-directory"), known)
 
 
-def _texts(raw: object, known: Mapping[str, str], place: Place) -> dict[str, str]:
+def _text(table: object, key: str, known: Mapping[str, str]) -> str:
+    return _say(_get(table, key), known)
+
+
+def _texts(table: object, key: str, known: Mapping[str, str], place: Place) -> dict[str, str]:
     """A table of texts, filled in; one that is an expression is known only in a run."""
-    if raw is None or isinstance(raw, str):
-        return {}
-    if not isinstance(raw, dict):
-        place.fail("is no table")
-    return {key: fill(_say(value, {}), known) for key, value in raw.items()}
+    raw = _get(table, key)
+    if raw is not None and not isinstance(raw, str | dict):
+        (place / key).fail("is no table")
+    return {name: _say(text, known) for name, text in raw.items()} if isinstance(raw, dict) else {}
 
 
 def _say(raw: object, known: Mapping[str, str]) -> str:
-    match raw:
-        case None:
-            return ""
-        case str():
-            return fill(raw, known)
-        case list():
-            return ", ".join(_say(one, known) for one in raw)
-        case dict() if "image" in raw:
-            return _say(raw["image"], known)
-        case _:
-            return fill(msgspec.json.encode(raw).decode(), known)
+    if isinstance(raw, list):
+        return ", ".join(_say(one, known) for one in raw)
+    if isinstance(raw, dict):
+        return _say(raw.get("image", str(raw)), known)
+    return fill(str(raw), known) if raw is not None else ""

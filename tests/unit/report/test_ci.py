@@ -73,11 +73,8 @@ def test_findings_in_workflows_are_told_with_their_places() -> None:
         differences={"A": ("1", "")},
         together=("push",),
         keeper="a",
-        unknown=("X",),
     )
-    apart = replace(
-        together, kind="tests", together=(), differences={}, keeper="", unknown=(), tests=("t",)
-    )
+    apart = replace(together, kind="tests", together=(), differences={}, keeper="", tests=("t",))
     copies = replace(
         apart, kind="copies", what="tests of the same names in t and u", differing=1, keeper="t"
     )
@@ -89,7 +86,6 @@ def test_findings_in_workflows_are_told_with_their_places() -> None:
         "/w/a.yml:3 a: make, if x == '1'",
         "/w/b.yml:3 b: make",
         "A: 1 | -",
-        "only a run knows the value of X",
         "1 test run 2 times: lib; these jobs never run together, 2 min 0 s in all",
         "/w/a.yml:3 a: make, if x == '1'",
         "/w/b.yml:3 b: make",

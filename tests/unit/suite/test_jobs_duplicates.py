@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tileyard.model import Digest
 from tileyard.suite.jobs import Check, CiJob
-from tileyard.suite.jobs_duplicates import EXACT, Duplicates, find_duplicates, find_namesakes
+from tileyard.suite.jobs_duplicates import EXACT, Duplicates, find_duplicates
 
 
 def job(name: str, checks: str | dict[str, float], **options: object) -> CiJob:
@@ -147,30 +147,3 @@ def test_many_loose_jobs_are_decided_too() -> None:
     expected = {"a": "j0", "b": "j0"}
     assert keepers(found) == expected
     assert found.saves_s == (many - 1) * 12
-
-
-def test_cases_of_the_same_names_in_two_suites_are_told() -> None:
-    """How many there are, and how many of these are not the same; the same suite elsewhere is no copy."""
-    suites = {
-        "/full.toml": {"a": Digest("1"), "b": Digest("2"), "c": Digest("3"), "d": Digest("4")},
-        "/smoke.toml": {"a": Digest("1"), "b": Digest("5"), "c": Digest("6"), "e": Digest("7")},
-        "/x.toml": {"x": Digest("8")},
-    }
-
-    def run(name: str, suite: str, on: str = "") -> CiJob:
-        checks = tuple(
-            Check(identity=Digest(f"{suite}{case}"), name=case, seconds=1.0)
-            for case in suites[suite]
-        )
-        return CiJob(name=name, checks=checks, suites=(suite,), on=(on,))
-
-    jobs = [
-        run("full", "/full.toml"),
-        run("smoke", "/smoke.toml"),
-        run("npu", "/smoke.toml", "npu"),
-        run("x", "/x.toml"),
-    ]
-    (found,) = find_namesakes(jobs, suites.__getitem__)
-    what = "cases of the same names in full and smoke (3 of 4 and of 4)"
-    expected = (what, ("a", "b", "c"), 2, "full")
-    assert (found.what, found.tests, found.differing, found.keeper) == expected

@@ -16,7 +16,6 @@ KNOWN = {"env.A": "x", "matrix.os": "linux", "github.event_name": "push"}
         ("${{ matrix.os != 'linux' && 'arm' || 'x64' }}", "x64"),
         ("${{ env.B && 'arm' || 'x64' }}", "${{ env.B && 'arm' || 'x64' }}"),
         ("${{ format('{0}', env.A) }} ${{ 1 }} ${{ 'it''s' }}", "${{ format('{0}', env.A) }} 1 it's"),
-        ("${{ startsWith(env.A, 'x') }}", "true"),
         ("${{ env.A == }} ${{ ( }} ${{ ?! }}", "${{ env.A == }} ${{ ( }} ${{ ?! }}"),
     ],
 )  # fmt: skip

@@ -155,7 +155,7 @@ jobs:
         ("on: push\n", ":1: has no job"),
         ("jobs: {a: {steps: [{run: x}]}}\n", ":1: says no event under `on`"),
         ("on: push\njbos: 1\n", r":2: jbos: unknown key .did you mean 'jobs'"),
-        ("on: push\non: pull\n", ":2: on: stands on line 1 already"),
+        ("on: push\non: pull\n", ":2: on: is on line 1 already"),
         ("on: push\njobs:\n  a:\n    step: []\n", r":4: jobs.a.step: unknown key .did you mean 'steps'"),
         ("on: push\njobs:\n  a:\n    runs-on: x\n", ":3: jobs.a: needs either `steps` or `uses`"),
         ("on: push\njobs:\n  a: b\n", ":3: jobs.a: is no table but 'b'"),

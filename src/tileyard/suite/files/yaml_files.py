@@ -9,40 +9,37 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tileyard.errors import UsageError
-from tileyard.suite.files.places import Document, KeyPath, Place
+from tileyard.suite.files.places import Document, KeyPath
 
 MOST_NODES = 100_000
 """Aliases can make a short file long beyond any measure."""
 _LABEL = re.compile(r"#\s*tileyard:(.*)")
-_LABELS = re.compile(r"(?:\s*(does=[\w.+/:-]+|minutes=\d+(?:\.\d+)?))*\s*")
+_LABELS = re.compile(r"(?:\s*(?:does=[\w.+/:-]+|minutes=\d+(?:\.\d+)?))+\s*")
 
 
 class YamlFile(Document):
-    """A YAML file: all its scalars as text, and the line of each key."""
+    """A YAML file. ``text_lines`` are where the texts of scalars begin, which may be below their keys."""
 
     def __init__(self, path: Path) -> None:
         """Raises UsageError that names file and line."""
         self.path = path
         self.folder = path.parent
         self._lines: dict[KeyPath, int] = {(): 1}
-        self.first_lines: dict[KeyPath, int] = {}
-        """Where the text of a value begins, which may be below its key."""
+        self.text_lines: dict[KeyPath, int] = {}
+        self._steps: list[tuple[int, int, KeyPath]] = []
         self._count = 0
         try:
             self._text = path.read_text(encoding="utf-8")
-            node = YAML(typ="safe", pure=True).compose(self._text)
-            table = self._read(node, ())
+            table = self._read(YAML(typ="safe", pure=True).compose(self._text), ())
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"{path}: is not UTF-8") from error
-        except MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise UsageError(f"{path}:{line}: is not valid YAML: {error.problem}") from error
         except (YAMLError, RecursionError) as error:
-            raise UsageError(
-                f"{path}:1: is not valid YAML: {str(error).splitlines()[0]}"
-            ) from error
+            mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+            problem = error.problem if isinstance(error, MarkedYAMLError) else str(error)
+            line = mark.line + 1 if mark else 1
+            raise UsageError(f"{path}:{line}: is not valid YAML: {problem}") from error
         if not isinstance(table, dict):
             raise UsageError(f"{path}:1: is no workflow: it has no keys")
         self.table = table
@@ -52,37 +49,26 @@ class YamlFile(Document):
         """The line of each key."""
         return self._lines
 
-    def labels(self, place: Place, last_line: int) -> dict[str, str]:
-        """What comments ``# tileyard: does=... minutes=...`` at a step say."""
-        texts = self._text.splitlines()
-        first = self._lines[place.keys]
-        while first > 1 and texts[first - 2].lstrip().startswith("#"):
-            first -= 1
-        found: dict[str, str] = {}
-        for number in range(first, min(last_line, len(texts)) + 1):
-            label = _LABEL.search(texts[number - 1])
+    @cached_property
+    def labels(self) -> dict[KeyPath, dict[str, str]]:
+        """What comments ``# tileyard: does=... minutes=...`` say of steps: of those that they are above or in."""
+        found: dict[KeyPath, dict[str, str]] = {}
+        for number, text in enumerate(self._text.splitlines(), 1):
+            label = _LABEL.search(text)
             if label is None:
                 continue
-            if not label[1].strip() or not _LABELS.fullmatch(label[1]):
+            if not _LABELS.fullmatch(label[1]):
                 raise UsageError(
                     f"{self.path}:{number}: cannot read the label {label[1].strip()!r}",
                     "write # tileyard: does=NAME, or # tileyard: does=NAME minutes=30",
                 )
-            for word in label[1].split():
-                name, _, value = word.partition("=")
-                found[name] = value
+            below = next((step for step in self._steps if step[0] > number), None)
+            above = next((step for step in reversed(self._steps) if step[0] <= number), None)
+            is_above = not text[: label.start()].strip() and below and label.start() < below[1]
+            if chosen := below if is_above else above:
+                said = (word.partition("=") for word in label[1].split())
+                found.setdefault(chosen[2], {}).update({name: value for name, _, value in said})
         return found
-
-    def last_line(self, steps: KeyPath, number: int) -> int:
-        """The last line of a step: that before the comments above the next one, or before what is less indented."""
-        texts = self._text.splitlines()
-        first = self._lines[*steps, number]
-        dash = texts[first - 1].find("-")
-        for at in range(first, len(texts)):
-            line = texts[at]
-            if line.strip() and len(line) - len(line.lstrip()) <= dash:
-                return at
-        return len(texts)
 
     def _read(self, node: Node | None, keys: KeyPath) -> object:
         self._count += 1
@@ -92,25 +78,22 @@ class YamlFile(Document):
             case MappingNode():
                 table: dict[str, object] = {}
                 for key, value in node.value:
-                    line = key.start_mark.line + 1
-                    name = str(key.value)
+                    line, name = key.start_mark.line + 1, str(key.value)
                     if name in table:
-                        raise UsageError(
-                            f"{self.path}:{line}: {name}: stands on line {self._lines[*keys, name]} already"
-                        )
+                        before = self._lines[*keys, name]
+                        raise UsageError(f"{self.path}:{line}: {name}: is on line {before} already")
                     self._lines[*keys, name] = line
                     table[name] = self._read(value, (*keys, name))
                 return table
             case SequenceNode():
-                rows = []
                 for number, value in enumerate(node.value):
-                    self._lines[*keys, number] = value.start_mark.line + 1
-                    rows.append(self._read(value, (*keys, number)))
-                return rows
+                    line = self._lines[*keys, number] = value.start_mark.line + 1
+                    if keys[-1:] == ("steps",):
+                        self._steps.append((line, value.start_mark.column, (*keys, number)))
+                return [self._read(value, (*keys, n)) for n, value in enumerate(node.value)]
             case ScalarNode():
-                self.first_lines[keys] = node.start_mark.line + (
-                    2 if node.style in ("|", ">") else 1
-                )
+                below = 1 if node.style in ("|", ">") else 0
+                self.text_lines[keys] = node.start_mark.line + 1 + below
                 return None if str(node.tag).endswith(":null") else str(node.value)
             case _:
                 return None
