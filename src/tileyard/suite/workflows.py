@@ -3,6 +3,7 @@
 Matrices, local reusable workflows and local composite actions are expanded. Messages name file, line and key.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -39,8 +40,8 @@ _STEP = _keys(
 
 
 class WorkflowStep(Record):
-    """A step. ``does`` is its label, ``seconds`` what a comment says that it takes, ``run_line`` where its script
-    begins. One that ``is_setup`` belongs to an action whose name says that it prepares a runner.
+    """A step. ``run`` is a script for a shell, ``does`` its label, ``seconds`` what a comment says that it takes, and
+    ``run_line`` where its script begins. One that ``is_setup`` belongs to an action whose name says that it prepares a runner.
     """
 
     where: str
@@ -184,7 +185,7 @@ def _read_steps(rows: object, place: Place, scope: _Scope) -> Iterator[WorkflowS
             where=here.where,
             name=_text(raw, "name", known) or uses or run.partition("\n")[0],
             id=_text(raw, "id", known),
-            run=run,
+            run=run if re.match(r"$|(ba)?sh\b", _text(raw, "shell", known)) else "",
             uses=uses,
             options=_texts(raw, "with", known, here),
             env=_texts(raw, "env", known, here),

@@ -61,6 +61,15 @@ jobs:
     )
 
 
+def test_scripts_of_other_languages_hold_no_commands(tmp_path: Path) -> None:
+    """A shell is one by its name; other programs read what is no script of a shell."""
+    shells = ("bash", "sh", "bash -e {0}", "python", "python3 {0}", "pwsh")
+    rows = "".join(f"    - {{run: make, shell: '{shell}'}}\n" for shell in shells)
+    (job,) = read(tmp_path, f"on: push\njobs:\n  a:\n    steps:\n{rows}")
+    expected = ["make", "make", "make", "", "", ""]
+    assert [step.run for step in job.steps] == expected
+
+
 def test_a_matrix_is_expanded(tmp_path: Path) -> None:
     """With what is added and left out; one that only a run knows stays one job."""
     text = """on: push
