@@ -360,6 +360,38 @@ def test_the_nightly_run_covers_all_cases_and_keeps_their_times(
     assert 10.0 not in times.values()  # what is guessed
 
 
+@needs_cmake
+def test_one_workflow_runs_what_another_one_built(
+    tmp_path: Path, change: dict[str, str], bare: str
+) -> None:
+    """By the commit, on a machine without a compiler; what is missing is built, and homes and build trees are kept."""
+    sha = change["GITHUB_SHA"]
+    built = Hosted.of("toolchain.yml", tmp_path, change)
+    built.run("build", "builder", building_path(), **{"github.sha": sha})
+    (tree,) = (tmp_path / "caches").glob("tree-Linux-X64-*")
+    assert list(tree.rglob("*.o"))
+    simulators = Hosted.of("simulators.yml", tmp_path, change)
+    told = {"github.event.workflow_run.head_sha": sha, "github.event.workflow_run.id": "7"}
+    simulators.run("simulator", "first", bare, **told)
+    ran = verdicts_of(tmp_path / "artifacts")
+    assert {outcome for _, outcome in ran} == {"passed"}
+    shutil.rmtree(tmp_path / "first")  # a runner's folder is the same each time
+    simulators.run("simulator", "first", bare, **told, **{"github.run_id": "2"})
+    again = verdicts_of(tmp_path / "artifacts") - ran  # the second time cases may stand for others
+    assert {(case, "skipped") for case, _ in ran} & again.keys()
+    assert not again.keys() & ran.keys()
+    assert len(list((tmp_path / "caches").glob("home-Linux-X64-*"))) == 2
+
+    night = {"github.event_name": "schedule", "github.sha": sha, "github.run_id": "3"}
+    failed = Hosted.of("simulators.yml", tmp_path, change).try_run(
+        "simulator", "bare", bare, **night
+    )
+    assert "out/toolchain.tyb" in failed
+    Hosted.of("simulators.yml", tmp_path, change).run(
+        "simulator", "night", building_path(), **night
+    )
+
+
 # ---- the page about it ---------------------------------------------------------------------------
 
 
@@ -368,7 +400,7 @@ def test_the_page_shows_the_workflows_as_they_are() -> None:
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
     workflows = [path.read_text(encoding="utf-8") for path in WORKFLOWS.glob("*.yml")]
     pieces = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    expected = 4
+    expected = 5
     assert len(pieces) == expected
     assert [piece for piece in pieces if not any(piece in text for text in workflows)] == []
 
