@@ -81,6 +81,9 @@ class _State:
     def copy(self) -> "_State":
         return replace(self, variables=dict(self.variables))
 
+    def bind(self, words: list[str]) -> None:
+        self.variables |= {str(at): [word] for at, word in enumerate(words, 1)} | {"@": words}
+
 
 @dataclass
 class _Walk:
@@ -165,9 +168,12 @@ class _Walk:
             return
         if argv[0] in ("cd", "pushd") and argv[1:]:
             state.cwd = join_path(state.cwd, argv[-1])
+        elif argv[0] == "shift":
+            count = int(argv[1]) if argv[1:] and argv[1].isdigit() else 1
+            state.bind(state.variables.get("@", [])[count:])
         elif argv[0] in state.functions:
             inner = state.copy()
-            inner.variables |= {str(at): [word] for at, word in enumerate(argv)} | {"@": argv[1:]}
+            inner.bind(argv[1:])
             if self.depth < DEEPEST:
                 replace(self, depth=self.depth + 1).walk(state.functions[argv[0]], inner)
         elif self.sink is not None and argv[0] in ("echo", "printf"):
@@ -249,7 +255,7 @@ def _unwrap(argv: list[str], env: dict[str, str]) -> list[str]:
 def _find_script(argv: list[str]) -> str:
     """The script among the arguments: behind ``sh -c``, or behind ``--run`` of a queue."""
     for before, word in pairwise(argv):
-        is_shell = re.fullmatch(r"(.*/)?(ba|da|z)?sh \S*c", f"{argv[0]} {before}")
+        is_shell = re.fullmatch(r"(.*/)?(ba|da|z)?sh -[a-z]*c", f"{argv[0]} {before}")
         if is_shell or (before == "--run" and " " in word):
             return word
     return ""
