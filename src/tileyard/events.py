@@ -14,7 +14,8 @@ class RunStarted(Record, tag="run_started"):
     """The first event of a run. ``cases`` is how many are expected, ``flops`` the work of each.
 
     At most ``undecided`` batches are planned and have not ended, as long as cases take more than milliseconds.
-    ``expected_s`` is what they should take together, one after another, 0 if nobody knows. A case that
+    ``expected_s`` is what they should take together, one after another, 0 if nobody knows; ``is_guess`` says that no earlier run says so.
+    ``steps`` golden and check steps take ``steps_s`` in all beside the devices, on ``lanes``. A case that
     fails is tried ``retries`` times again. ``spared`` are cases whose failures are none of the run's.
     """
 
@@ -27,6 +28,10 @@ class RunStarted(Record, tag="run_started"):
     cases: int = 0
     flops: float = 0.0
     expected_s: float = 0.0
+    is_guess: bool = False
+    steps: int = 0
+    steps_s: float = 0.0
+    lanes: int = 0
     retries: int = 0
     spared: tuple[str, ...] = ()
     version: int = EVENT_VERSION
@@ -94,6 +99,15 @@ class CaseStarted(Record, tag="case_started"):
     at: float
 
 
+class StepEnded(Record, tag="step_ended"):
+    """A golden or check step of a case ended, which took these seconds of a lane. One whose result was there tells nothing."""
+
+    case: str
+    step: Literal["golden", "check"]
+    at: float
+    seconds: float
+
+
 class CaseEnded(Record, tag="case_ended"):
     """A case reached its outcome."""
 
@@ -133,6 +147,7 @@ Event = (
     | DeviceLeased
     | DeviceReleased
     | CaseStarted
+    | StepEnded
     | CaseEnded
     | Note
     | PairsCounted

@@ -9,6 +9,7 @@ from typing import Literal, NewType, dataclass_transform
 import msgspec
 
 from tileyard.measures import Measure
+from tileyard.parts import WHOLE, GoldenPart
 
 Value = bool | int | float | str
 Digest = NewType("Digest", str)
@@ -132,26 +133,15 @@ class KernelInfo(Record):
 # ---- programs --------------------------------------------------------------------------------
 
 PLACES = (
-    "work",
-    "out",
-    "cache",
-    "golden",
-    "build",
-    "device",
-    "threads",
-    "toolchain",
-    "targets",
-    "cases",
-    "works",
+    *("work", "out", "cache", "golden", "build", "device"),
+    *("threads", "toolchain", "targets", "cases", "works"),
 )
 """What a step is told when it runs.
 
-``work`` is the case's private directory, with a copy of what its golden step made. ``out`` is where a build or golden step puts
-its results; ``golden`` and ``build`` are these results, read-only. ``cache`` stays from one build to the next, for what the build
-tool itself does not do twice. ``device`` is the index or name that the lease gave, ``threads`` how many threads a step may use.
-``toolchain`` is the unpacked toolchain bundle. ``targets`` is what of a shared build the selection needs, and ``cases`` the cases
-of a hot batch, ``works`` their directories in the same order; each of these three, standing alone as an argument, becomes as many
-arguments as there are.
+``work`` is the case's private directory, with a copy of what its golden step made. ``out`` is where a build or golden step puts its results; ``golden`` and
+``build`` are these results, read-only. ``cache`` stays from one build to the next, for what the build tool itself does not do twice. ``device`` is the index or
+name that the lease gave, ``threads`` how many threads a step may use. ``toolchain`` is the unpacked toolchain bundle. ``targets`` is what of a shared build the
+selection needs, ``cases`` the cases of a hot batch, ``works`` their directories in the same order; each of these three, alone as an argument, becomes as many.
 """
 
 NanPolicy = Literal["equal", "forbid", "ignore"]
@@ -162,9 +152,9 @@ class Step(Record):
     """A program that is run for a case, with the files that its result depends on.
 
     ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` is one of PLACES, a brace that is meant as such is written twice.
-
-    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is the suite's folder where it is empty, for a run
-    or check step the case's work directory.
+    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is the suite's folder where it is empty, for a run or check step the case's work directory.
+    Of the variables of whoever starts Tileyard it gets the usual ones and those that it ``inherits``, or all. ``runs`` names all programs that it
+    starts besides its own, None where it does not say. The output of each command of ``versions`` stands for the content of that command's program.
     """
 
     argv: tuple[str, ...]
@@ -172,6 +162,10 @@ class Step(Record):
     inputs: tuple[str, ...] = ()
     cwd: str = ""
     limit_s: float = 0.0
+    inherits: tuple[str, ...] = ()
+    inherits_all: bool = False
+    runs: tuple[str, ...] | None = None
+    versions: tuple[tuple[str, ...], ...] = ()
 
 
 class HotRun(Record):
@@ -254,21 +248,22 @@ class Limits(Record):
 class CommandWork(Record, tag="command"):
     """A case that is a row of programs. Only ``run`` holds a device.
 
-    A ``build`` that several cases share is built once. ``target`` is what this case needs of it, ``targets`` what all cases of the
-    run need of it. ``check`` says by its exit status whether the results are right: 0 right, 2 wrong, anything else is an error.
-    Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for. Versions are compared by ``measure``, None
-    where that is left to where they run.
+    A ``build`` that several cases share is built once. ``target`` is what this case needs of it, made of ``target_inputs`` besides. ``check`` says by its exit status whether the results are right: 0 right, 2 wrong, anything else is an error.
+    Of what ``golden`` makes it gets ``part``. Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for. Versions are compared by ``measure``, None
+    where that is left to where they run. With ``variant`` ends the name of a case whose programs know it without.
     """
 
     run: Step
     build: Step | None = None
     target: str = ""
-    targets: tuple[str, ...] = ()
+    target_inputs: tuple[str, ...] = ()
     golden: Step | None = None
+    part: GoldenPart = WHOLE
     check: Step | None = None
     outputs: tuple[OutputCheck, ...] = ()
     hot: HotRun | None = None
     measure: Measure | None = None
+    variant: str = ""
 
 
 class KernelWork(Record, tag="kernel"):

@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from typing import Protocol, TypeVar
@@ -29,6 +29,7 @@ class Listed(Protocol):
 
 
 Entry = TypeVar("Entry", bound=Quarantine)
+NO_OTHERS: Mapping[str, str] = {}
 
 
 def fits(glob: str, case: str) -> bool:
@@ -46,19 +47,25 @@ def find_quarantined(
     cases: Iterable[str],
     today: datetime.date,
     name: str = "quarantine",
+    others: Mapping[str, str] = NO_OTHERS,
 ) -> tuple[dict[str, Entry], tuple[str, ...]]:
     """The cases that do not gate today, each with the entry that says so, and what to tell people.
 
-    Where several entries fit a case, the one that lasts longest counts. ``name`` is the word for an entry.
+    Where several entries fit a case, the one that lasts longest counts. ``name`` is the word for an entry,
+    ``others`` has other names of cases, which entries may give as well.
     """
+
+    def is_about(entry: Entry, case: str) -> bool:
+        return fits_entry(entry, case) or (case in others and fits_entry(entry, others[case]))
+
     names = tuple(cases)
     lasting = sorted(entries, key=lambda entry: entry.until, reverse=True)
     current = [entry for entry in lasting if entry.until >= today]
-    fitting = {case: [one for one in current if fits_entry(one, case)] for case in names}
+    fitting = {case: [one for one in current if is_about(one, case)] for case in names}
     found = {case: those[0] for case, those in fitting.items() if those}
     notes = []
     for entry in (one for one in entries if one.until < today):
-        freed = sum(fits_entry(entry, case) and case not in found for case in names)
+        freed = sum(is_about(entry, case) and case not in found for case in names)
         if freed:
             notes.append(
                 f"the {name} of {entry.cases} ended on {entry.until}: {freed} "

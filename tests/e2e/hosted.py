@@ -15,8 +15,12 @@ import yaml
 from tests.conftest import ROOT
 from tests.e2e.repositories import git
 
+from tileyard.artifacts.keys import digest_parts
+from tileyard.suite.workflow_expressions import fill
+
 WORKFLOWS = ROOT / "examples" / "workflows"
 TOKEN = "of-this-run"
+EXPRESSION = re.compile(r"\$\{\{.+?\}\}")
 SHELLS = {"": "bash -e {0}", "bash": "bash --noprofile --norc -eo pipefail {0}"}
 """What GitHub makes of a step's shell; others are commands themselves."""
 
@@ -30,8 +34,8 @@ def building_path() -> str:
 class Hosted:
     """Machines that run the jobs of a workflow. What is uploaded lies in ``artifacts``.
 
-    Actions are replaced: checkouts are copies of the examples, artifacts are folders, nothing is cached
-    and nothing is installed.
+    Actions are replaced: checkouts are copies of the examples, artifacts and caches are folders, and nothing
+    is installed.
     """
 
     folder: Path
@@ -39,6 +43,7 @@ class Hosted:
     context: dict[str, str]
     event: Mapping[str, str]
     pages: dict[str, str] = field(default_factory=dict)
+    _caching: list[Mapping[str, object]] = field(default_factory=list)
 
     @classmethod
     def of(cls, name: str, folder: Path, event: Mapping[str, str]) -> "Hosted":
@@ -57,6 +62,10 @@ class Hosted:
         workspace = self.folder / machine
         workspace.mkdir()
         self.context = {**self.context, **context}
+        self.context["github.workspace"] = str(workspace)
+        for table in (self.workflow, self.workflow["jobs"][job]):
+            env = self._fill(table.get("env", {}))
+            self.context |= {f"env.{name}": text for name, text in env.items()}
         output, page = workspace.parent / f"{machine}.output", workspace.parent / f"{machine}.md"
         output.touch()
         environment = {
@@ -75,12 +84,15 @@ class Hosted:
         for step in self.workflow["jobs"][job]["steps"]:
             if failed and step.get("if") != "always()":
                 continue
+            self._caching += [step["with"]] if step.get("uses") == "actions/cache@v4" else []
             said = self._do(step, workspace, environment)
             failed = failed or ("" if step.get("continue-on-error") else said)
             for line in output.read_text(encoding="utf-8").splitlines():
                 key, _, value = line.partition("=")
                 self.context[f"steps.{step.get('id')}.outputs.{key}"] = value
             output.write_text("", encoding="utf-8")
+        while self._caching and not failed:
+            self._save(self._fill(self._caching.pop()), workspace)
         for key, value in self._fill(self.workflow["jobs"][job].get("outputs", {})).items():
             self.context[f"needs.{job}.outputs.{key}"] = value
         if page.exists():
@@ -114,16 +126,45 @@ class Hosted:
                     git(workspace, "checkout", "-q", "--detach", options["ref"])
             case "actions/upload-artifact":
                 shutil.copytree(workspace / options["path"], artifacts / options["name"])
+            case "actions/download-artifact" if not options.get("run-id", "1"):
+                raise FileNotFoundError("this run has uploaded nothing yet")
             case "actions/download-artifact" if "name" in options:
                 found = artifacts / options["name"]
                 shutil.copytree(found, workspace / options["path"], symlinks=True)
             case "actions/download-artifact":
                 for found in artifacts.glob(options["pattern"]):
                     shutil.copytree(found, workspace / options["path"] / found.name)
-            case "actions/setup-python" | "actions/cache/restore" | "actions/cache/save":
+            case "actions/cache" | "actions/cache/restore":
+                kept = sorted(
+                    (self.folder / "caches").glob("*"), key=lambda one: one.stat().st_mtime_ns
+                )
+                wanted = (options["key"], *options.get("restore-keys", "").split())
+                fits = [
+                    one for text in wanted for one in reversed(kept) if one.name.startswith(text)
+                ]
+                for one in fits[:1]:
+                    self._copy(one, workspace / options["path"])
+            case "actions/cache/save":
+                self._save(options, workspace)
+            case "actions/setup-python":
                 pass
             case other:
                 raise AssertionError(f"{other} is not known here")
+
+    def _save(self, options: Mapping[str, str], workspace: Path) -> None:
+        kept = self.folder / "caches" / options["key"]
+        if not kept.exists() and (workspace / options["path"]).exists():
+            self._copy(workspace / options["path"], kept)
+            os.utime(kept)
+
+    @staticmethod
+    def _copy(path: Path, place: Path) -> None:
+        """A folder or a file as it is."""
+        place.parent.mkdir(exist_ok=True)
+        if path.is_dir():
+            shutil.copytree(path, place, symlinks=True)
+        else:
+            shutil.copy2(path, place)
 
     def _do(self, step: Mapping[str, Any], workspace: Path, outer: Mapping[str, str]) -> str:
         """Do one step; what it said if it failed."""
@@ -152,11 +193,21 @@ class Hosted:
         return {name: self._fill_in(str(text)) for name, text in table.items()}
 
     def _fill_in(self, text: str) -> str:
+        """A text as GitHub fills it in: what it does not know is empty."""
         known = {
             "vars.DEVICES": "--slots 2",
             "github.run_id": "1",
             "github.token": TOKEN,
             "runner.temp": str(self._temporary()),
+            "runner.os": "Linux",
+            "runner.arch": "X64",
             **self.context,
         }
-        return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: known.get(found[1], ""), text)
+        text = re.sub(r"hashFiles\('(.+?)'\)", lambda found: f"'{self._hash(found[1])}'", text)
+        for name in re.findall(r"[a-z]+(?:\.[\w-]+)+", " ".join(EXPRESSION.findall(text))):
+            known.setdefault(name, "")
+        return EXPRESSION.sub("", fill(text, known))
+
+    def _hash(self, pattern: str) -> str:
+        files = sorted(Path(self.context["github.workspace"]).glob(pattern))
+        return digest_parts("files", *(one.read_text() for one in files if one.is_file()))

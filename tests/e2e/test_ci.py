@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
 from tests.e2e.hosted import WORKFLOWS, Hosted, building_path
 from tests.e2e.repositories import git
+from tests.unit.suite.planted import plant
 
 from tileyard.model import Outcome, Trial
 from tileyard.store.trials import TrialStore
@@ -98,6 +99,37 @@ def test_two_workflows_that_build_the_same_are_found(cli: CommandLine, suite: Pa
         for one in found["duplicates"]
     ] == expected
     assert [job["name"] for job in found["jobs"]] == ["sim", "npu", "wheel", "tests"]
+
+
+def test_workflows_are_read_as_they_are(cli: CommandLine) -> None:
+    """Those of the repository where nothing is named, together with jobs of a file; bad ones are refused by line."""
+    plant(cli.cwd / "checkout")
+    (cli.cwd / "checkout" / ".git").mkdir()
+    inside = CommandLine(cwd=cli.cwd / "checkout", env=cli.env)
+    (inside.cwd / "ci-jobs.toml").write_text('[jobs.own]\ndoes = "models"\nseconds = 60\n')
+    found = duplicates(inside)
+    kinds = Counter(one["kind"] for one in found["findings"])
+    expected = {"build": 4, "tests": 2, "command": 2, "label": 1, "copies": 1}
+    assert (kinds, len(found["duplicates"])) == (expected, 9)
+    library = next(one for one in found["findings"] if one["what"] == "lib")
+    assert [spot["where"] for spot in library["spots"]] == [
+        f"{inside.cwd}/.github/workflows/{place}" for place in ("build.yml:23", "nightly.yml:26")
+    ]
+    assert library["differences"]["WITH_TRACE"] == ["OFF", "ON"]
+    jobs = duplicates(inside, ".", "--jobs", "ci-jobs.toml", "--independent", "nightly/toolchain")
+    models = next(one for one in jobs["duplicates"] if one["name"] == "models")
+    assert (models["keeper"], models["independent"]) == ("own", ["nightly/toolchain"])
+    shown = inside.run("ci", "duplicates", "--fail")
+    assert shown.returncode == 1
+    assert (
+        "built 2 times: lib; keep it in build/native: that saves 10 min 0 s (guessed)"
+        in shown.stdout
+    )
+    bad = inside.cwd / ".github" / "workflows" / "bad.yml"
+    bad.write_text("on: push\njobs:\n  a:\n    step: []\n", encoding="utf-8")
+    refused = inside.run("ci", "duplicates")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "bad.yml:4: jobs.a.step: unknown key (did you mean 'steps')" in refused.stderr
 
 
 def test_times_decide_what_is_saved(cli: CommandLine, suite: Path) -> None:
@@ -193,10 +225,21 @@ def test_the_jobs_of_a_matrix_run_each_case_once(cli: CommandLine, suite: Path) 
 
 
 def test_changed_files_leave_what_they_touch(cli: CommandLine, suite: Path) -> None:
-    """From a file or from stdin, relative to the top of the checkout; the others are counted."""
+    """From a file or from stdin, relative to the top of the checkout; the others are counted. So are commands."""
     (cli.cwd / "changed").write_text("suite/kernels/row.pto\nREADME.md\n", encoding="utf-8")
     arguments = matrix_of(suite, 1, "--root", ".")
-    found = cli.run_json(*arguments, "--changed-files", "changed")
+    (cli.cwd / "jobs.toml").write_text(
+        '[jobs.rows]\nargv = ["make"]\ninputs = ["suite/kernels/row.pto"]\n'
+        '[jobs.cols]\nargv = ["make"]\ninputs = ["suite/kernels/col.pto"]\n',
+        encoding="utf-8",
+    )
+    output = cli.cwd / "output"
+    changed = (*arguments, "--changed-files", "changed", "--commands", "jobs.toml")
+    cli.run(*changed, "--github-output", GITHUB_OUTPUT=str(output))
+    assert output.read_text(encoding="utf-8").splitlines()[-1] == 'commands=["rows"]'
+    found = cli.run_json(*changed)
+    because = [(one["job"], one["because"]) for one in found["details"]["commands"]]
+    assert because == [("rows", "suite/kernels/row.pto"), ("cols", "")]
     expected = {"cases": 2, "left_out": 2}
     assert {name: found["details"][name] for name in expected} == expected
     assert found["details"]["touched"]["unnamed"] == ["README.md"]
@@ -317,6 +360,38 @@ def test_the_nightly_run_covers_all_cases_and_keeps_their_times(
     assert 10.0 not in times.values()  # what is guessed
 
 
+@needs_cmake
+def test_one_workflow_runs_what_another_one_built(
+    tmp_path: Path, change: dict[str, str], bare: str
+) -> None:
+    """By the commit, on a machine without a compiler; what is missing is built, and homes and build trees are kept."""
+    sha = change["GITHUB_SHA"]
+    built = Hosted.of("toolchain.yml", tmp_path, change)
+    built.run("build", "builder", building_path(), **{"github.sha": sha})
+    (tree,) = (tmp_path / "caches").glob("tree-Linux-X64-*")
+    assert list(tree.rglob("*.o"))
+    simulators = Hosted.of("simulators.yml", tmp_path, change)
+    told = {"github.event.workflow_run.head_sha": sha, "github.event.workflow_run.id": "7"}
+    simulators.run("simulator", "first", bare, **told)
+    ran = verdicts_of(tmp_path / "artifacts")
+    assert {outcome for _, outcome in ran} == {"passed"}
+    shutil.rmtree(tmp_path / "first")  # a runner's folder is the same each time
+    simulators.run("simulator", "first", bare, **told, **{"github.run_id": "2"})
+    again = verdicts_of(tmp_path / "artifacts") - ran  # the second time cases may stand for others
+    assert {(case, "skipped") for case, _ in ran} & again.keys()
+    assert not again.keys() & ran.keys()
+    assert len(list((tmp_path / "caches").glob("home-Linux-X64-*"))) == 2
+
+    night = {"github.event_name": "schedule", "github.sha": sha, "github.run_id": "3"}
+    failed = Hosted.of("simulators.yml", tmp_path, change).try_run(
+        "simulator", "bare", bare, **night
+    )
+    assert "out/toolchain.tyb" in failed
+    Hosted.of("simulators.yml", tmp_path, change).run(
+        "simulator", "night", building_path(), **night
+    )
+
+
 # ---- the page about it ---------------------------------------------------------------------------
 
 
@@ -325,7 +400,7 @@ def test_the_page_shows_the_workflows_as_they_are() -> None:
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
     workflows = [path.read_text(encoding="utf-8") for path in WORKFLOWS.glob("*.yml")]
     pieces = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    expected = 4
+    expected = 5
     assert len(pieces) == expected
     assert [piece for piece in pieces if not any(piece in text for text in workflows)] == []
 

@@ -105,6 +105,56 @@ def test_another_commit_is_refused(here: CommandLine, there: CommandLine) -> Non
     assert "c0ffee" in done.stderr
 
 
+REQUIRING = """
+name = "demo"
+run = ["true"]
+[require]
+programs = ["no-such-simulator"]
+versions = [{ argv = ["sh", "-c", "echo release 2.1"], range = ">=3" }]
+variables = ["NO_SUCH_HOME"]
+devices = { npu = 2 }
+[[testcase]]
+name = "one"
+"""
+
+
+def test_what_a_suite_requires_is_asked_for_first(cli: CommandLine) -> None:
+    """All that is missing is named, of a suite, its bundle and a toolchain, and nothing is left behind."""
+    expected = (
+        "program no-such-simulator: it is needed, found none on PATH; "
+        "`sh -c echo release 2.1`: >=3 is needed, found 2.1; "
+        "variable NO_SUCH_HOME: it is needed, found none; devices npu: 2 is needed, found none"
+    )
+    (cli.cwd / "suite.toml").write_text(REQUIRING)
+    required = REQUIRING.partition("[require]\n")[2].partition("[[")[0]
+    (cli.cwd / "needs.toml").write_text(required)
+    (cli.cwd / "inst").mkdir()
+    (cli.cwd / "inst" / "tool").write_text("text")
+    tree = ("--tree", "inst", "--commit", "c0ffee", "-o", "t.tyb", "--require", "needs.toml")
+    assert cli.run("bundle", *tree).returncode == 0
+    assert cli.run("bundle", "suite.toml", "-o", "s.tyb").returncode == 0
+    (cli.cwd / "plain.toml").write_text(
+        'name = "plain"\nrun = ["true"]\n[[testcase]]\nname = "a"\n'
+    )
+    shutil.rmtree(cli.home)
+    for arguments in (
+        ("test", "suite.toml"),
+        ("test", "--from", "s.tyb"),
+        ("test", "plain.toml", "--toolchain", "t.tyb"),
+        ("bundle", "--inspect", "s.tyb"),
+        ("bundle", "--inspect", "t.tyb"),
+    ):
+        done = cli.run(*arguments)
+        assert (done.returncode, expected in done.stderr) == (2, True), done.stderr
+        assert not list(cli.home.glob("runs/*"))
+        assert not list(cli.home.glob("objects/trees/*"))
+    assert "needs program no-such-simulator on PATH" in done.stdout
+    (cli.cwd / "needs.toml").write_text('programm = ["x"]\n')
+    wrong = cli.run("bundle", *tree)
+    said = "needs.toml:1: programm: unknown key (did you mean 'programs'"
+    assert (wrong.returncode, said in wrong.stderr) == (2, True), wrong.stderr
+
+
 def test_a_toolchain_is_used_by_steps(here: CommandLine, there: CommandLine) -> None:
     """What the build job made is found by place and by PATH; another commit is another key."""
     tree = here.cwd / "install"
@@ -117,7 +167,8 @@ def test_a_toolchain_is_used_by_steps(here: CommandLine, there: CommandLine) -> 
         )
         assert made.returncode == 0, made.stderr
     (here.cwd / "suite.toml").write_text(
-        'name = "tools"\n[run]\nargv = ["sh", "-c", "{toolchain}/bin/tool && tool"]\n'
+        'name = "tools"\n[run]\nruns = ["{toolchain}/bin/tool"]\n'
+        'argv = ["sh", "-c", "{toolchain}/bin/tool && tool"]\n'
         '[[testcase]]\nname = "t"\n[[testcase.case]]\nname = "c"\n'
     )
     runs = [

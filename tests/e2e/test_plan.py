@@ -57,6 +57,39 @@ def record(home: Path, *runs: tuple[str, float, float]) -> None:
             )
 
 
+STEPS = """
+name = "steps"
+run = ["true"]
+check = ["sh", "-c", "sleep 0.2"]
+golden = { argv = ["sh", "-c", "sleep 0.3; echo x > {out}/x"], inputs = ["gen"], part = "x" }
+[[testcase]]
+name = "t"
+case = [{ name = "a" }, { name = "b" }, { name = "c" }]
+"""
+
+
+def test_a_plan_counts_golden_and_check_steps(cli: CommandLine) -> None:
+    """Those that have still to run, and says so in the gap; the first prediction is called a guess, with its range."""
+    (cli.cwd / "suite.toml").write_text(STEPS)
+    (cli.cwd / "gen").write_text("")
+    first = cli.run("plan", "suite.toml", "--slots", "3")
+    assert "predicted 13 s (a guess, between 1.3 s and 2 min" in " ".join(first.stdout.split())
+    ran = cli.run("test", "suite.toml", "--slots", "3")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    text = " ".join(ran.stdout.split())
+    assert "beside the runs 1 golden step took" in text
+    assert "and 3 check steps took" in text
+    second = cli.run("plan", "suite.toml", "--slots", "3")
+    text = " ".join(second.stdout.split())
+    assert "guess" not in text
+    assert "why: " in text
+    assert "; 3 check steps (" in text
+    assert "golden step" not in text
+    (cli.cwd / "gen").write_text("edited")
+    third = cli.run("plan", "suite.toml", "--slots", "3")
+    assert "; 1 golden step (" in " ".join(third.stdout.split())
+
+
 def test_the_real_suite_comes_near_its_floor(cli: CommandLine) -> None:
     """64 slots, inner cases of one minute: within 5 % of what no plan could beat; the usual ways not."""
     found = cli.run_json(*REAL)
@@ -165,7 +198,7 @@ def test_a_suite_can_be_planned_by_the_times_of_another_tool(cli: CommandLine) -
         ((*REAL, "--shard", "1/9999"), "shard 1/9999 has no case"),
         ((*REAL, "--budget", "1s"), "no case fits into a budget of 1 s"),
         ((*REAL, "--per", "shard"), "--per"),
-        ((*REAL, "--select", "trow*"), "--policy, --select and --class choose of a suite"),
+        ((*REAL, "--select", "trow*"), "--policy, --select, --skip and --class choose of a suite"),
         (("plan", ".", "--case-time", "1m"), "--case-time is for imported times"),
         (("history",), "nothing is recorded in"),
     ],

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from tests.e2e.pytest_tree import Tree, is_alive, wait_for
@@ -67,6 +68,14 @@ env = {{ MY_NPU = "{{index}}" }}
 """
 
 
+def declare(tree: Tree) -> dict[str, str]:
+    """Declare two cards on this host; the variable by which a run finds them."""
+    etc = tree.folder / "etc"
+    etc.mkdir()
+    (etc / "devices.toml").write_text(DECLARED.replace("PROBED", str(tree.folder / "probed")))
+    return {"TILEYARD_HOST_CONFIG": str(etc)}
+
+
 def test_accelerators_are_leased_by_class_and_probed_after_a_crash(tree: Tree) -> None:
     """Two tests hold two cards at a time and find them by their variables; one that dies has its card probed."""
     tree.write(
@@ -89,10 +98,7 @@ def test_accelerators_are_leased_by_class_and_probed_after_a_crash(tree: Tree) -
                     ctypes.string_at(0)
         """
     )
-    etc = tree.folder / "etc"
-    etc.mkdir()
-    (etc / "devices.toml").write_text(DECLARED.replace("PROBED", str(tree.folder / "probed")))
-    env = {"TILEYARD_HOST_CONFIG": str(etc)}
+    env = declare(tree)
     both = tree.run("--tileyard-device=npu", "--tileyard-workers=2", "-k", "both", env=env)
     assert both.code == 0, both.text
     expected = {"npu:0", "npu:1"}
@@ -101,6 +107,47 @@ def test_accelerators_are_leased_by_class_and_probed_after_a_crash(tree: Tree) -
     crash = tree.run("--tileyard-device=npu:0", "-k", "crash", env=env)
     assert crash.outcome("test_crash") == "crashed"
     wait_for(tree.folder / "probed")
+
+
+def test_a_test_holds_two_devices_or_none(tree: Tree) -> None:
+    """Both at once, in whichever order tests ask, and found by one variable; more than there are is refused."""
+    tree.write(
+        test_pairs="""
+            import os, pytest
+
+            @pytest.mark.parametrize("number", range(4))
+            def test_pair(number, tile_device):
+                with tile_device(count=2) as devices:
+                    names = [device.name for device in devices]
+                    assert sorted(names) == ["npu:0", "npu:1"]
+                    assert os.environ["MY_NPU"] == ",".join(name[-1] for name in names)
+                    assert os.environ["TILEYARD_LEASE"] == ",".join(str(one.lease) for one in devices)
+                assert "MY_NPU" not in os.environ
+
+            @pytest.mark.parametrize("number", range(4))
+            def test_single(number, tile_device):
+                with tile_device() as device:
+                    assert os.environ["MY_NPU"] == device.name[-1]
+                with tile_device(count=1) as (device,):
+                    assert os.environ["MY_NPU"] == device.name[-1]
+
+            def test_three(tile_device):
+                with tile_device(count=3): pass
+        """,
+    )
+    options = ("--tileyard-device=npu", "--tileyard-workers=3", "--tileyard-queue-limit=60s")
+    ran = tree.run(*options, env=declare(tree))
+    failed = [entry["test"] for entry in ran.report["tests"] if entry["outcome"] != "passed"]
+    assert [name.rpartition("::")[2] for name in failed] == ["test_three"], ran.text
+    assert "tile_device(count=3): this test can lease npu:0, npu:1" in ran.text
+    holds = [
+        (hold["at"], hold["at"] + hold["held_s"], hold["device"]) for hold in ran.report["holds"]
+    ]
+    expected = 4 * 2 + 4 * 2
+    assert len(holds) == expected
+    for device in ("npu:0", "npu:1"):
+        own = sorted(hold for hold in holds if hold[2] == device)
+        assert all(first[1] <= second[0] for first, second in pairwise(own))
 
 
 def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:

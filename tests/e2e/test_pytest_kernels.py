@@ -183,6 +183,53 @@ def test_functions_build_before_the_tests(tree: Tree) -> None:
     assert ran.outcome("test_hung") == "timeout"
 
 
+def test_a_tree_names_the_steps_of_its_own_cases(tree: Tree) -> None:
+    """By key, without a change to its tests; what makes no sense fails the tests that it is for, and only these."""
+    tree.write(
+        conftest="""
+            import os, pathlib
+            BUILT = pathlib.Path(__file__).parent / "built"
+
+            def build(name):
+                BUILT.mkdir(exist_ok=True)
+                (BUILT / f"{name}-{os.getpid()}").touch()
+
+            def pytest_tileyard_compile_steps(item):
+                name = item.name.partition("_of_")[2]
+                if name == "odd":
+                    yield name, "build", {}
+                elif name == "unlike":
+                    yield "a", build, {"name": "b"}
+                elif name == "raises":
+                    raise ValueError("no such case")
+                elif name:
+                    yield name[0], build, {"name": name[0]}
+        """,
+        test_cases="""
+            from conftest import BUILT
+
+            def look(name):
+                assert len(list(BUILT.glob(f"{name}-*"))) == 1
+
+            def test_one_of_a(): look("a")
+            def test_two_of_a(): look("a")
+            def test_one_of_b(): look("b")
+            def test_plain(): pass
+            def test_of_odd(): pass
+            def test_of_raises(): pass
+            def test_zero_of_unlike(): pass
+        """,
+    )
+    ran = tree.run()
+    outcomes = {entry["test"].partition("::")[2]: entry["outcome"] for entry in ran.report["tests"]}
+    passed = {name for name, outcome in outcomes.items() if outcome == "passed"}
+    expected = {"test_one_of_a", "test_two_of_a", "test_one_of_b", "test_plain"}
+    assert (passed, len(ran.report["steps"])) == (expected, 2)
+    assert "pytest_tileyard_compile_steps yields ('odd', 'build', {})" in ran.text
+    assert "ValueError: no such case" in ran.text
+    assert "yields 'a' with another function or other arguments" in ran.text
+
+
 def test_what_tests_compile_in_their_bodies_is_found_by_reading(tree: Tree) -> None:
     """Tests that call ``tileyard.compile`` as ever, there, in a helper or a fixture, find it built."""
     tree.write(

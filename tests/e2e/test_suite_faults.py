@@ -53,8 +53,13 @@ def test_a_shared_build_that_fails_is_run_once(cli: CommandLine) -> None:
 def test_complaints_of_steps_that_pass_are_flagged_and_kept(cli: CommandLine) -> None:
     """Of golden, build, run and check step, in the order in which they run."""
     steps = {
-        step: f'{step} = ["sh", "-c", "echo {step} complains >&2"]'
-        for step in ("build", "golden", "run", "check")
+        step: f'{step} = ["sh", "-c", "echo {step} complains >&2{more}"]'
+        for step, more in (
+            ("build", ""),
+            ("golden", "; echo x > {out}/g"),
+            ("run", ""),
+            ("check", ""),
+        )
     }
     status, verdicts, logs = run_suite(
         cli, "\n".join([*steps.values(), '[[testcase]]\nname = "t"\ncase = [{ name = "a" }]'])
@@ -73,19 +78,25 @@ def test_complaints_of_steps_that_pass_are_flagged_and_kept(cli: CommandLine) ->
 
 
 def test_a_golden_step_that_makes_nothing_is_told_by_its_file(cli: CommandLine) -> None:
-    """What was to be compared with is named; a file of another size says both sizes."""
+    """What was to be compared with is named, or that there is nothing at all; other sizes are both given."""
     _, verdicts, _ = run_suite(
         cli,
         """
         dtype = "float32"
-        golden = ["sh", "-c", "[ {case} = none ] || head -c 16 /dev/zero > {out}/g.bin"]
+        golden = ["sh", "-c", "[ $0 = empty ] || head -c 16 /dev/zero > {out}/$0.bin", "{file}"]
         run = ["sh", "-c", "head -c 12 /dev/zero > o.bin; [ {case} = size ] || echo 123 >> o.bin"]
         output = { file = "o.bin", golden = "g.bin", shape = "4" }
         [[testcase]]
         name = "t"
-        case = [{ name = "none" }, { name = "size" }]
+        vars = { file = "g" }
+        case = [
+            { name = "empty", vars = { file = "empty" } },
+            { name = "none", vars = { file = "h" } },
+            { name = "size" },
+        ]
         """,
     )
+    assert "left {out} empty" in str(verdicts["t/empty"]["message"])
     assert "golden file g.bin cannot be read" in str(verdicts["t/none"]["message"])
     assert "o.bin has 12 bytes, 16 were expected" in str(verdicts["t/size"]["message"])
 

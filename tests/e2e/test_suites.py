@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,6 +95,82 @@ def test_a_suite_of_programs(cli: CommandLine, suite: Path) -> None:
     assert count(cli.cwd / "builds") == 1
     assert count(cli.cwd / "goldens") == 2  # that of case one is the same in both testcases
     assert count(cli.cwd / "devices") == 6
+
+
+SHARED = """
+name = "shared"
+
+[golden]
+argv = ["sh", "-c", "mkdir a b over; for d in a b over; do echo data of $d > $d/in; done; echo x >> {suite}/goldens"]
+cwd  = "{out}"
+part = "{case}"
+
+[run]
+argv = ["sh", "-c", "ls -F > {case}/out; [ {case} != over ] || echo spoilt > over/in"]
+
+[check]
+argv = ["sh", "-c", "[ -L {case}/in ] && [ $(cat {case}/out) = {case}/ ] && grep -q {case} {case}/in"]
+
+[[testcase]]
+name = "t"
+case = [{ name = "a" }, { name = "b" }, { name = "over" }, { name = "without" }]
+"""
+
+
+def test_data_of_a_whole_testcase_are_made_once_and_linked(cli: CommandLine) -> None:
+    """Each case has its own part of them; one that has none, or spoils them, fails alone, also in later runs."""
+    (cli.cwd / "suite.toml").write_text(SHARED)
+    for attempt in ("first", "second"):
+        done = cli.run("test", "suite.toml", "--summary", f"{attempt}.json")
+        assert outcomes(cli.cwd / f"{attempt}.json") == {
+            "t/a": "passed",
+            "t/b": "passed",
+            "t/over": "runtime_error",
+            "t/without": "runtime_error",
+        }, done.stdout
+        assert "there is no file in 'without', only in 'a', 'b', 'over'" in done.stdout
+    only = cli.run("test", "suite.toml", "--select", "t/a", "--select", "t/b")
+    assert (only.returncode, count(cli.cwd / "goldens") <= 3) == (0, True)
+
+
+SOURCES = """
+name = "sources"
+
+[build]
+argv = ["sh", "-c", "echo $* >> builds; for t; do cp $t.c $0; done", "{out}", "{targets}"]
+runs = ["cp"]
+target = "{testcase}"
+target_inputs = ["{testcase}.c"]
+
+[run]
+runs = ["grep"]
+argv = ["sh", "-c", "grep -q {testcase} {build}/{testcase}.c && echo {testcase} >> {suite}/runs"]
+
+[[testcase]]
+name = "a"
+[[testcase]]
+name = "b"
+[[testcase]]
+name = "c"
+"""
+
+
+def test_an_edited_source_is_built_and_run_alone(cli: CommandLine) -> None:
+    """What has changed is built in one call, and only its cases are not proven by an earlier run."""
+    (cli.cwd / "suite.toml").write_text(SOURCES)
+    for name in "abc":
+        (cli.cwd / f"{name}.c").write_text(name)
+    steps = [("abc", "a b c", "abc"), ("b", "b", "b"), ("", "", ""), ("ac", "a c", "ac")]
+    for edited, built, ran in steps:
+        for name in ("builds", "runs"):
+            (cli.cwd / name).write_text("")
+        for name in edited:
+            with (cli.cwd / f"{name}.c").open("a") as file:
+                file.write("\nedited")
+        done = cli.run("test", "suite.toml", "--changed", "any")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (cli.cwd / "builds").read_text().splitlines() == ([built] if built else [])
+        assert sorted((cli.cwd / "runs").read_text().split()) == list(ran)
 
 
 FAILS = """
@@ -198,8 +275,25 @@ def test_another_source_is_another_build(cli: CommandLine, suite: Path) -> None:
     assert count(cli.cwd / "builds") == 2
 
 
+PROVABLE = """
+name = "demo"
+run = ["cat", "{suite}/source.txt"]
+[build]
+argv = ["cp", "source.txt", "{out}"]
+[golden]
+argv = ["cp", "source.txt", "{out}/{testcase}"]
+[[testcase]]
+name = "rows"
+case = [{ name = "one" }, { name = "two" }]
+[[testcase]]
+name = "columns"
+case = [{ name = "one" }]
+"""
+
+
 def test_what_is_proven_is_skipped_by_name(cli: CommandLine, suite: Path) -> None:
     """A case that passed with the same content says which run has proven it, whatever ran beside it."""
+    suite.write_text(PROVABLE)
     cli.run("test", "suite.toml", "--select", "rows", "--summary", "first.json")
     run = json.loads((cli.cwd / "first.json").read_text())["result"]["run"]
     done = cli.run("test", "suite.toml", "--changed", "any", "--summary", "second.json")
@@ -214,6 +308,35 @@ def test_what_is_proven_is_skipped_by_name(cli: CommandLine, suite: Path) -> Non
     (cli.cwd / "source.txt").write_text("second")
     cli.run("test", "suite.toml", "--changed", run, "--summary", "third.json")
     assert set(outcomes(cli.cwd / "third.json").values()) == {"passed"}
+
+
+def test_what_a_case_uses_outside_of_its_suite_decides_whether_it_is_proven(
+    cli: CommandLine, suite: Path
+) -> None:
+    """Programs on PATH and declared variables; what cannot be known is not proven, and says why."""
+    (cli.cwd / "bin").mkdir()
+    shutil.copy("/usr/bin/cat", cli.cwd / "bin" / "tool")
+    suite.write_text(
+        'name = "demo"\nenv = ["MODE", "LEVEL=1"]\n[run]\nargv = ["tool", "{suite}/source.txt"]\n'
+        '[[testcase]]\nname = "one"\n[[testcase]]\nname = "all"\ninherit = true\n'
+    )
+    path = f"{cli.cwd / 'bin'}:{os.environ['PATH']}"
+
+    def explain(**variables: str) -> dict[str, str]:
+        asked = ("test", "suite.toml", "--changed", "any", "--why", "--json")
+        done = cli.run(*asked, PATH=path, **variables)
+        assert done.returncode in (0, 1), done.stderr
+        return {v["case"]: v["proof"] for v in json.loads(done.stdout)["verdicts"]}
+
+    first, again, other = explain(MODE="sim"), explain(MODE="sim"), explain(MODE="npu")
+    shutil.copy("/usr/bin/head", cli.cwd / "bin" / "tool")
+    replaced = explain(MODE="npu")
+    assert first["one/default"] == "not proven: no run is known in which it passed"
+    assert again["one/default"].startswith("proven by run ")
+    assert other["one/default"].endswith(": run step: variable MODE")
+    assert replaced["one/default"].endswith(": run step: program tool")
+    said = "cannot be proven: run step: with `inherit = true` it gets every variable"
+    assert {found["all/default"] for found in (first, again, other, replaced)} == {said}
 
 
 def test_failures_decide_the_exit_status(cli: CommandLine, suite: Path) -> None:
@@ -382,6 +505,11 @@ def test_ctrl_c_finishes_what_runs(cli: CommandLine, suite: Path) -> None:
         (("suite.toml", "--devices", "npu:9"), "there is no device 'npu:9'"),
         (("suite.toml", "--budget", "1ms"), "no case fits into a budget"),
         (("suite.toml", "--durations", "none.csv"), "cannot read"),
+        (("suite.toml", "--durations-pattern", "x"), "has no effect without --durations"),
+        (
+            ("suite.toml", "--durations", "source.txt", "--durations-pattern", "(?P<casse>x)"),
+            "unknown group (?P<casse>...) (did you mean 'case'",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused(

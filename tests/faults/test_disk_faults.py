@@ -45,7 +45,7 @@ name = "s"
 [[testcase]]
 name = "t"
 build = ["sh", "-c", "echo built; echo b > {out}/b"]
-golden = ["sh", "-c", "echo $TILEYARD_SEED > {out}/g"]
+golden = ["sh", "-c", "echo {seed} > {out}/g"]
 run = ["sh", "-c", "echo ran; cat {build}/b g > o"]
 check = ["sh", "-c", "echo checked; test -s o"]
 case = [{cases}]

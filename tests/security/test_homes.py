@@ -14,6 +14,7 @@ from tests.faults.test_leases import as_nobody
 import tileyard
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.store.trials import TrialQuery, TrialStore
+from tileyard.workers.python_calls import PROBE
 from tileyard.workers.run_records import find_run
 
 STRANGER = 65534
@@ -161,6 +162,8 @@ def test_every_python_is_told_to_import_nothing_from_where_it_is_started() -> No
     """Each command line with ``-m MODULE`` or ``-c PROGRAM`` in it says ``-P`` right before that.
 
     But for scripts that are compared: ``exec`` finds modules beside them, and each starts in a folder made for it.
+    What asks a step's Python about itself works with older ones, and takes the folder off first. ``--norc`` is bash's,
+    and what recognizes commands of workflows starts none.
     """
     commands = [
         (f"{file.name}:{node.lineno}", words[place - 1])
@@ -172,8 +175,13 @@ def test_every_python_is_told_to_import_nothing_from_where_it_is_started() -> No
         if word in ("-m", "-c")
     ]
     assert len(commands) > 10
-    without = [place for place, before in commands if before not in ("-P", "/bin/sh")]
-    assert [place.partition(":")[0] for place in without] == ["side_suites.py"]
+    without = [place for place, before in commands if before not in ("-P", "/bin/sh", "--norc")]
+    modules = {place.partition(":")[0] for place in without}
+    told = {name for name in modules if not name.startswith("workflow_")}
+    assert told == {"side_suites.py", "step_identity.py"}
+    probe = ast.parse(PROBE).body
+    expected = ["import sys", "sys.path[:] = [place for place in sys.path if place]"]
+    assert [ast.unparse(one) for one in probe[:2]] == expected
 
 
 def test_modules_of_ones_own_working_directory_are_imported(cli: CommandLine) -> None:

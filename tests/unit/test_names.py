@@ -22,6 +22,9 @@ OTHER_MEANINGS = {
     "scripts/tilelang_device.py": "devices of torch and TVM",
     "scripts/tilelang_tuning.py": "an answer of TileLang's own tuner",
     "scripts/torch_tensors.py": "devices of torch",
+    "suite/shell_commands.py": "a node of a parsed shell script, and the shell's own `command`",
+    "suite/workflow_duplicates.py": "a kind of finding in workflows",
+    "suite/workflow_work.py": "a kind of work in workflows",
     "workers/tensors.py": "devices of torch",
 }
 """Modules in which such a word names something else."""

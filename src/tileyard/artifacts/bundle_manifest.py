@@ -162,3 +162,4 @@ def _texts(manifest: BundleManifest) -> Iterator[str]:
             yield value
         elif isinstance(value, tuple):
             yield from value
+    yield from manifest.requires.prerequisites.texts()

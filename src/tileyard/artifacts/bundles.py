@@ -229,6 +229,7 @@ def _derive_requirements(
         libraries=tuple(sorted({*stated.libraries, *scanned.libraries})),
         driver=",".join(one for one in drivers if one),
         has_cxx=stated.has_cxx,
+        prerequisites=stated.prerequisites,
     )
 
 

@@ -20,6 +20,7 @@ from tileyard.artifacts.libraries import (
     read_offered,
     variable_folders,
 )
+from tileyard.artifacts.prerequisites import Prerequisites
 from tileyard.errors import IncompatibleError
 from tileyard.model import Record
 
@@ -61,12 +62,13 @@ class Requirements(_Facts):
     """What must be there. Empty fields ask for nothing.
 
     ``cpu_level`` is one of ``CPU_LEVELS``. ``libraries`` are those that are not in the bundle. ``driver``
-    is a range such as ``>=535,<600``. ``has_cxx`` says that the bundle brings a C++ runtime for hosts
+    is a range such as ``>=535,<600``. ``prerequisites`` are what its maker declares. ``has_cxx`` says that the bundle brings a C++ runtime for hosts
     whose own is older, or not there.
     """
 
     cpu_level: str = ""
     has_cxx: bool = False
+    prerequisites: Prerequisites = Prerequisites()
 
 
 class Host(_Facts):

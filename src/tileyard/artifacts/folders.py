@@ -6,6 +6,7 @@ One module because a listing is what a folder is read as, compared with and made
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
@@ -61,6 +62,21 @@ class Listing(Record):
     def with_links_last(self) -> list[tuple[str, Entry]]:
         """All entries in the order in which they are made: nothing is ever written through a link."""
         return sorted(self.entries.items(), key=lambda item: isinstance(item[1], TreeLink))
+
+    def narrowed(self, part: str) -> "Listing":
+        """What lies at a path or below it; its names are patterns, as in a shell. All of it for an empty one."""
+        names = part.split("/") if part else []
+
+        def fits(path: str) -> bool:
+            own = path.split("/")
+            return len(own) >= len(names) and all(map(fnmatchcase, own, names))
+
+        return Listing(entries={path: one for path, one in self.entries.items() if fits(path)})
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there is anything but folders."""
+        return not all(isinstance(entry, TreeFolder) for entry in self.entries.values())
 
     def folders(self) -> list[str]:
         """Every directory of the tree but its root, parents before what lies in them."""
@@ -251,6 +267,23 @@ def compare(folder: Path, listing: Listing) -> dict[str, Stamp]:
     missing = expected - stamps.keys()
     if missing:
         raise UsageError(f"{min(missing)!r} is gone")
+    return stamps
+
+
+def compare_part(folder: Path, part: Listing) -> dict[str, Stamp]:
+    """As ``compare``, for the entries of a part of a folder, whatever else is there."""
+    stamps = {}
+    for path, entry in part.entries.items():
+        status = (folder / path).lstat()
+        if isinstance(entry, TreeLink):
+            is_same = stat.S_ISLNK(status.st_mode) and read_link(folder / path) == entry.target
+        elif isinstance(entry, TreeFile):
+            is_same = _has_form(status, entry)
+        else:
+            is_same = stat.S_ISDIR(status.st_mode)
+        if not is_same:
+            raise UsageError(f"{path!r} was changed")
+        stamps[path] = _stamp(status)
     return stamps
 
 

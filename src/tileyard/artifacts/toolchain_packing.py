@@ -24,6 +24,7 @@ from tileyard.artifacts.libraries import (
     read_needs,
 )
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.prerequisites import Prerequisites
 from tileyard.artifacts.toolchains import CONTENT, CXX, LIBRARIES, Layout, stage
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import BundleError, UsageError
@@ -37,7 +38,7 @@ class ToolchainSource(Record):
 
     ``prefixes`` are further places that its files may name as their own. ``programs`` and ``python``
     are directories of it for PATH and PYTHONPATH, besides those that are found. ``search`` is the
-    LD_LIBRARY_PATH under which it works. ``cpu_level`` and ``driver`` are what it needs besides what
+    LD_LIBRARY_PATH under which it works. ``cpu_level``, ``driver`` and ``prerequisites`` are what it needs besides what
     can be read off its files.
     """
 
@@ -49,6 +50,7 @@ class ToolchainSource(Record):
     search: tuple[Path, ...] = ()
     cpu_level: str = ""
     driver: str = ""
+    prerequisites: Prerequisites = Prerequisites()
 
 
 def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
@@ -195,6 +197,7 @@ def _state_needs(source: ToolchainSource, folder: Path, gathered: Gathered) -> R
         libraries=tuple(sorted(gathered.base)),
         python=_find_tag(folder),
         has_cxx=bool(gathered.cxx),
+        prerequisites=source.prerequisites,
     )
 
 

@@ -20,11 +20,13 @@ from tileyard.artifacts.folders import (
     Listing,
     Stamp,
     TreeFile,
+    TreeFolder,
     TreeLink,
     check_folder,
     check_listing,
     compare,
     compare_contents,
+    compare_part,
     decode_listing,
     encode_listing,
     freeze,
@@ -50,7 +52,7 @@ class Trees:
         self._objects = objects
         self._root = objects.root / FOLDER
         self._listings: dict[Digest, Listing] = {}
-        self._verified: dict[Digest, dict[str, Stamp]] = {}
+        self._verified: dict[tuple[Digest, str], dict[str, Stamp]] = {}
 
     def put(self, folder: Path) -> Digest:
         """Publish a copy of what is in a folder: files, empty directories, links that stay inside.
@@ -91,17 +93,21 @@ class Trees:
                 remove_folder(folder)
         return digest
 
-    def path(self, digest: Digest) -> Path:
+    def path(self, digest: Digest, part: str = "") -> Path:
         """Where the directory lies. It is compared with its listing once a process, contents too, and
-        again whenever the time, size or mode of anything in it has changed.
+        again whenever the time, size or mode of anything in it has changed; of ``part`` (see ``Listing.narrowed``) that alone.
 
         Raises DamagedError where it is missing or not what its listing says.
         """
         listing = self.listing(digest)
         folder = self._folder(digest)
         try:
-            if not is_unchanged(folder, self._verified.get(digest, _UNKNOWN)):
-                self._verified[digest] = compare(folder, listing)
+            if not is_unchanged(folder, self._verified.get((digest, part), _UNKNOWN)):
+                if part:
+                    listing = listing.narrowed(part)
+                    self._verified[digest, part] = compare_part(folder, listing)
+                else:
+                    self._verified[digest, part] = compare(folder, listing)
                 compare_contents(folder, listing)
         except FileNotFoundError:
             self._forget(digest)
@@ -125,14 +131,35 @@ class Trees:
             self._listings[digest] = decode_listing(path.read_bytes())
         return self._listings[digest]
 
-    def copy(self, digest: Digest, into: Path) -> None:
+    def is_as_verified(self, digest: Digest, part: str) -> bool:
+        """Whether a part that ``path`` was asked for is as it was then, or the tree was moved aside since."""
+        with contextlib.suppress(FileNotFoundError):
+            return is_unchanged(self._folder(digest), self._verified.get((digest, part), {}))
+        return True
+
+    def link(self, digest: Digest, into: Path, part: str = "") -> None:
+        """Put links to the tree's files, in folders of their own, into a folder that has none of them yet.
+
+        Nothing is copied, and what is written through a link damages the tree. Raises as ``copy`` does.
+        """
+        source = self.path(digest, part)
+        listing = self._part(digest, part)
+        with writing_to(into):
+            for path in listing.folders():
+                make_folder(into / path)
+            for path, entry in listing.entries.items():
+                if not isinstance(entry, TreeFolder):
+                    (into / path).symlink_to((source / path).absolute())
+
+    def copy(self, digest: Digest, into: Path, part: str = "") -> None:
         """Put a writable copy of the tree's content into a folder that has none of its files yet.
 
         Directories that are there are kept. Blocks are shared where the file system can. Raises
-        DamagedError, or HomeError where ``into`` cannot be written or has one of the files.
+        UsageError where there is no file in ``part``, DamagedError, or HomeError where ``into`` cannot be written or has one of
+        the files.
         """
-        source = self.path(digest)
-        listing = self.listing(digest)
+        source = self.path(digest, part)
+        listing = self._part(digest, part)
         path = ""
         try:
             most = mode_in(into, 0o777)
@@ -148,6 +175,15 @@ class Trees:
             raise HomeError(f"cannot write {str(into / path)!r}: {error.strerror}") from error
 
     # ---- inside -----------------------------------------------------------------------------
+
+    def _part(self, digest: Digest, part: str) -> Listing:
+        listing = self.listing(digest)
+        narrowed = listing.narrowed(part)
+        if part and not narrowed.has_files:
+            tops = sorted({path.partition("/")[0] for path in listing.entries})
+            shown = ", ".join(map(repr, tops[:5])) + (", ..." if len(tops) > 5 else "")
+            raise UsageError(f"there is no file in {part!r}, only in {shown}")
+        return narrowed
 
     def _folder(self, digest: Digest) -> Path:
         return self._root / digest[:2] / digest
@@ -188,7 +224,7 @@ class Trees:
                 return False
             raise
         place.chmod(mode_in(place.parent, PROGRAM_MODE))
-        self._verified[digest] = compare(place, listing)
+        self._verified[digest, ""] = compare(place, listing)
         return True
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
@@ -196,7 +232,7 @@ class Trees:
 
     def _forget(self, digest: Digest) -> None:
         """Have an artifact with a tree that is gone read as absent, so that it is made anew."""
-        self._verified.pop(digest, None)
+        self._verified = {key: one for key, one in self._verified.items() if key[0] != digest}
         with contextlib.suppress(OSError):
             self._objects.path(digest).unlink(missing_ok=True)
 

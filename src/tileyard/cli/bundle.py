@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tileyard.cli.suite_options import PolicyName, Selected, TargetName
-from tileyard.cli.values import refuse_unused
+from tileyard.cli.suite_options import ParameterValues, PolicyName, Selected, Skipped, TargetName
+from tileyard.cli.values import parse_pairs, refuse_unused
 from tileyard.errors import UsageError
 from tileyard.targets.registry import DEFAULT_TARGET
 
@@ -51,12 +51,18 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     driver: Annotated[
         str, typer.Option(metavar="RANGE", help='What driver it needs, such as ">=535,<600".')
     ] = "",
+    require: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A TOML file of what a host must have for the tree."),
+    ] = None,
     inspect: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Say what a bundle is, and whether it can be used here."),
     ] = None,
     policy: PolicyName = "full",
     select: Selected = None,
+    skip: Skipped = None,
+    parameters: ParameterValues = None,
     target: TargetName = DEFAULT_TARGET,
     toolchain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A toolchain bundle for the steps.")
@@ -78,6 +84,8 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     of_suite = {
         "--policy": policy != "full",
         "--select": select,
+        "--skip": skip,
+        "--set": parameters,
         "--target": target != DEFAULT_TARGET,
         "--toolchain": toolchain,
     }
@@ -87,6 +95,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         "--prefix": prefix,
         "--cpu-level": cpu_level,
         "--driver": driver,
+        "--require": require,
     }
     if inspect is not None:
         others = {**of_tree, **of_suite, "a suite": suite, "--output": output, "--tree": tree}
@@ -104,7 +113,8 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
 
         start = StartTest(
             path=str(Path(suite).absolute()),
-            wish=Wish(policy=policy, select=tuple(select or ())),
+            wish=Wish(policy=policy, select=tuple(select or ()), skip=tuple(skip or ())),
+            parameters=parse_pairs(parameters or (), "--set"),
             target=target,
             toolchain="" if toolchain is None else str(toolchain.absolute()),
             commit=commit,
@@ -119,7 +129,9 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         )
     refuse_unused("on the bundle of a tree", of_suite)
     from tileyard.artifacts.libraries import variable_folders
+    from tileyard.artifacts.prerequisites import Prerequisites
     from tileyard.artifacts.toolchain_packing import ToolchainSource, pack_toolchain
+    from tileyard.suite.files.requires import read_require_file
 
     source = ToolchainSource(
         folder=tree,
@@ -129,6 +141,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         python=tuple(python or ()),
         cpu_level=_known_level(cpu_level),
         driver=_known_range(driver),
+        prerequisites=Prerequisites() if require is None else read_require_file(require),
         search=variable_folders(os.environ),
     )
     _print(pack_toolchain(source, output), output, as_json=json)
@@ -155,10 +168,13 @@ def _known_range(driver: str) -> str:
 def _inspect(path: Path, commit: str, *, as_json: bool) -> int:
     from tileyard.artifacts.bundle_manifest import Expected
     from tileyard.artifacts.bundles import check_bundle, read_manifest
+    from tileyard.cli.opening import load_settings
+    from tileyard.service.prerequisites import require_prerequisites
 
     manifest = read_manifest(path)
     _print(manifest, path, as_json=as_json)
     check_bundle(path, Expected(commit=commit))
+    require_prerequisites(path.name, manifest.requires.prerequisites, load_settings())
     return 0
 
 

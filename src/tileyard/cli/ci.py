@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.suite_options import PolicyName, Selected
+from tileyard.cli.suite_options import ParameterValues, PolicyName, Selected, Skipped
+from tileyard.cli.values import parse_pairs
 from tileyard.errors import UsageError
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -13,7 +14,8 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 Durations = Annotated[
     list[Path] | None,
     typer.Option(
-        metavar="FILE|DIR", help="How long cases took elsewhere; of a folder its JUnit files."
+        metavar="FILE|DIR",
+        help="How long cases or steps took elsewhere; of a folder its JUnit files.",
     ),
 ]
 
@@ -28,8 +30,8 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
     selections: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[JOB=SELECTION]...",
-            help="What a job runs: SUITE[:POLICY][@ON][?TEXT,...], as in sim=a.toml:smoke.",
+            metavar="[FILE|DIR|JOB=SELECTION]...",
+            help="Workflows, or what a job runs: SUITE[:POLICY][@ON][?TEXT,...], as in sim=a.toml:smoke.",
             show_default=False,
         ),
     ] = None,
@@ -44,8 +46,9 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
     fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 for duplicates.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Name checks that several jobs run on identical content, and what dropping them saves.
+    """Name what several jobs do, on identical content or as their workflows say, and what dropping it saves.
 
+    Without arguments and --jobs the workflows of the repository are read.
     Each check is kept by one job: so that least is left to do, by as few jobs as that takes, by the
     one that is named first. Content counts, not names.
 
@@ -69,6 +72,8 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
     suite: Annotated[Path, typer.Option(help="suite.toml, a folder, or a file of kernels.")],
     policy: PolicyName = "full",
     select: Selected = None,
+    skip: Skipped = None,
+    parameters: ParameterValues = None,
     jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many jobs.")] = None,
     max_time: Annotated[
         str,
@@ -98,8 +103,15 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="No case depends on these files.")
     ] = None,
+    commands: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A jobs file, of whose commands only touched ones run."),
+    ] = None,
     github_output: Annotated[
-        bool, typer.Option("--github-output", help="Append matrix, jobs, cases to $GITHUB_OUTPUT.")
+        bool,
+        typer.Option(
+            "--github-output", help="Append matrix, jobs, cases, commands to $GITHUB_OUTPUT."
+        ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
@@ -124,7 +136,8 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
         )
     cut(
         suite=suite,
-        wish=Wish(policy=policy, select=tuple(select or ())),
+        parameters=parse_pairs(parameters or (), "--set"),
+        wish=Wish(policy=policy, select=tuple(select or ()), skip=tuple(skip or ())),
         jobs=jobs or 0,
         max_s=parse_duration_s(max_time) if max_time else 0.0,
         slots=slots,
@@ -136,6 +149,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
         root=root,
         always=tuple(always or ()),
         ignore=tuple(ignore or ()),
+        commands=commands,
         tells_github=github_output,
         as_json=json,
     )

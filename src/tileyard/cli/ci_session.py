@@ -1,18 +1,24 @@
-"""Suites, jobs and times read for ``tileyard ci``, and what was found printed."""
+"""Suites, jobs and times read for ``tileyard ci``, and what was found printed.
+
+One module because both commands read the same suites and times.
+"""
 
 import asyncio
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
+from tileyard.cli.ci_workflows import find_in_workflows, read_step_times, split_arguments
 from tileyard.cli.opening import load_settings, present, print_json, read_run_times
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.errors import UsageError
-from tileyard.model import Side
+from tileyard.model import Digest, Side
 from tileyard.report.ci import print_duplicates, print_matrix
 from tileyard.report.console import Console
 from tileyard.report.suite_files import write_atomically
@@ -30,20 +36,24 @@ from tileyard.suite.jobs import (
     read_jobs,
 )
 from tileyard.suite.jobs_duplicates import Duplicates, find_duplicates
-from tileyard.suite.jobs_matrix import Matrix, MatrixRequest, make_matrix
+from tileyard.suite.jobs_matrix import Matrix, MatrixRequest, decide_commands, make_matrix
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.memory import read_memory
 from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of
+from tileyard.suite.reading import NOTHING
 from tileyard.suite.records import Expected, Suite, Wish
+from tileyard.suite.workflow_duplicates import identify_label, make_jobs, name_keepers
+from tileyard.suite.workflow_work import GUESSES_S
 
 
 class _Yard:
     """Suites, each read once, and what is known of their cases."""
 
-    def __init__(self, durations: Sequence[Path]) -> None:
+    def __init__(self, durations: Sequence[Path], parameters: Mapping[str, str] = NOTHING) -> None:
+        self._parameters = parameters
         self.settings = load_settings()
         files = [file for path in durations for file in _list_files(path)]
-        self._imported = [time for file in files for time in read_times(file)]
+        self.imported = [time for file in files for time in read_times(file)]
         self._suites: dict[Path, Suite] = {}
 
     @cached_property
@@ -64,7 +74,7 @@ class _Yard:
         self, suite: Suite, wanted: Wanted, times: Sequence[RunTime]
     ) -> dict[str, Expected]:
         """How long each case of a suite should take where a job runs it, by these times."""
-        imported = learn_imported(self._imported, suite.cases)
+        imported = learn_imported(self.imported, suite.cases)
         return expect_all(
             suite,
             times,
@@ -76,7 +86,9 @@ class _Yard:
     async def _read(self, path: Path) -> Suite:
         authors = Authors((Side(),), self.settings.cores, self._make_author)
         try:
-            return await read_suite_with_kernels(path, self.settings, authors)
+            return await read_suite_with_kernels(
+                path, self.settings, authors, parameters=self._parameters
+            )
         finally:
             await authors.close()
 
@@ -89,24 +101,38 @@ class _Yard:
 
 def find(
     file: Path | None,
-    selections: tuple[str, ...],
+    arguments: tuple[str, ...],
     independent: tuple[str, ...],
     durations: tuple[Path, ...],
     *,
     as_json: bool,
 ) -> Duplicates:
     """Find and print what jobs do twice. Raises UsageError for a job that makes no sense."""
-    yard = _Yard(durations)
-    drafts = add_selections({} if file is None else read_jobs(file), selections, independent)
+    paths, selections = split_arguments(arguments, has_jobs=file is not None)
+    steps = {path: read_step_times(path) for path in durations}
+    yard = _Yard([path for path, read in steps.items() if read is None])
+    times = {key: seconds for read in steps.values() for key, seconds in (read or {}).items()}
+    jobs, work, findings, copies = find_in_workflows(paths, times, yard.imported)
+    drafts = {} if file is None else read_jobs(file)
+    unseen = tuple(name for name in independent if name not in {job.name for job in jobs})
+    if drafts or selections or unseen or not jobs:
+        drafts = add_selections(drafts, selections, unseen)
     folders = [Path(yard.read(Path(w.suite)).folder) for d in drafts.values() for w in d.wanted]
     folders += [Path(d.command.cwd) for d in drafts.values() if d.command is not None]
     contents = Contents(find_root(folders or [Path.cwd()]))
-    found = find_duplicates([_complete(draft, yard, contents) for draft in drafts.values()])
+    labels = {one.what: one.identity for one in findings if one.kind == "label" and one.together}
+    completed = [_complete(draft, yard, contents, labels) for draft in drafts.values()]
+    seen = make_jobs(jobs, work, findings)
+    completed += [replace(job, is_independent=job.name in independent) for job in seen]
+    found = find_duplicates(completed)
+    found = replace(found, findings=(*name_keepers(findings, found.duplicates), *copies))
     present(found, as_json, print_duplicates)
     return found
 
 
-def _complete(draft: DraftJob, yard: _Yard, contents: Contents) -> CiJob:
+def _complete(
+    draft: DraftJob, yard: _Yard, contents: Contents, labels: Mapping[str, Digest]
+) -> CiJob:
     """A job with all its checks. Raises UsageError that says which job's selection is wrong."""
     checks: dict[tuple[str, str], Check] = {}
     for wanted in draft.wanted:
@@ -130,6 +156,15 @@ def _complete(draft: DraftJob, yard: _Yard, contents: Contents) -> CiJob:
             is_guess=not draft.seconds,
         )
         checks[command.name, command.identity] = command
+    if draft.does:
+        seconds = draft.seconds or GUESSES_S["label"]
+        label = Check(
+            identity=labels.get(draft.does, identify_label(draft.does)),
+            name=draft.does,
+            seconds=seconds,
+            is_guess=not draft.seconds,
+        )
+        checks[label.name, label.identity] = label
     return CiJob(
         name=draft.name,
         checks=tuple(checks.values()),
@@ -144,6 +179,7 @@ def _complete(draft: DraftJob, yard: _Yard, contents: Contents) -> CiJob:
 def cut(  # noqa: PLR0913 - options, by keyword only
     *,
     suite: Path,
+    parameters: Mapping[str, str],
     wish: Wish,
     jobs: int,
     max_s: float,
@@ -156,11 +192,12 @@ def cut(  # noqa: PLR0913 - options, by keyword only
     root: Path | None,
     always: tuple[str, ...],
     ignore: tuple[str, ...],
+    commands: Path | None,
     tells_github: bool,
     as_json: bool,
 ) -> None:
     """Make and print a matrix; 0 and empty ask for nothing. Raises UsageError for what makes no sense."""
-    yard = _Yard(durations)
+    yard = _Yard(durations, parameters)
     output = _find_output() if tells_github else None
     read = yard.read(suite)
     expected = yard.expect_by(read, Wanted(suite=read.path, on=on), yard.times)
@@ -181,12 +218,15 @@ def cut(  # noqa: PLR0913 - options, by keyword only
             max_s=max_s,
             slots=slots,
             setup_s=setup_s,
-            startup_s=read_memory(yard.settings.home, read.path).startup_s,
+            startup_s=read_memory(yard.settings.home, read.remembered_as).startup_s,
             durations="" if shared is None else str(shared),
             change=change,
         ),
         expected,
     )
+    if commands is not None:
+        drafts = read_jobs(commands).values()
+        made = replace(made, commands=decide_commands(drafts, change, commands.resolve()))
     if times is not None:
         seconds = {case: one.seconds for case, one in expected.items()}
         write_atomically(times, (msgspec.json.format(msgspec.json.encode(seconds)), b"\n"))
@@ -238,6 +278,9 @@ def _find_output() -> Path:
 def _tell_github(path: Path, made: Matrix) -> None:
     """The outputs of a step. A matrix is one line of JSON, so no name in it can end its line."""
     lines = f"matrix={made.github}\njobs={len(made.jobs)}\ncases={made.cases}\n"
+    if made.commands:
+        touched = [one.job for one in made.commands if one.is_touched]
+        lines += f"commands={json.dumps(touched)}\n"
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(lines)

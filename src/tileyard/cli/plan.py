@@ -6,14 +6,18 @@ from typing import Annotated, Literal
 import typer
 
 from tileyard.cli.suite_options import (
+    DurationsPattern,
+    ParameterValues,
     PieceLength,
     PolicyName,
     Selected,
+    Skipped,
     TargetName,
     parse_some_s,
     parse_split,
     parse_time_s,
 )
+from tileyard.cli.values import parse_pairs, refuse_unused
 from tileyard.errors import UsageError
 
 
@@ -26,6 +30,7 @@ def plan(  # noqa: PLR0913 - options, by keyword only
         Path | None,
         typer.Option(metavar="FILE", help="How long cases took: CSV, .test_durations, JUnit, log."),
     ] = None,
+    durations_pattern: DurationsPattern = "",
     slots: Annotated[
         int | None, typer.Option(metavar="N", help="How many cases run at once; else one a core.")
     ] = None,
@@ -60,6 +65,8 @@ def plan(  # noqa: PLR0913 - options, by keyword only
     ] = "piece",
     policy: PolicyName = "full",
     select: Selected = None,
+    skip: Skipped = None,
+    parameters: ParameterValues = None,
     target: TargetName = "cpu",
     device_class: Annotated[
         str,
@@ -78,24 +85,31 @@ def plan(  # noqa: PLR0913 - options, by keyword only
 
     Exit status: 0, or 2 for bad usage and where no case is selected.
     """
-    from tileyard.cli.plan_session import run
+    from tileyard.cli.plan_session import Times, run
     from tileyard.suite.records import Wish
     from tileyard.suite.shards import parse_shard
 
     if case_time and suite is not None:
         raise UsageError("--case-time is for imported times: a suite's cases are known")
-    if suite is None and (policy != "full" or select or device_class):
-        raise UsageError("--policy, --select and --class choose of a suite, and none is named")
+    if suite is None and (policy != "full" or select or skip or device_class):
+        raise UsageError(
+            "--policy, --select, --skip and --class choose of a suite, and none is named"
+        )
+    if suite is None:
+        refuse_unused("without a suite", {"--set": parameters})
+    if durations is None:
+        refuse_unused("without --durations", {"--durations-pattern": durations_pattern})
     costs = {"startup": startup, "launch": launch, "lead": lead}
     run(
         suite=suite,
-        durations=durations,
+        parameters=parse_pairs(parameters or (), "--set"),
+        times=None if durations is None else Times(durations, durations_pattern),
         case_s=parse_some_s("--case-time", case_time),
         slots=slots,
         split=parse_split(split),
         costs_s={f"{name}_s": parse_time_s(f"--{name}", t) for name, t in costs.items() if t},
         per=per,
-        wish=Wish(policy=policy, select=tuple(select or ())),
+        wish=Wish(policy=policy, select=tuple(select or ()), skip=tuple(skip or ())),
         target=target,
         device_class=device_class,
         shard=parse_shard(shard) if shard else None,

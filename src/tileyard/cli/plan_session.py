@@ -1,6 +1,7 @@
 """A prediction as the command line makes it: cases and their times in, a view of the plan out."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -20,14 +21,24 @@ from tileyard.suite.plan import Split, predict
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.shards import Shard
+from tileyard.suite.step_times import Goldens, KnownSteps, add_steps
 from tileyard.targets.registry import COMMAND
 from tileyard.wording import count_of
+
+
+@dataclass(frozen=True)
+class Times:
+    """A file that says how long cases took, and which of its lines do; empty where that is known."""
+
+    file: Path
+    pattern: str = ""
 
 
 def run(  # noqa: PLR0913 - options, by keyword only
     *,
     suite: Path | None,
-    durations: Path | None,
+    parameters: Mapping[str, str],
+    times: Times | None,
     case_s: float,
     slots: int | None,
     split: Split,
@@ -47,14 +58,16 @@ def run(  # noqa: PLR0913 - options, by keyword only
     """
     settings = load_settings()
     slots = len(settings.cores) if slots is None else slots
+    notes: tuple[str, ...] = ()
     costs = replace(NO_COSTS, per=per, **costs_s)
     bounds = Bounds(shard=shard, budget_s=budget_s, slots=slots, costs=costs)
     if suite is not None:
         if not suite.exists():
             raise UsageError(f"there is no suite {suite}")
-        whole = read_suite(suite, settings)
-        costs = replace(read_memory(settings.home, whole.path).costs, per=per, **costs_s)
-        imported = {} if durations is None else _learn(durations, whole)
+        whole = read_suite(suite, settings, parameters=parameters)
+        memory = read_memory(settings.home, whole.remembered_as)
+        costs = replace(memory.costs(len(settings.cores)), per=per, **costs_s)
+        imported = {} if times is None else _learn(times, whole)
         classes = dict.fromkeys((COMMAND, target), device_class)
         find_target = partial(target_of, kernels=target)
 
@@ -63,36 +76,45 @@ def run(  # noqa: PLR0913 - options, by keyword only
 
         bounds = replace(bounds, costs=costs)
         outlook = look_ahead(whole, wish, expect, bounds, read_run_times())
-        parts = _divide(outlook, whole, find_target)
+        parts = _divide(outlook, whole, find_target, memory.steps)
         left_out, shards_s = outlook.selection.left_out, outlook.shards_s
-    elif durations is not None:
-        expected = expect_imported(read_times(durations), case_s)
+        notes = outlook.selection.notes
+    elif times is not None:
+        expected = expect_imported(read_times(times.file, times.pattern), case_s)
         found = narrow(expected, [one.testcase for one in expected], bounds)
         parts, left_out, shards_s = [found.expected], found.left_out, found.shards_s
     else:
         raise UsageError("nothing to plan", "name a suite, or a file of times with --durations")
     first, *others = [predict(part, slots, split, costs) for part in parts]
     whole_run = replace(
-        first, left_out=left_out, shard=shard, shards_s=shards_s, then=tuple(others)
+        first,
+        left_out=left_out,
+        notes=notes,
+        shard=shard,
+        shards_s=shards_s,
+        then=tuple(others),
     )
     present(whole_run, as_json, print_prediction)
 
 
-def _learn(durations: Path, suite: Suite) -> dict[str, Known]:
-    imported = learn_imported(read_times(durations), suite.cases)
+def _learn(times: Times, suite: Suite) -> dict[str, Known]:
+    imported = learn_imported(read_times(times.file, times.pattern), suite.cases)
     if not imported:
         raise UsageError(
-            f"{durations}: says of none of the {count_of(len(suite.cases), 'case')} of {suite.path}"
+            f"{times.file}: says of none of the {count_of(len(suite.cases), 'case')} of {suite.path}"
             " how long it took"
         )
     return imported
 
 
 def _divide(
-    outlook: Outlook, suite: Suite, find_target: Callable[[SuiteCase], str]
+    outlook: Outlook, suite: Suite, find_target: Callable[[SuiteCase], str], steps: KnownSteps
 ) -> list[tuple[Expected, ...]]:
     """What ``tileyard test`` would run of a suite, one part after another, and expect of that."""
     members: dict[str, list[SuiteCase]] = {find_target(case): [] for case in suite.cases}
     for case in outlook.selection.cases:
         members[find_target(case)].append(case)
-    return [outlook.of(cases) for cases in members.values() if cases]
+    goldens = Goldens(Path(suite.folder))
+    return [
+        add_steps(cases, outlook.of(cases), steps, goldens) for cases in members.values() if cases
+    ]

@@ -12,7 +12,24 @@ Selected = Annotated[
     list[str] | None,
     typer.Option("--select", "--case", metavar="TEXT", help="Cases by id, glob or tag."),
 ]
+Skipped = Annotated[
+    list[str] | None,
+    typer.Option("--skip", metavar="TEXT", help="Leave these cases out, named as for --select."),
+]
 TargetName = Annotated[str, typer.Option(help="What kernels are compiled for.")]
+ParameterValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A value of a parameter of the suite; else its first."
+    ),
+]
+DurationsPattern = Annotated[
+    str,
+    typer.Option(
+        metavar="REGEX",
+        help="Which lines of --durations have a time: with (?P<case>...) and (?P<seconds>...).",
+    ),
+]
 PieceLength = Annotated[
     str, typer.Option(metavar="auto|off|TIME", help="How long a piece of a testcase may be.")
 ]

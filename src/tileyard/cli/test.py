@@ -7,15 +7,18 @@ import typer
 
 from tileyard.cli.kernel_options import CheckSync, RequireCheck
 from tileyard.cli.suite_options import (
+    DurationsPattern,
+    ParameterValues,
     PieceLength,
     PolicyName,
     Selected,
+    Skipped,
     TargetName,
     parse_some_s,
     parse_split,
     parse_time_s,
 )
-from tileyard.cli.values import refuse_unused
+from tileyard.cli.values import parse_pairs, refuse_unused
 from tileyard.errors import UsageError
 
 
@@ -29,6 +32,8 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     ] = "",
     policy: PolicyName = "full",
     select: Selected = None,
+    skip: Skipped = None,
+    parameters: ParameterValues = None,
     target: TargetName = "cpu",
     devices: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Run on these; again for more of them.")
@@ -50,9 +55,13 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     changed: Annotated[
         str, typer.Option(metavar="RUN|any", help="Skip what passed there with the same content.")
     ] = "",
+    why: Annotated[
+        bool, typer.Option("--why", help="Say of each case what --changed decided by.")
+    ] = False,
     durations: Annotated[
         Path | None, typer.Option(metavar="FILE", help="How long cases took elsewhere.")
     ] = None,
+    durations_pattern: DurationsPattern = "",
     rerun_failed: Annotated[
         bool, typer.Option("--rerun-failed", help="Run what failed in the last run of the suite.")
     ] = False,
@@ -99,13 +108,16 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         refuse_unused("with --devices: as many cases run at once", {"--slots": slots})
     if not (toolchain or from_bundle):
         refuse_unused("without --toolchain or --from", {"--commit": commit})
+    if durations is None:
+        refuse_unused("without --durations", {"--durations-pattern": durations_pattern})
+    given = parse_pairs(parameters or (), "--set")
     named = suite or from_bundle
     if not Path(named).exists():
         raise UsageError(f"there is no suite {named}")
     start = StartTest(
         path=str(Path(named).absolute()),
         is_bundle=bool(from_bundle),
-        wish=Wish(policy=policy, select=tuple(select or ())),
+        wish=Wish(policy=policy, select=tuple(select or ()), skip=tuple(skip or ())),
         target=target,
         devices=tuple(devices or ()),
         slots=slots,
@@ -113,7 +125,10 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         shard=shard,
         budget_s=parse_some_s("--budget", budget),
         changed=changed,
+        is_explained=why,
         durations="" if durations is None else str(durations.absolute()),
+        parameters=given,
+        durations_pattern=durations_pattern,
         toolchain="" if toolchain is None else str(toolchain.absolute()),
         commit=commit,
         rerun_failed=rerun_failed,
@@ -126,5 +141,6 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         queue_limit_s=parse_time_s("--queue-limit", queue_limit),
     )
     shown = [suite] if suite else ["--from", from_bundle]
+    shown += [text for item in parameters or () for text in ("--set", item)]
     shown += [text for name in devices or () for text in ("--devices", name)]
     return run(start, rerun_command(*shown), junit=junit, summary=summary, as_json=json)

@@ -317,10 +317,12 @@ class Driver:
     async def _describe(self, progress: Progress) -> CasePrepared:
         builder = builder_of(progress.case)
         groups = (await self._preparation.describe(builder)).groups
+        is_built = self._preparation.is_built(progress)
+        await self._preparation.complete(progress, is_built=is_built)
         return CasePrepared(
             case=progress.case.key,
             build=progress.keys.build,
-            built=self._preparation.is_built(progress),
+            built=is_built,
             builder=builder,
             group=(self._yard.group_size or AUTO_GROUP) if groups else 1,
             expected_s=self._preparation.expected_s(progress),

@@ -20,6 +20,7 @@ from tileyard.model import (
     WELL,
     Attempt,
     Batch,
+    BuildKey,
     Case,
     Elaborated,
     KernelWork,
@@ -115,6 +116,10 @@ class Ledger:
     def is_open(self, case: str) -> bool:
         """Whether a case has not ended."""
         return case in self._open
+
+    def list_sharing(self, build: BuildKey) -> list[Progress]:
+        """The open cases that share a build."""
+        return [p for p in self._open.values() if p.keys.build == build]
 
     def members(self, batch: str) -> list[Progress]:
         """The open cases of a batch."""
@@ -255,7 +260,8 @@ class Ledger:
 
     def skip_proven(self, progress: Progress) -> bool:
         """End a case that has passed before with the same run key, if this run is to skip such ones."""
-        if not self._yard.proven_by:
+        golden = progress.golden
+        if not self._yard.proven_by or (golden and (golden.doubts or golden.is_partial)):
             return False
         by = "" if self._yard.proven_by == ANY_RUN else self._yard.proven_by
         known = self._yard.store.find_passed(progress.keys.run, by)

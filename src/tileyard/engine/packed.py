@@ -3,6 +3,7 @@
 import msgspec
 
 from tileyard.artifacts.keys import run_key
+from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.preparation import Preparation, own_build, programs_of, require_host
@@ -31,7 +32,8 @@ class PackedPreparation(Preparation):
         if entry is None:
             return await super().prepare(progress)
         command, golden = entry.command, entry.golden
-        if command is None and isinstance(case.work, CommandWork):
+        is_proven_here = command is None or case.timing is None
+        if is_proven_here and isinstance(case.work, CommandWork):
             described = await self._describe_steps(case, case.work, entry)
             if isinstance(described, Failed):
                 require_host(described)
@@ -46,7 +48,12 @@ class PackedPreparation(Preparation):
         progress.keys = Keys(build=entry.build, golden=golden.key)
         run = run_key(own_build(progress), golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, run=run)
-        return not self._ledger.skip_proven(progress)
+        if golden.is_partial and case.timing is None:
+            await self.look_at_built(progress)
+        if self._ledger.skip_proven(progress):
+            return False
+        self.keep(progress)
+        return True
 
     async def _describe_steps(
         self, case: Case, work: CommandWork, entry: RunEntry
@@ -54,12 +61,18 @@ class PackedPreparation(Preparation):
         """The late steps of a case as they are on its side: what they use is looked at here."""
         programs = programs_of(self._yard)
         late = msgspec.structs.replace(work, build=None, golden=None)
-        described = await programs.elaborate(case, late)
         golden = await programs.make_golden(case, late, entry.golden.tree)
-        if isinstance(described, Failed):
-            return described
         if isinstance(golden, Failed):
             return golden
+        if (
+            entry.command is not None
+        ):  # what was packed decides, and not what it was made of elsewhere
+            artifact = find_artifact(entry.build, self._yard.objects)
+            built = "" if artifact is None else artifact.manifest.files.get(TREE_FILE, "")
+            return msgspec.structs.replace(entry.command, own_build=built), golden
+        described = await programs.elaborate(case, late)
+        if isinstance(described, Failed):
+            return described
         if described.command is None:
             raise AssertionError(f"{case.key} is a case of programs and runs none")
         return msgspec.structs.replace(described.command, own_build=entry.build), golden

@@ -5,26 +5,29 @@ One module because each step goes on with what the one before has learnt.
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import msgspec
 
 from tileyard.artifacts.keys import build_key, canonical_json, digest_parts, run_key
-from tileyard.artifacts.manifest import TREE_FILE, Build, find_artifact, find_build
+from tileyard.artifacts.manifest import TREE_FILE, Build, find_artifact, find_build, publish
 from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.programs import Programs
 from tileyard.engine.sync_checks import SyncChecks
 from tileyard.engine.yard import Yard
-from tileyard.errors import HOST_FAULTS, DamagedError, WorkerLostError
+from tileyard.errors import HOST_FAULTS, DamagedError, TileyardError, WorkerLostError
 from tileyard.events import BuildEnded, BuildStarted
 from tileyard.frontend.declare import PIPELINE
 from tileyard.model import (
     INFRASTRUCTURE,
     BuildKey,
     Case,
+    CommandWork,
     Digest,
     Elaborated,
     GoldenKey,
+    Kernel,
     KernelWork,
     Keys,
     Outcome,
@@ -76,12 +79,27 @@ class Preparation:
         """
         if not (await self._elaborate(progress) and await self._make_golden(progress)):
             return False
+        if _is_partial(progress) and find_artifact(progress.keys.build, self._yard.objects):
+            await self.look_at_built(progress)
         if not await self._sync.passes(progress) or self._is_known(progress):
             return False
-        # What the case is made of is kept, so that it can be run again by hand.
+        self.keep(progress)
+        return True
+
+    def keep(self, progress: Progress) -> None:
+        """Keep what a case is made of, so that it can be run again by hand, and be compared with what it is later."""
         record = RunRecord(case=progress.case, entry=run_entry(progress))
         self._records.add(progress.keys.run, record)
-        return True
+
+    async def look_at_built(self, progress: Progress) -> None:
+        """Complete the keys of a case of a suite by what its programs use that were built. Raises TileyardError."""
+        case, golden = progress.case, progress.golden
+        if golden is not None and isinstance(case.work, CommandWork):
+            programs, build = programs_of(self._yard), progress.keys.build
+            golden = await programs.look_at_built(case, case.work, golden, build)
+            run = run_key(own_build(progress), golden.key, case.check)
+            progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
+            progress.golden = golden
 
     def expected_s(self, progress: Progress) -> float | None:
         """How long the case ran when it was last run for this target; None if that is not known."""
@@ -154,6 +172,7 @@ class Preparation:
                 yard.emit(BuildStarted(case=progress.case.key, at=yard.clock.wall_s()))
                 left[progress.case.key] = progress
             else:
+                await self.complete(progress, is_built=is_built)
                 yield progress, is_built
         while left:
             async for built in self._build(tuple(left.values()), worker):
@@ -161,7 +180,17 @@ class Preparation:
                 is_lost = built.outcome is Outcome.INFRA_ERROR
                 if not (is_lost and self._ledger.may_retry(progress, built.message)):
                     del left[built.case]
-                    yield progress, self._take_verdict(progress, built)
+                    is_built = self._take_verdict(progress, built)
+                    await self.complete(progress, is_built=is_built)
+                    yield progress, is_built
+
+    async def complete(self, progress: Progress, *, is_built: bool) -> None:
+        """Complete the keys of the cases of a build that is there now; one that cannot be looked at is not proven by this run."""
+        for one in self._ledger.list_sharing(progress.keys.build) if is_built else ():
+            if _is_partial(one):
+                with contextlib.suppress(TileyardError):
+                    await self.look_at_built(one)
+                    self.keep(one)
 
     def _find_built(self, progress: Progress) -> bool | None:
         """Whether a case is built already; False where it is known to fail by that, None where neither is."""
@@ -208,6 +237,7 @@ class Preparation:
         at = self._yard.clock.wall_s()
         self._yard.emit(BuildEnded(case=progress.case.key, at=at, ok=ok, reused=False))
         if ok:
+            self._publish_parts(progress)
             progress.flags += (built.message,) if built.message else ()
         else:
             if built.outcome not in INFRASTRUCTURE:
@@ -216,10 +246,28 @@ class Preparation:
             self._ledger.finish(progress, built.outcome, built.message)
         return ok
 
+    def _publish_parts(self, progress: Progress) -> None:
+        """Have what was built for several targets be found as the own build of each."""
+        case, objects = progress.case, self._yard.objects
+        if isinstance(case.work, KernelWork):
+            return
+        parts = programs_of(self._yard).builds.parts_of(_elaborated(progress).kernel.program)
+        artifact = find_artifact(progress.keys.build, objects) if parts else None
+        if artifact is not None:
+            for program in parts:
+                key = program_key(case, program, artifact.manifest.fingerprint)
+                publish(msgspec.structs.replace(artifact.manifest, build=key), objects)
+
+    def _is_program_built(self, case: Case, fingerprint: str, program: str) -> bool:
+        key = program_key(case, program, fingerprint)
+        return not self._yard.rebuild and find_artifact(key, self._yard.objects) is not None
+
     async def _elaborate(self, progress: Progress) -> bool:
         case, yard = progress.case, self._yard
         info = await self.describe(builder_of(case))
-        reply = await self._ask_elaborated(case, with_tir=info.needs_tir)
+        reply = await self._ask_elaborated(
+            case, with_tir=info.needs_tir, fingerprint=info.fingerprint
+        )
         self._ledger.write_log(progress, reply.log)
         if isinstance(reply, Failed):
             require_host(reply)
@@ -231,9 +279,12 @@ class Preparation:
         progress.keys = Keys(build=key)
         return not self._ledger.recall(progress, yard.store.find_build_failure(key))
 
-    async def _ask_elaborated(self, case: Case, *, with_tir: bool) -> ElaboratedConfig | Failed:
+    async def _ask_elaborated(
+        self, case: Case, *, with_tir: bool, fingerprint: str
+    ) -> ElaboratedConfig | Failed:
         if not isinstance(case.work, KernelWork):
-            return await programs_of(self._yard).elaborate(case, case.work)
+            is_built = partial(self._is_program_built, case, fingerprint)
+            return await programs_of(self._yard).elaborate(case, case.work, is_built)
         side = self._yard.authors.sides[case.side]
         options = side.pass_options
         asked = [*options, *(["the pipeline"] if side.pipeline else [])]
@@ -322,6 +373,12 @@ def programs_of(yard: Yard) -> Programs:
     return yard.programs
 
 
+def program_key(case: Case, program: str, fingerprint: str) -> BuildKey:
+    """The key of a build of programs, which this case needs or takes part in."""
+    kernel = Kernel(name=case.testcase, program=program)
+    return build_key(kernel, case.target, fingerprint, case.options)
+
+
 def _shared_golden(case: Case, elaborated: Elaborated) -> str:
     """What cases with the same inputs and reference have in common; programs share them by their key alone."""
     work = case.work
@@ -329,6 +386,12 @@ def _shared_golden(case: Case, elaborated: Elaborated) -> str:
         return case.key
     asked = (case.side, work.file, work.kernel, work.arguments, work.reference)
     return canonical_json((asked, elaborated.specs, elaborated.scalars))
+
+
+def _is_partial(progress: Progress) -> bool:
+    """Whether what was built is to be looked at; of cases that are timed only what was built is compared."""
+    golden = progress.golden
+    return golden is not None and golden.is_partial and progress.case.timing is None
 
 
 def own_build(progress: Progress) -> BuildKey:

@@ -7,15 +7,26 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ParamSpec
+from typing import Literal, ParamSpec
 
 import msgspec
 
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.engine.hosting import StepHost
+from tileyard.engine.program_builds import ProgramBuilds
+from tileyard.engine.proofs import (
+    NO_BUILD,
+    NO_TREE,
+    Ground,
+    StepGrounds,
+    ground_of,
+    list_late_steps,
+    put_ground,
+    uses_build,
+)
 from tileyard.errors import TileyardError, UsageError, WorkerLostError
 from tileyard.model import (
     BuildKey,
@@ -35,22 +46,22 @@ from tileyard.targets.command.target import BuildCommand
 from tileyard.workers.case_folders import DATA
 from tileyard.workers.command_protocol import (
     CompareOutputs,
-    DigestFiles,
     DoStep,
     PrepareFolder,
     StepDone,
 )
-from tileyard.workers.file_digests import find_arguments
 from tileyard.workers.protocol import CommandRun, ElaboratedConfig, Failed, Golden, Judged
 from tileyard.workers.question import AnswerT, Question
 
 P = ParamSpec("P")
-WORK, GOLDEN, CHECK = "work", "golden", "check"
-SEED = "TILEYARD_SEED"
-"""The variable in which steps find their case's seed."""
+WORK = "work"
+StepKind = Literal["golden", "check"]
+GOLDEN: StepKind = "golden"
+CHECK: StepKind = "check"
+Tell = Callable[[Case, StepKind, float], None]
 CASE = "TILEYARD_CASE"
-"""The one in which run and check steps find its name."""
-NO_TREE = Digest("")
+"""The variable in which run and check steps find their case's name."""
+NO_KEY = GoldenKey("")
 WRONG = 2
 """The exit status by which a check step says that a result is wrong."""
 
@@ -59,12 +70,21 @@ WRONG = 2
 class ProgramSite:
     """Where programs are run. ``sites`` say by side where their suite lies and which variables its steps get.
 
-    ``lanes`` golden and check steps run at once, and each may use ``threads`` threads.
+    ``lanes`` golden and check steps run at once, and each may use ``threads`` threads. ``identities`` are those of the devices, and
+    ``doubts`` say why nothing that is run there is proven. ``targets`` has for each build step, as canonical JSON, what each target that is
+    needed depends on besides the step's inputs.
     """
 
     sites: Mapping[str, StepSite]
     lanes: int
     threads: int
+    identities: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    targets: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+
+def _tell_nobody(case: Case, kind: StepKind, seconds: float) -> None:
+    """Nobody asks how long steps take."""
 
 
 def _answering(
@@ -88,14 +108,22 @@ def _answering(
 class Programs:
     """Answers for the cases of programs of one run, whose folders are below ``home``."""
 
-    def __init__(self, site: ProgramSite, home: Path, run: str, host: StepHost) -> None:
+    def __init__(
+        self, site: ProgramSite, home: Path, run: str, host: StepHost, tell: Tell = _tell_nobody
+    ) -> None:
+        """``tell`` hears how long the steps of a case took that ran on a lane."""
+        self._tell = tell
         self.lanes = site.lanes
         self._site = site
         self._home = home
         self._run = run
         self._host = host
-        self._digests: dict[tuple[str, ...], asyncio.Task[str]] = {}
+        self._grounds = StepGrounds(host, site.threads)
+        self._builds: dict[str, Ground] = {}
         self._goldens: dict[str, Digest] = {}
+        # Golden steps that run, or have failed: cases that share one wait for it without a lane.
+        self._making: dict[tuple[str, str, int], tuple[Case, asyncio.Task[StepDone]]] = {}
+        self.builds = ProgramBuilds(site.targets, self._grounds)
         self._hot: set[str] = set()
         self._late: list[Path] = []
         self._dropped: set[Path] = set()
@@ -150,25 +178,26 @@ class Programs:
     # ---- steps -----------------------------------------------------------------------------------
 
     @_answering
-    async def elaborate(self, case: Case, work: CommandWork) -> ElaboratedConfig | Failed:
-        """What is built for a case, and what is run once that is there."""
+    async def elaborate(
+        self, case: Case, work: CommandWork, is_built: Callable[[str], bool] = lambda _: False
+    ) -> ElaboratedConfig | Failed:
+        """What is built for a case, and what is run once that is there. ``is_built`` says so of a build's program."""
         self._note_hot(case)
         site = self._site.sites[case.side]
-        build = BuildCommand()
+        build = own = BuildCommand()
         if work.build is not None:
-            build = BuildCommand(
-                argv=tuple(map(site.generalize, work.build.argv)),
-                env={n: site.generalize(text) for n, text in work.build.env.items()},
-                cwd=site.generalize(work.build.cwd or site.suite),
-                inputs=await self._digest_inputs(work.build, site),
-                targets=work.targets,
-            )
-        own = msgspec.structs.replace(build, targets=(work.target,) if work.target else ())
+            ground = Ground()
+            await self._grounds.add(ground, "build", work.build, site)
+            await self._grounds.add_uses(ground, "build", (work.build, site))
+            self._builds[case.key] = ground
+            uses = ground.parts["build uses"]
+            build, own = await self.builds.plan(work, work.build, site, uses, is_built)
+            ground.parts["build inputs"] = own.inputs
         kernel = Kernel(name=case.testcase, program=canonical_json(build))
         return ElaboratedConfig(
             elaborated=Elaborated(kernel=kernel),
             command=CommandRun(
-                name=case.id.removeprefix(f"{case.testcase}/"),
+                name=case.id.removeprefix(f"{case.testcase}/").removesuffix(work.variant),
                 run=work.run,
                 hot=work.hot,
                 suite=site.suite,
@@ -190,35 +219,78 @@ class Programs:
 
         ``known`` is what it has made elsewhere, for a case whose work has none.
         """
-        site = self._site.sites[case.side]
-        parts = [str(case.seed), *([known] if known else [])]
+        site, ground = self._site.sites[case.side], Ground()
+        self._goldens.pop(case.key, None)  # that of a try whose result turned out to be damaged
         tree, flag = known, ""
         if work.golden is not None:
-            key = GoldenKey(digest_parts("golden", await self._step_key(work.golden, site), *parts))
-            request = self._request(case, work.golden, GOLDEN)
-            # Whatever else it were told of the case would have to be in its key.
-            env = {**site.env, SEED: str(case.seed)}
-            done = await self._do(
-                msgspec.structs.replace(request, key=key, env=env, cwd=site.suite)
-            )
+            await self._grounds.add(ground, GOLDEN, work.golden, site)
+            await self._grounds.add_uses(ground, GOLDEN, (work.golden, site))
+            key = GoldenKey(digest_parts("golden", canonical_json(ground.parts)))
+            first, done = await self._make_tree(case, work.golden, key)
             if done.message:
-                return _failed("golden step", done)
-            if done.end is not None:
+                seen = "" if first.id == case.id else f" (see the log of {first.id})"
+                return _failed("golden step", done, seen)
+            if done.end is not None and first.id == case.id:
                 flag = describe_complaints(done.end, "golden step ")
             tree = done.tree
-            parts.append(key)
+        elif known:
+            ground.parts["golden result"] = known
         self._goldens[case.key] = tree
         if tree:  # before there is a device; an empty folder is made when the case begins
-            await self._host.ask(
-                PrepareFolder(folder=str(self._folder(case.id, case.attempt)), golden=tree)
-            )
-        run = await self._step_key(work.run, site)
-        others = (work.check, work.hot.step if work.hot is not None else None)
-        parts += [run, *[await self._step_key(step, site) for step in others if step is not None]]
-        key = GoldenKey(digest_parts("case", *parts, canonical_json(work.outputs)))
+            folder = str(self._folder(case.id, case.attempt))
+            await self._host.ask(PrepareFolder(folder=folder, golden=tree, part=work.part))
+        late = list_late_steps(work)
+        for title, step in late.items():
+            await self._grounds.add(ground, title, step, site)
+            if not uses_build(step):
+                await self._grounds.add_uses(ground, title, (step, site), (tree, NO_BUILD))
+        named = {"golden part": work.part.path, "variant": work.variant}
+        ground.parts.update({name: digest_parts(text) for name, text in named.items() if text})
+        ground.parts["outputs"] = digest_parts(canonical_json(work.outputs))
+        ground.parts["devices"] = digest_parts(*self._site.identities)
+        build = self._builds.get(case.key, Ground())
+        ground.parts.update(build.parts)
+        ground.doubts += [*build.doubts, *self._site.doubts]
+        run = canonical_json([ground.parts[f"run {name}"] for name in ("step", "inputs")])
         # Its variables name the checkout where it has modules of its own: nobody has named these as inputs.
-        used = digest_parts("used", str(case.seed), tree, run, canonical_json(site.env))
-        return Golden(key=key, inputs=(), outputs=(), tree=tree, used=used, flag=flag)
+        used = digest_parts("used", tree, work.part.path, run, canonical_json(site.env))
+        golden = Golden(
+            key=NO_KEY, inputs=(), outputs=(), tree=tree, part=work.part, used=used, flag=flag
+        )
+        return put_ground(golden, ground, is_partial=any(map(uses_build, late.values())))
+
+    async def look_at_built(
+        self, case: Case, work: CommandWork, golden: Golden, build: BuildKey
+    ) -> Golden:
+        """A golden result with what its case rests on besides, now that it is built. Raises TileyardError."""
+        site, ground = self._site.sites[case.side], ground_of(golden)
+        for title, step in list_late_steps(work).items():
+            if uses_build(step):
+                await self._grounds.add_uses(ground, title, (step, site), (golden.tree, build))
+        return put_ground(golden, ground, is_partial=False)
+
+    async def _make_tree(self, case: Case, step: Step, key: GoldenKey) -> tuple[Case, StepDone]:
+        """What a golden step makes, and the case for which it ran: once for all cases that share it.
+
+        One that failed runs again for a further attempt.
+        """
+        asked = (case.side, key, case.attempt)
+        if asked not in self._making:
+            site = self._site.sites[case.side]
+            # Whatever else it were told of the case would have to be in its key.
+            request = msgspec.structs.replace(
+                self._request(case, step, GOLDEN), key=key, env=site.env, cwd=site.suite
+            )
+            self._making[asked] = (case, asyncio.create_task(self._do(case, GOLDEN, request)))
+        first, making = self._making[asked]
+        try:
+            done = await asyncio.shield(making)
+        except TileyardError:
+            self._making.pop(asked, None)
+            raise
+        if not done.message:  # the host finds it from now on
+            self._making.pop(asked, None)
+        return first, done
 
     @_answering
     async def judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
@@ -229,13 +301,15 @@ class Programs:
                 golden=self._goldens[case.key],
                 checks=work.outputs,
             )
-            reply = await self._do(compare)
+            reply = await self._do(case, CHECK, compare)
             if work.check is None or reply.outcome is not Outcome.PASSED:
                 return reply
         if work.check is None:
             return Judged(outcome=Outcome.PASSED)
-        request = msgspec.structs.replace(self._request(case, work.check, CHECK), build=build)
-        done = await self._do(request)
+        request = msgspec.structs.replace(
+            self._request(case, work.check, CHECK), build=build, part=work.part
+        )
+        done = await self._do(case, CHECK, request)
         if not done.message:
             flag = describe_complaints(done.end, "check step ") if done.end is not None else ""
             return Judged(outcome=Outcome.PASSED, message=flag)
@@ -246,9 +320,14 @@ class Programs:
 
     # ---- what steps are told -------------------------------------------------------------------
 
-    async def _do(self, request: Question[AnswerT]) -> AnswerT:
+    async def _do(self, case: Case, kind: StepKind, request: Question[AnswerT]) -> AnswerT:
         async with self._lanes:
-            return await self._host.ask(request)
+            began_s = asyncio.get_running_loop().time()
+            reply = await self._host.ask(request)
+            seconds = asyncio.get_running_loop().time() - began_s
+        if not isinstance(reply, StepDone) or reply.end is not None:
+            self._tell(case, kind, seconds)
+        return reply
 
     def _request(self, case: Case, step: Step, kind: str) -> DoStep:
         data = str(self._folder(case.id, case.attempt) / DATA)
@@ -269,41 +348,14 @@ class Programs:
         )
 
     def _case_env(self, case: Case) -> dict[str, str]:
-        own = {CASE: case.id, SEED: str(case.seed)}
-        return {**self._site.sites[case.side].env, **own}
-
-    async def _step_key(self, step: Step, site: StepSite) -> str:
-        """What decides the result of a step; where the suite lies does not."""
-        inputs = await self._digest_inputs(step, site)
-        told = canonical_json((step.argv, step.env, step.cwd))
-        return canonical_json((site.generalize(told), inputs))
-
-    async def _digest_inputs(self, step: Step, site: StepSite) -> str:
-        """The content of what a step names as its inputs, and of the files among its arguments."""
-        folder = site.suite
-        patterns = tuple(dict.fromkeys((*step.inputs, *find_arguments(step, Path(folder)))))
-        if not patterns:
-            return site.tree
-        asked = (site.tree, folder, *patterns)
-        if asked not in self._digests:
-            self._digests[asked] = asyncio.create_task(self._digest_files(site, patterns))
-        try:
-            return await asyncio.shield(self._digests[asked])
-        except TileyardError:  # what failed for one case is asked again for the next
-            self._digests.pop(asked, None)
-            raise
-
-    async def _digest_files(self, site: StepSite, patterns: tuple[str, ...]) -> str:
-        request = DigestFiles(folder=site.suite, patterns=patterns)
-        reply = await self._host.ask(request)
-        return digest_parts(reply.digest, site.tree)
+        return {**self._site.sites[case.side].env, CASE: case.id}
 
 
-def _failed(what: str, done: StepDone) -> Failed:
+def _failed(what: str, done: StepDone, seen: str = "") -> Failed:
     outcome = Outcome.RUNTIME_ERROR
     if done.end is not None and (done.end.timed_out or done.end.lost):
         outcome = Outcome.TIMEOUT if done.end.timed_out else Outcome.CRASHED
-    return Failed(message=f"{what}: {done.message}", outcome=outcome)
+    return Failed(message=f"{what}: {done.message}{seen}", outcome=outcome)
 
 
 def name_run(run: str, attempt: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 from tileyard.artifacts.keys import canonical_json
 from tileyard.cli.durations import parse_duration_s
 from tileyard.errors import TileyardError, UsageError
-from tileyard.frontend.blame import call_by_name, parameters_of
+from tileyard.frontend.blame import blame_user, call_by_name, parameters_of
 from tileyard.frontend.declare import kernel as declare_kernel
 from tileyard.frontend.declare import user_function
 from tileyard.frontend.discover import find_declared
@@ -21,6 +21,7 @@ from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile
 from tileyard.pytest_plugin.records import BodyStep, FunctionStep, KernelStep, Step
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
+HOOK = "pytest_tileyard_compile_steps"
 _KERNEL_OPTIONS = frozenset({"kernel", "name", "arguments", "target", "out_idx", "check_sync"})
 _FUNCTION_OPTIONS = frozenset({"function", "name", "limit"})
 
@@ -54,10 +55,38 @@ class DeclaredSteps:
                 read = self._read_kernel if kind == KERNEL else self._read_function
                 name, identity, step = read(item, marker, f"{item.nodeid}#{kind}")
                 named.setdefault(item.nodeid, {})[name] = self._add(identity, step)
+        for name, step in self._ask_tree(item):
+            self.functions.setdefault(item.nodeid, {})[name] = self._add((HOOK, name), step)
         if item.nodeid not in self.kernels:
             for number, (function, values) in enumerate(_bodies_of(item)):
                 body = BodyStep(id=f"{item.nodeid}#body:{number}", function=function, values=values)
                 self._add((id(function), _show(values)), body)
+
+    def _ask_tree(self, item: pytest.Item) -> Iterator[tuple[str, FunctionStep]]:
+        """The steps that the tree's own hook names for a test."""
+        with blame_user():
+            answers = item.ihook.pytest_tileyard_compile_steps(item=item)
+            found = [step for steps in answers for step in steps]
+        for given in found:
+            match given:
+                case (str(key), function, Mapping() as values) if key and callable(function):
+                    step = FunctionStep(
+                        id=f"{item.nodeid}#{HOOK}:{key}",
+                        function=function,
+                        values=dict(values),
+                        limit_s=self._build_limit_s,
+                    )
+                case _:
+                    raise UsageError(f"{HOOK} yields {given!r}", "yield (key, function, arguments)")
+            known = self.steps.get(self._known.get((HOOK, key), ""), step)
+            if isinstance(known, FunctionStep) and (
+                known.function is not function or _show(known.values) != _show(step.values)
+            ):
+                raise UsageError(
+                    f"{HOOK} yields {key!r} with another function or other arguments than for {known.id}",
+                    "equal keys are one step",
+                )
+            yield key, step
 
     def _add(self, identity: object, step: Step) -> str:
         """Add a step unless there is the same one already; the id of the one that counts."""

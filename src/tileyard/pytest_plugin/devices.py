@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, overload
 
 from tileyard.devices.classes import find_class
-from tileyard.errors import NestedLeaseError
+from tileyard.errors import NestedLeaseError, UsageError
 from tileyard.model import Device, Record
 from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.holding import HeldLease
@@ -18,7 +18,8 @@ R = TypeVar("R")
 class LeasedDevice(Record):
     """The device that a test holds. ``lease`` only grows per device.
 
-    ``env`` is what its programs find it by, which is in this process's environment too.
+    ``env`` is what its programs find it by, which is in this process's environment too; of several devices a
+    variable there lists all.
     """
 
     name: str
@@ -28,7 +29,7 @@ class LeasedDevice(Record):
 
 
 class Holdings:
-    """The devices of one test's process: at most one lease at a time."""
+    """The devices of one test's process: at most one lease at a time, of one device or several."""
 
     def __init__(self, choices: tuple[Device, ...], queue_limit_s: float, teller: Teller) -> None:
         self._choices = choices
@@ -40,25 +41,30 @@ class Holdings:
 
     @property
     def device(self) -> Device | None:
-        """The device that is held now."""
-        return None if self._held is None else self._held.device
+        """The device that is held now, the first one of several."""
+        return None if self._held is None else self._held.devices[0]
 
     def load_ahead(self, loader: Callable[[Device], None]) -> None:
         """Call ``loader`` before a device is asked for, where it is known and loading needs none of it."""
         self._loaders.append(loader)
 
     @contextmanager
-    def hold(self) -> Iterator[LeasedDevice]:
-        """Hold a device for the block. Raises NestedLeaseError within another one."""
+    def hold(self, count: int = 1) -> Iterator[tuple[LeasedDevice, ...]]:
+        """Hold devices for the block, all at once. Raises NestedLeaseError within another one."""
         __tracebackhide__ = True
-        if self._held is not None and self._is_dynamic:
+        if self._held is not None and self._is_dynamic and count == 1:
             yield _describe(self._held)
             return
         if self._held is not None:
-            raise NestedLeaseError(
-                f"this test holds {self._held.device.name} already", "leave its block first"
+            names = ", ".join(device.name for device in self._held.devices)
+            raise NestedLeaseError(f"this test holds {names} already", "leave its block first")
+        if not 1 <= count <= len(self._choices):
+            names = ", ".join(device.name for device in self._choices)
+            raise UsageError(
+                f"tile_device(count={count}): this test can lease {names}",
+                "name more of them with --tileyard-device; a process stays with those that it has used",
             )
-        held = self._take(dynamic=False)
+        held = self._take(count, dynamic=False)
         try:
             yield _describe(held)
         finally:
@@ -67,7 +73,7 @@ class Holdings:
     def hold_to_the_end(self) -> None:
         """Hold a device from here on, unless one is held already; ``close`` gives it back."""
         if self._held is None:
-            self._take(dynamic=True)
+            self._take(1, dynamic=True)
 
     def close(self) -> None:
         """Give back what is held."""
@@ -75,45 +81,62 @@ class Holdings:
             held, self._held = self._held, None
             self._teller.tell(HoldEnded(at=held.release()))
 
-    def _take(self, *, dynamic: bool) -> HeldLease:
+    def _take(self, count: int, *, dynamic: bool) -> HeldLease:
         if len(self._choices) == 1 and find_class(self._choices[0].kind).is_cores:
             while self._loaders:
                 self._loaders.pop()(self._choices[0])
         self._teller.tell(DeviceWanted())
         try:
-            held = HeldLease(self._choices, self._queue_limit_s)
+            held = HeldLease(self._choices, self._queue_limit_s, count)
         except BaseException:
             self._teller.tell(DeviceRefused())
             raise
         self._held, self._is_dynamic = held, dynamic
-        self._teller.tell(
-            HoldBegan(
-                device=held.device.name,
-                lease=held.number,
-                at=held.at,
-                waited_s=held.waited_s,
-                dynamic=dynamic,
+        for device, number in zip(held.devices, held.numbers, strict=True):
+            self._teller.tell(
+                HoldBegan(
+                    device=device.name,
+                    lease=number,
+                    at=held.at,
+                    waited_s=held.waited_s,
+                    dynamic=dynamic,
+                )
             )
-        )
-        if held.device.env:
+        if any(device.env for device in held.devices):
             # The runtime of an accelerator stays with the device that this process used first.
-            self._choices = (held.device,)
+            self._choices = held.devices
         return held
 
 
 class TileDevice:
-    """The fixture: ``with tile_device() as device:``, or ``tile_device.run(function, ...)``."""
+    """The fixture: ``with tile_device() as device:``, ``with tile_device(count=2) as (one, other):``,
+    or ``tile_device.run(function, ...)``.
+    """
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
 
-    def __call__(self) -> AbstractContextManager[LeasedDevice]:
-        """Hold a device for the block, waiting for it first.
+    @overload
+    def __call__(self) -> AbstractContextManager[LeasedDevice]: ...
+
+    @overload
+    def __call__(self, *, count: int) -> AbstractContextManager[tuple[LeasedDevice, ...]]: ...
+
+    def __call__(
+        self, *, count: int | None = None
+    ) -> AbstractContextManager[LeasedDevice | tuple[LeasedDevice, ...]]:
+        """Hold a device for the block, or ``count`` of them as a tuple, waiting for all of them first.
 
         The wait does not count to the test's limit. Raises QueueTimeoutError after the queue limit,
-        and NestedLeaseError where one is held already.
+        NestedLeaseError where one is held already, and UsageError for more than there are.
         """
-        return self._holdings.hold()
+        return self._hold_one() if count is None else self._holdings.hold(count)
+
+    @contextmanager
+    def _hold_one(self) -> Iterator[LeasedDevice]:
+        __tracebackhide__ = True
+        with self._holdings.hold() as (device,):
+            yield device
 
     def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function while holding a device, and return what it returns."""
@@ -121,6 +144,8 @@ class TileDevice:
             return function(*args, **kwargs)
 
 
-def _describe(held: HeldLease) -> LeasedDevice:
-    device = held.device
-    return LeasedDevice(name=device.name, kind=device.kind, lease=held.number, env=device.env)
+def _describe(held: HeldLease) -> tuple[LeasedDevice, ...]:
+    return tuple(
+        LeasedDevice(name=device.name, kind=device.kind, lease=number, env=device.env)
+        for device, number in zip(held.devices, held.numbers, strict=True)
+    )

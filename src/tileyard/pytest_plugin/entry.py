@@ -4,7 +4,7 @@ Nothing of Tileyard is imported here before that: a run that does not ask for it
 alone. It is the top of the room; nothing in the room imports it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +33,21 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("dynamic", {"metavar": "error|lease", "help": "what becomes of a test that compiles while it runs: it fails, or holds a device from then on (default: error)"}),
     ("report", {"metavar": "FILE", "help": "write builds, holds of devices and results as JSON"}),
 )  # fmt: skip
+
+
+class Hooks:
+    """What a tree may say of its tests, in its ``conftest.py``."""
+
+    def pytest_tileyard_compile_steps(
+        self, item: pytest.Item
+    ) -> Iterable[tuple[str, Callable[..., object], Mapping[str, object]]]:
+        """What a test needs built: key, function, arguments. Equal keys are one step, called once, with no device."""
+        raise NotImplementedError
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hook, so that a tree that has it also runs without ``--tileyard``."""
+    pluginmanager.add_hookspecs(Hooks)
 
 
 @pytest.hookimpl(tryfirst=True)

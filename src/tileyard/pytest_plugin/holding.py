@@ -38,14 +38,14 @@ class QueueTimeoutError(TimeoutError):
 
 
 class HeldLease:
-    """A lease of one device. ``release`` gives it back; so does the end of this process.
+    """A lease of devices, of all or of none. ``release`` gives them back; so does the end of this process.
 
     ``at`` is when it began and ``waited_s`` what was waited for it, on the monotonic clock.
     """
 
-    def __init__(self, choices: tuple[Device, ...], queue_limit_s: float) -> None:
-        """Wait for one of ``choices``. Raises QueueTimeoutError, and WorkerStartError if it can't be had."""
-        self._request = LeaseRequest(choices=choices)
+    def __init__(self, choices: tuple[Device, ...], queue_limit_s: float, count: int = 1) -> None:
+        """Wait for ``count`` of ``choices``. Raises QueueTimeoutError, and WorkerStartError if they can't be had."""
+        self._request = LeaseRequest(choices=choices, count=count)
         self._holder = ""
         self._unread = b""
         self._replaced: dict[str, str | None] = {}
@@ -59,8 +59,8 @@ class HeldLease:
             self._end(b"kill 0\n")
             raise
         self.waited_s = self.at - asked
-        self.device = choices[granted.choices[0]]
-        self.number = granted.leases[0]
+        self.devices = tuple(choices[number] for number in granted.choices)
+        self.numbers = tuple(granted.leases)
         self._mark()
 
     def release(self) -> float:
@@ -123,7 +123,9 @@ class HeldLease:
                 case "timeout":
                     names = " or ".join(device.name for device in self._request.choices[:4])
                     held = f", held by {self._holder}" if self._holder else ""
-                    raise QueueTimeoutError(f"no {names} within {limit_s:g} s{held}")
+                    wanted = self._request.count
+                    shown = f"no {names}" if wanted == 1 else f"no {wanted} of {names}"
+                    raise QueueTimeoutError(f"{shown} within {limit_s:g} s{held}")
                 case _:
                     if report.refused_step:
                         raise explain_refusal(report, "tile_device", self._request, {})
@@ -170,13 +172,18 @@ class HeldLease:
 
     def _mark(self) -> None:
         """Put the marks of the lease into this process's environment, for what it starts."""
-        lists = {"TILEYARD_TREE": [self._tree], "TILEYARD_PARTS": list(parts_of(self.device))}
+        parts = [part for device in self.devices for part in parts_of(device)]
+        lists = {"TILEYARD_TREE": [self._tree], "TILEYARD_PARTS": parts}
         marks = {
             name: ":".join([*filter(None, [os.environ.get(name, "")]), *items])
             for name, items in lists.items()
         }
-        marks |= {"TILEYARD_LEASE": str(self.number), "TASK_DEVICE": short_name(self.device.name)}
-        for name, text in {**marks, **self.device.env}.items():
+        found: dict[str, list[str]] = {"TILEYARD_LEASE": list(map(str, self.numbers))}
+        for device in self.devices:  # where two set the same variable, it lists both
+            for name, text in {"TASK_DEVICE": short_name(device.name), **device.env}.items():
+                found.setdefault(name, []).append(text)
+        marks |= {name: ",".join(texts) for name, texts in found.items()}
+        for name, text in marks.items():
             self._replaced[name] = os.environ.get(name)
             os.environ[name] = text
 

@@ -81,7 +81,7 @@ class HoldBegan(Record):
 
 
 class HoldEnded(Record):
-    """The device is given back, and that is confirmed."""
+    """What is held is given back, and that is confirmed."""
 
     at: float
 

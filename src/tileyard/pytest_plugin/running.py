@@ -246,7 +246,7 @@ class RunningTest:
         self._began = began
         self._outcomes: list[Outcome] = []
         self._holds: list[Hold] = []
-        self._open: HoldBegan | None = None
+        self._open: list[HoldBegan] = []
         self._compiled: list[str] = []
         self._left: Left | None = None
         self._message = ""
@@ -289,7 +289,7 @@ class RunningTest:
                 self.copy.resume()
             case HoldBegan():
                 self.copy.resume()
-                self._open = message
+                self._open.append(message)
             case HoldEnded(at=at):
                 self._end_hold(at)
             case Compiled(kernel=kernel):
@@ -300,10 +300,7 @@ class RunningTest:
                 raise AssertionError(f"a test told {message}")
 
     def _end_hold(self, at: float) -> None:
-        if self._open is None:
-            return
-        began, self._open = self._open, None
-        self._holds.append(
+        self._holds += [
             Hold(
                 test=self.item.nodeid,
                 device=began.device,
@@ -313,7 +310,9 @@ class RunningTest:
                 waited_s=began.waited_s,
                 dynamic=began.dynamic,
             )
-        )
+            for began in self._open
+        ]
+        self._open = []
 
     def _conclude(self, end: ForkEnd) -> None:
         # The keeper of what it still held sees its end when we do.

@@ -55,6 +55,7 @@ def describe_needs(needed: Requirements) -> Iterator[str]:
     yield from needed.libraries
     if needed.driver:
         yield f"driver {needed.driver}"
+    yield from needed.prerequisites.describe()
 
 
 def _surprises(layout: Layout) -> Iterator[str]:

@@ -7,10 +7,12 @@ from rich.text import Text
 
 from tileyard.report.console import new_table, say
 from tileyard.report.words import clean_line, format_seconds
-from tileyard.suite.jobs_duplicates import Duplicate, Duplicates, JobShare
+from tileyard.suite.jobs_duplicates import Duplicate, Duplicates, Finding, JobShare
 from tileyard.suite.jobs_matrix import Matrix
-from tileyard.wording import count_of
+from tileyard.wording import count_of, shorten_path
 
+WIDEST = 400
+"""So many characters of a line about a finding are shown; JSON has all."""
 LISTED = 20
 """How many names of duplicates, and how many notes, are listed."""
 
@@ -29,8 +31,14 @@ def print_duplicates(console: Console, found: Duplicates) -> None:
             _say_state(job),
         )
     console.print(table)
-    for line in _say_groups(found.duplicates):
+    told = {finding.identity for finding in found.findings}
+    for line in _say_groups(one for one in found.duplicates if one.identity not in told):
         say(console, line)
+    saved_s = {one.identity: one.saves_s for one in found.duplicates}
+    for finding in found.findings:
+        say(console, _say_finding(finding, saved_s.get(finding.identity, 0.0)))
+        for line in _say_spots(finding):
+            console.print(Text(f"  {clean_line(line, WIDEST)}"), soft_wrap=True)
     if found.also_independent:
         say(
             console,
@@ -73,9 +81,50 @@ def _say_groups(duplicates: Iterable[Duplicate]) -> Iterator[str]:
         )
 
 
+def _say_finding(finding: Finding, saves_s: float) -> str:
+    """What is done twice, who keeps it, and what that saves."""
+    jobs = list(dict.fromkeys(spot.job for spot in finding.spots))
+    is_guess = " (guessed)" if any(spot.is_guess for spot in finding.spots) else ""
+    what = "this checkout" if finding.what == "." else clean_line(finding.what, WIDEST)
+    if finding.kind == "copies":
+        return (
+            f"{what}: {count_of(len(finding.tests), 'name')} in both, {finding.differing} of them with"
+            f" other content; {finding.keeper} has more"
+        )
+    said = {
+        "build": f"built {len(jobs)} times: {what}",
+        "label": f"done {len(jobs)} times, as labels say: {what}",
+        "tests": f"{count_of(len(finding.tests), 'test')} run {len(jobs)} times: {what}",
+    }.get(finding.kind, f"the same command in {len(jobs)} jobs: {what}")
+    if not finding.together:
+        costs = sum(spot.seconds for spot in finding.spots)
+        return f"{said}; these jobs never run together, {format_seconds(costs)} in all{is_guess}"
+    kept = f"keep it in {finding.keeper}" if finding.keeper else "left to independent jobs"
+    return f"{said}; {kept}: that saves {format_seconds(saves_s)}{is_guess}, on {', '.join(finding.together)}"
+
+
+def _say_spots(finding: Finding) -> Iterator[str]:
+    """Each place, then what is not the same in these places."""
+    for spot in finding.spots:
+        condition = f", if {' and '.join(spot.conditions)}" if spot.conditions else ""
+        command = f": {spot.command}" if spot.command else ""
+        if finding.kind == "copies":
+            yield spot.where
+        else:
+            yield f"{shorten_path(spot.where)} {spot.job}{command}{condition}"
+    for name, texts in finding.differences.items():
+        yield f"{name}: {' | '.join(text or '-' for text in texts)}"
+
+
 def _sum_up(found: Duplicates) -> str:
     if not found.duplicates:
         return "no check is run twice on identical content"
+    if any(finding.together for finding in found.findings):
+        guessed = f" ({found.guessed} of them guessed)" if found.guessed else ""
+        return (
+            f"{count_of(len(found.duplicates), 'thing')} done more than once{guessed}; doing each once saves"
+            f" {format_seconds(found.saves_s)} of {format_seconds(found.seconds)}"
+        )
     guessed = f" ({found.guessed} of them never ran: guessed)" if found.guessed else ""
     return (
         f"{count_of(len(found.duplicates), 'check')} run more than once on identical content{guessed};"
@@ -102,6 +151,10 @@ def _facts_of(matrix: Matrix) -> Iterator[str]:
         if touched.unnamed:
             count = count_of(len(touched.unnamed), "changed file")
             yield f"{count} that no step names: {_shorten(touched.unnamed)}"
+    for one in matrix.commands:
+        because = f", because of {one.because}" if one.because else ""
+        what = f"runs{because}" if one.is_touched else "is left out: no input of it has changed"
+        yield f"{one.job} {what}: {one.command}"
     yield from (f"note: {note}" for note in matrix.notes[:LISTED])
 
 

@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.report.console import new_table, say
+from tileyard.report.suite_words import describe_guess
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.outlook import IN_SHARD
 from tileyard.suite.plan import Prediction, WhatIf
@@ -31,14 +32,17 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
         f"lower bound of any split, max(longest case, total/slots): "
         f"{format_seconds(prediction.floor_s)}",
     )
+    guess = f" ({describe_guess(plan)})" if plan.guessed else ""
     say(
         console,
         f"lower bound of these pieces, max(longest piece, total/slots):"
-        f" {format_seconds(plan.bound_s)}; predicted {format_seconds(plan.predicted_s)},"
+        f" {format_seconds(plan.bound_s)}; predicted {format_seconds(plan.predicted_s)}{guess},"
         f" {_more(plan.predicted_s, plan.bound_s)}",
     )
     say(console, f"why: {plan.reason}")
     _say_left_out(console, prediction.left_out)
+    for note in prediction.notes:
+        say(console, clean_line(note))
     for part in prediction.then:
         say(console, "")
         print_prediction(console, part)

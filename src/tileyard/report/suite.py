@@ -72,6 +72,8 @@ class _Printer:
         self._print_groups(
             "passed, with something to look at", [(v.case, v.message) for v in flagged]
         )
+        proofs = [(v.case, v.proof) for v in verdicts if v.proof]
+        self._print_groups("what decided whether cases are proven", proofs, len(proofs))
         self._print_groups("left out", [(one.case, one.reason) for one in result.left_out])
         if result.uncovered:
             self._head("families of which nothing ran", len(result.uncovered))
@@ -166,14 +168,14 @@ class _Printer:
         if last.log:
             self._fact("log", str(self._home / last.log))
 
-    def _print_groups(self, title: str, cases: Sequence[tuple[str, str]]) -> None:
+    def _print_groups(self, title: str, cases: Sequence[tuple[str, str]], few: int = FEW) -> None:
         if not cases:
             return
         self._head(title, len(cases))
         groups = group_by_reason(cases)
         for reason, names in groups[:SHOWN]:
             text = Text(f"{len(names):>{COUNT_WIDTH}}  {clean_line(reason)}: ")
-            self._say(text + _name_few(names, FEW), hang=COUNT_WIDTH + 2)
+            self._say(text + _name_few(names, few), hang=COUNT_WIDTH + 2)
         if len(groups) > SHOWN:
             others = sum(len(names) for _, names in groups[SHOWN:])
             reasons = count_of(len(groups) - SHOWN, "other reason")

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tileyard.model import Outcome
 from tileyard.report.suite_words import Rerun, format_case, why
-from tileyard.report.view import Judged, Running, RunView
+from tileyard.report.view import DOUBT, Judged, Running, RunView
 from tileyard.report.words import clean_line, format_seconds, outcome_style
 from tileyard.wording import count_of
 
@@ -89,7 +89,7 @@ class SuiteLayout:
         elapsed = format_seconds(now_s - view.begun_s)
         parts = [Text(f"{elapsed}: {view.ended}/{count_of(view.about.cases, 'case')}")]
         parts += _counts(view) + _slots(view)
-        if left := _left(view.left_s(now_s)):
+        if left := _left(view.left_s(now_s)) + _doubt(view):
             parts.append(Text(left))
         for last in view.running(now_s)[:1]:
             case = format_case(last.case.id, last.case.attempt)
@@ -131,7 +131,7 @@ def _bar(view: RunView, now_s: float, is_ascii: bool) -> Text:
         ((" " if is_ascii else stroke) * (BAR_WIDTH - done), "bright_black"),
         f"  {ended}/{total}  ",
         (format_seconds(now_s - view.begun_s), "dim"),
-        ("  " + _left(view.left_s(now_s)), "bold"),
+        ("  " + _left(view.left_s(now_s)) + _doubt(view), "bold"),
     )
 
 
@@ -170,6 +170,12 @@ def _when(one: Running) -> str:
         return _left(one.left_s)
     limit = f"limit in {format_seconds(one.limit_s)}" if one.limit_s > 0 else "at its limit"
     return limit if one.left_s is None else f"{format_seconds(-one.left_s)} over, {limit}"
+
+
+def _doubt(view: RunView) -> str:
+    """That the time left is a guess, as long as no earlier run and too few cases of this one say how long they take."""
+    is_guess = view.about.is_guess and view.measured < DOUBT and view.left_s(0.0) is not None
+    return ", a guess" if is_guess else ""
 
 
 def _left(left_s: float | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tileyard.events import StopReason
 from tileyard.model import WELL, Trial
 from tileyard.report.words import clean_line, format_seconds
+from tileyard.suite.records import Plan
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 from tileyard.wording import count_of, describe_unrecorded
 
@@ -69,13 +70,21 @@ def group_by_reason(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[st
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
+def describe_guess(guess: Makespan | Plan) -> str:
+    """That a prediction is a guess, its range, and why."""
+    return (
+        f"a guess, between {format_seconds(guess.low_s)} and {format_seconds(guess.high_s)}:"
+        f" nothing was known of {count_of(guess.guessed, 'case')}"
+    )
+
+
 def describe_time(span: Makespan) -> str:
     """The lower bound, the prediction, what was achieved, the gap, and its reason."""
     gap_s = span.achieved_s - span.bound_s
     sign = "-" if gap_s < 0 else ""
     part = f", {gap_s / span.bound_s:.1%}" if span.bound_s else ""
     reason = f": {clean_line(span.reason)}" if span.reason else ""
-    guess = f" (a guess: nothing was known of {count_of(span.guessed, 'case')})"
+    guess = f" ({describe_guess(span)})"
     return (
         f"{format_seconds(span.total_s)} of work on {count_of(span.slots, 'slot')}; "
         f"lower bound max(longest piece, total/slots) {format_seconds(span.bound_s)}, "

@@ -2,7 +2,7 @@
 
 The fold does no I/O, draws nothing and reads no clock: its caller passes the time, in seconds of any clock
 that never goes back. Of cases that ended it keeps counts, and the names of those that failed; the rest of
-its size is that of the work under way. Events on a case that was never planned change nothing, its end excepted.
+its size is that of the work under way. One module because what is derived follows from what the fold keeps. Events on a case that was never planned change nothing, its end excepted.
 """
 
 from collections import Counter
@@ -24,6 +24,7 @@ from tileyard.events import (
     PairsCounted,
     RunEnded,
     RunStarted,
+    StepEnded,
     StopReason,
 )
 from tileyard.model import WELL, Case, Outcome, Record, Trial
@@ -88,7 +89,8 @@ class RunView:
     ``failures`` are those that failed for good. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
     lowest median.
     ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time;
-    ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``.
+    ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
+    ended, which took ``steps_s``.
     ``pairs`` says how far a comparison is.
     """
 
@@ -115,6 +117,8 @@ class RunView:
     measured: int = 0
     measured_s: float = 0.0
     foreseen_s: float = 0.0
+    steps: int = 0
+    steps_s: float = 0.0
     pairs: PairsCounted | None = None
 
     # ---- the fold ----------------------------------------------------------------------------
@@ -132,9 +136,7 @@ class RunView:
                 if key in self.open:
                     self.building[key] = None
             case BuildEnded(case=key):
-                self.building.pop(key, None)
-                if key in self.open:
-                    self.ready.add(key)
+                self._end_build(key)
             case DeviceAsked():
                 pass
             case DeviceAwaited(device=device):
@@ -149,6 +151,9 @@ class RunView:
             case CaseStarted(case=key, device=device):
                 if key in self.open:
                     self._start(key, device, at_s)
+            case StepEnded(seconds=seconds):
+                self.steps += 1
+                self.steps_s += seconds
             case CaseEnded(trial=trial):
                 self._end(trial)
             case Note():
@@ -169,6 +174,11 @@ class RunView:
         elif (outcome := self.failures.pop(case.id, None)) is not None:
             self.counts[outcome] -= 1  # an attempt that no event had announced
             self.again[case.id] = outcome
+
+    def _end_build(self, key: str) -> None:
+        self.building.pop(key, None)
+        if key in self.open:
+            self.ready.add(key)
 
     def _start(self, key: str, device: str, at_s: float) -> None:
         """A device turns to a case, which no other one runs any more."""
@@ -261,7 +271,24 @@ class RunView:
         return sorted(found, key=lambda one: (-one.remaining_s, -one.ran_s))
 
     def left_s(self, now_s: float) -> float | None:
-        """The time until the last case ends; None where no expectation is known."""
+        """The time until the last case ends, its check included; None where no expectation is known."""
+        devices_s = self._devices_left_s(now_s)
+        return None if devices_s is None else max(devices_s, self._steps_left_s())
+
+    def _steps_left_s(self) -> float:
+        """The time for the golden and check steps that are still to come, at what they took so far."""
+        about = self.about
+        left = min(about.steps - self.steps, 2 * (len(self.open) + self._unplanned))
+        if left <= 0 or not about.lanes:
+            return 0.0
+        each_s = (self.steps_s + DOUBT * about.steps_s / about.steps) / (self.steps + DOUBT)
+        return left * each_s / about.lanes
+
+    @property
+    def _unplanned(self) -> int:
+        return max(0, self.about.cases - self.planned)
+
+    def _devices_left_s(self, now_s: float) -> float | None:
         ratio, running = self.ratio, self.running(now_s)
         batches: dict[str, float] = {}  # the work left in each, in the order of planning
         for key, planned in self.open.items():
@@ -286,7 +313,7 @@ class RunView:
 
     def _unplanned_s(self) -> float:
         """The expected time of the cases that are yet to be planned."""
-        unplanned = max(0, self.about.cases - self.planned)
+        unplanned = self._unplanned
         if not unplanned or not self.planned:
             return self.about.expected_s if unplanned else 0.0
         if self.about.expected_s:

@@ -40,6 +40,7 @@ from tileyard.service.side_stored import (
 from tileyard.service.side_stored_kernels import open_kernels
 from tileyard.service.side_suites import find_common, open_scripts, open_suite, read_sides
 from tileyard.service.verbs import StartRegress
+from tileyard.suite.source import find_target_inputs
 from tileyard.targets.command.step_site import site_variables
 from tileyard.targets.registry import COMMAND, list_shifted
 from tileyard.wording import count_of
@@ -182,7 +183,14 @@ async def _open_programs(
         authors=bench.make_authors(devices=devices, sides=placed),
         devices=devices,
         compared="case",
-        programs=ProgramSite(sites=sites, lanes=len(bench.settings.cores), threads=1),
+        programs=ProgramSite(
+            sites=sites,
+            lanes=len(bench.settings.cores),
+            threads=1,
+            targets=find_target_inputs(
+                case for suite in suites.values() for case in suite.cases if case.id in common
+            ),
+        ),
         notes=_tell_of_spared(max(suite.quarantined for suite in suites.values())),
         packed=find_entries(stored, cases) if stored else None,
     )

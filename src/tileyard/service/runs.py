@@ -16,11 +16,11 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import StepHost
-from tileyard.engine.programs import Programs, ProgramSite
+from tileyard.engine.programs import Programs, ProgramSite, StepKind
 from tileyard.engine.source import CaseSource
 from tileyard.engine.sync_checks import LIMIT_S
 from tileyard.engine.yard import Listener, Workplace, Yard
-from tileyard.events import Note, RunEnded, RunStarted, StopReason
+from tileyard.events import Note, RunEnded, RunStarted, StepEnded, StopReason
 from tileyard.model import WELL, Case, Device, Outcome
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
@@ -168,7 +168,8 @@ async def _open_driver(
     if plan.programs is not None:
         host = StepHost(bench.settings.home, bench.settings.cores, plan.programs.threads)
         stack.push_async_callback(host.aclose)
-        yard.programs = Programs(plan.programs, bench.settings.home, bench.run, host)
+        tell = partial(_tell_step, yard)
+        yard.programs = Programs(plan.programs, bench.settings.home, bench.run, host, tell)
         stack.push_async_callback(yard.programs.close)
         if slots := [device for device in yard.devices if device.kind == KIND]:
             others.append(AnonymousSlots(host, slots))
@@ -178,6 +179,10 @@ async def _open_driver(
     driver = Driver(plan.source, yard, bench.run, Lenders(yard, queues, *others))
     await driver.open()
     return driver
+
+
+def _tell_step(yard: Yard, case: Case, kind: StepKind, seconds: float) -> None:
+    yard.emit(StepEnded(case=case.key, step=kind, at=yard.clock.wall_s(), seconds=seconds))
 
 
 def _tell_start(plan: Plan[ResultT], bench: Bench, yard: Yard, driver: Driver) -> None:

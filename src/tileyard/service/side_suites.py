@@ -12,11 +12,13 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.bundles import read_manifest
 from tileyard.artifacts.toolchains import open_toolchain
 from tileyard.engine.programs import CASE
 from tileyard.errors import UsageError
 from tileyard.measures import Measure
 from tileyard.model import Case, CommandWork, KernelWork, Limits, Side, Step, TimingPolicy, Work
+from tileyard.service.prerequisites import require_prerequisites
 from tileyard.settings import Settings
 from tileyard.suite.choosing import choose
 from tileyard.suite.files.steps import double
@@ -24,7 +26,7 @@ from tileyard.suite.kernel_cases import ONLY
 from tileyard.suite.packed import find_named
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import Suite, SuiteCase, Wish
-from tileyard.suite.source import complete_work, find_targets, limit_runner
+from tileyard.suite.source import limit_runner
 from tileyard.targets.command.step_site import StepSite
 from tileyard.targets.registry import COMMAND
 from tileyard.wording import count_of
@@ -39,15 +41,11 @@ class SideSuite:
     quarantined: int
 
     def make_cases(self, side: str, common: frozenset[str], usual: Measure) -> list[Case]:
-        """The cases for the engine, compared by the ``usual`` measure unless their suite says otherwise.
-
-        What they build together is what those that both sides have need of it.
-        """
-        targets = find_targets([case for case in self.cases if case.id in common])
+        """The cases for the engine, compared by the ``usual`` measure unless their suite says otherwise."""
         return [
             Case(
                 id=case.id,
-                work=self._complete(case, targets, usual) if case.id in common else case.work,
+                work=_complete(case, self.site, usual) if case.id in common else case.work,
                 target=COMMAND,
                 side=side,
                 seed=case.seed,
@@ -57,19 +55,18 @@ class SideSuite:
             for case in self.cases
         ]
 
-    def _complete(
-        self, case: SuiteCase, targets: Mapping[str, tuple[str, ...]], usual: Measure
-    ) -> Work:
-        work = complete_work(case.work, targets)
-        if not isinstance(work, CommandWork):
-            return work
-        check = None if work.check is None else _as_itself(work.check, case)
-        run = _as_itself(work.run, case)
-        # Also files within longer arguments: a step that reads another one of these is not the same.
-        named = find_named(run, Path(self.site.suite))
-        run = msgspec.structs.replace(run, inputs=tuple(dict.fromkeys((*run.inputs, *named))))
-        measure = work.measure or usual
-        return msgspec.structs.replace(work, run=run, check=check, measure=measure)
+
+def _complete(case: SuiteCase, site: StepSite, usual: Measure) -> Work:
+    work = case.work
+    if not isinstance(work, CommandWork):
+        return work
+    check = None if work.check is None else _as_itself(work.check, case)
+    run = _as_itself(work.run, case)
+    # Also files within longer arguments: a step that reads another one of these is not the same.
+    named = find_named(run, Path(site.suite))
+    run = msgspec.structs.replace(run, inputs=tuple(dict.fromkeys((*run.inputs, *named))))
+    measure = work.measure or usual
+    return msgspec.structs.replace(work, run=run, check=check, measure=measure)
 
 
 def _as_itself(step: Step, case: SuiteCase) -> Step:
@@ -101,6 +98,8 @@ async def read_sides(
 
 def open_site(toolchain: str, commit: str, suite: str, settings: Settings) -> StepSite:
     """A suite's place with what steps need of a toolchain's bundle, which is unpacked. See ``open_toolchain`` for errors."""
+    needed = read_manifest(Path(toolchain)).requires.prerequisites
+    require_prerequisites(toolchain, needed, settings)
     found = open_toolchain(Path(toolchain), commit, settings.make_home())
     whole = found.environment(os.environ)
     added = {name: text for name, text in whole.items() if os.environ.get(name) != text}

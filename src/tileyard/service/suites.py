@@ -1,4 +1,7 @@
-"""The verb ``test``, and ``bundle`` of a suite: reads it, chooses, plans, and judges what came of it."""
+"""The verb ``test``, and ``bundle`` of a suite: reads it, chooses, plans, and judges what came of it.
+
+One module because a run is planned, watched and judged by what was known of its suite when it was opened.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -7,8 +10,10 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.bundle_manifest import Expected as BundleExpected
-from tileyard.artifacts.bundles import Packing, open_bundle, write_bundle
+from tileyard.artifacts.bundles import Packing, open_bundle, read_manifest, write_bundle
+from tileyard.artifacts.compat import Requirements
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.devices.queues import is_queue
 from tileyard.engine.anonymous import make_slots
 from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.programs import ProgramSite
@@ -18,6 +23,7 @@ from tileyard.events import Note, RunStarted
 from tileyard.model import CommandWork, Device, Side
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import choose_devices, share_cores
+from tileyard.service.prerequisites import require_prerequisites
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_suites import open_site
 from tileyard.service.verbs import StartTest
@@ -37,11 +43,13 @@ from tileyard.suite.memory import read_memory, update_memory
 from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
 from tileyard.suite.packed import PackedSuite, check_suite, find_packed, pack_suite, unpack_suite
 from tileyard.suite.plan import make_plan
+from tileyard.suite.proven import explain_cases
 from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
 from tileyard.suite.shards import parse_shard
-from tileyard.suite.source import Part, SuiteSource
-from tileyard.targets.command.step_site import StepSite, tell_site
+from tileyard.suite.source import Part, SuiteSource, find_target_inputs
+from tileyard.suite.step_times import Goldens, KnownSteps, StepKind, add_steps, learn_steps
+from tileyard.targets.command.step_site import StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND
 from tileyard.workers.protocol import RunEntry
 
@@ -56,16 +64,32 @@ async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:
 async def _read_suite(start: StartTest, bench: Bench) -> Suite:
     authors = bench.make_authors()
     try:
-        return await read_suite_with_kernels(Path(start.path), bench.settings, authors)
+        path = Path(start.path)
+        return await read_suite_with_kernels(
+            path, bench.settings, authors, parameters=start.parameters
+        )
     finally:
         await authors.close()
 
 
 def _open_bundle(start: StartTest, bench: Bench) -> PackedSuite:
     objects = ObjectStore(bench.settings.make_home() / "objects")
+    needed = read_manifest(Path(start.path)).requires.prerequisites
+    named = _choose_named(start, bench)
+    require_prerequisites(start.path, needed, bench.settings, named=named)
     expected = BundleExpected(kind="selection", commit=start.commit)
     bundle = open_bundle(Path(start.path), objects, expected, accept=check_suite)
-    return unpack_suite(bundle.cases, objects)
+    packed = unpack_suite(bundle.cases, objects)
+    for name, value in start.parameters.items():
+        if (built := packed.suite.parameters.get(name)) != value:
+            its = f"it was built for {name}={built}" if built else f"it has no parameter {name}"
+            raise UsageError(f"{start.path}: --set {name}={value}: {its}")
+    return packed
+
+
+def _choose_named(start: StartTest, bench: Bench) -> tuple[Device, ...]:
+    """The devices that were asked for by name."""
+    return choose_devices(start.devices, COMMAND, bench.settings) if start.devices else ()
 
 
 class _OpenSuite:
@@ -80,7 +104,13 @@ class _OpenSuite:
         self._suite = suite
         self._packed = packed
         self._tree = self._tell_steps()
-        self._memory = read_memory(bench.settings.home, suite.path)
+        if packed is None and not start.pack_to:  # a bundle was asked before it was opened
+            needed, more = suite.require, find_site().env
+            named = _choose_named(start, bench)
+            require_prerequisites(suite.path, needed, bench.settings, more=more, named=named)
+        self._memory = read_memory(bench.settings.home, suite.remembered_as)
+        self._costs = self._memory.costs(len(bench.settings.cores))
+        self._goldens = Goldens(Path(suite.folder))
         self._outlook, self._devices = self._look_ahead()
         self._parts = tuple(self._divide())
         self._achieved = Achieved()
@@ -89,6 +119,10 @@ class _OpenSuite:
         """What the one loop needs."""
         start, selection = self._start, self._outlook.selection
         policy = find_policy(self._suite, start.wish.policy)
+        if start.is_explained and not self._proven_by:
+            raise UsageError(
+                f"--why says what --changed decided, and neither it nor policy {policy.name!r} asks for that"
+            )
         retries = policy.retries if start.retries is None else start.retries
         source = SuiteSource(
             self._suite.name,
@@ -107,9 +141,13 @@ class _OpenSuite:
             grounds=grounds,
             named=start.devices,
             begun=RunStarted(
-                title=f"test {self._suite.name} ({selection.policy})",
+                title=f"test {self._suite.name} ({', '.join((selection.policy, *self._suite.settings))})",
                 cases=len(selection.cases),
                 expected_s=sum(part.plan.total_s for part in self._parts),
+                is_guess=2 * sum(part.plan.guessed for part in self._parts) > len(selection.cases),
+                steps=sum(len(part.steps_s) for part in self._parts),
+                steps_s=sum(sum(part.steps_s) for part in self._parts),
+                lanes=self._costs.lanes,
                 retries=retries,
                 spared=tuple(selection.quarantined),
             ),
@@ -120,12 +158,17 @@ class _OpenSuite:
                 queue_limit_s=start.queue_limit_s,
                 compile_workers=start.compile_workers,
                 check_sync=start.check_sync,
-                proven_by=start.changed or (ANY_RUN if policy.changed else ""),
+                proven_by=self._proven_by,
             ),
             programs=self._program_site(selection.cases),
             keep_work=start.keep_work,
             packed=None if self._packed is None else partial(find_packed, self._packed),
         )
+
+    @property
+    def _proven_by(self) -> str:
+        policy = find_policy(self._suite, self._start.wish.policy)
+        return self._start.changed or (ANY_RUN if policy.changed else "")
 
     @property
     def _side(self) -> Side:
@@ -142,6 +185,13 @@ class _OpenSuite:
             sites={HERE.name: StepSite(suite=self._suite.folder, tree=self._tree)},
             lanes=lanes,
             threads=self._start.golden_threads or 1,
+            identities=tuple(sorted({device.identity for device in self._devices[COMMAND]})),
+            doubts=tuple(
+                f"queue {name}: what a step uses on its far side cannot be looked at"
+                for name in self._start.devices
+                if is_queue(name)
+            ),
+            targets=find_target_inputs(cases),
         )
 
     # ---- after it ran --------------------------------------------------------------------------
@@ -155,12 +205,19 @@ class _OpenSuite:
             selection.quarantined,
             require_check=start.require_check,
         )
+        if start.is_explained:
+            by = "" if self._proven_by == ANY_RUN else self._proven_by
+            bench = self._bench
+            proofs = explain_cases(source.trials, by, bench.store, bench.objects)
+            verdicts = tuple(
+                msgspec.structs.replace(v, proof=proofs.get(v.case, "")) for v in verdicts
+            )
         makespans, started = self._measure(ending)
         if start.pack_to and ending.reason == "done":
             self._write_bundle(ending.shelf)
         elif not start.pack_to:
             try:
-                update_memory(home, self._suite.path, verdicts, started)
+                update_memory(home, self._suite.remembered_as, verdicts, started, self._learn_steps)
             except HomeError as error:
                 text = f"{error}; --rerun-failed knows nothing of this run"
                 ending.tell(Note(text=text, level="warning"))
@@ -185,13 +242,30 @@ class _OpenSuite:
         """How long the parts took on their devices, and what starting cost."""
         makespans: list[Makespan] = []
         started: Startup | None = None
-        lead_from = None if self._achieved.has_built else ending.began_at
+        lead_s = self._achieved.measure_lead(ending.began_at)
         for part in self._parts:
             mine = {case.id for case in part.cases}
             spans = [span for span in self._achieved.spans if span.case in mine]
-            makespans += measure_makespans(spans, part.plan, ending.began_at)
-            started = measure_startup(spans, part.plan, lead_from)
+            steps = [one for one in self._achieved.steps if one.case.partition("//")[0] in mine]
+            makespans += measure_makespans(spans, part.plan, ending.began_at, steps)
+            started = measure_startup(
+                spans, part.plan, lead_s, has_waited=self._achieved.has_waited
+            )
         return makespans, started
+
+    def _learn_steps(self, known: KnownSteps) -> KnownSteps:
+        """What is known of golden and check steps with what this run has shown."""
+        testcases = {case.id: case.testcase for case in self._outlook.selection.cases}
+        seconds: dict[tuple[str, StepKind], list[float]] = {}
+        for one in self._achieved.steps:
+            testcase = testcases[one.case.partition("//")[0]]
+            seconds.setdefault((testcase, one.step), []).append(one.end - one.begin)
+        made = (
+            self._goldens.identify(case)
+            for case in self._outlook.selection.cases
+            if case.id in self._achieved.made
+        )
+        return learn_steps(known, seconds, made)
 
     def _write_bundle(self, entries: Mapping[str, RunEntry]) -> None:
         """Pack what was built for the cases that got so far. Raises UsageError where none did."""
@@ -203,6 +277,7 @@ class _OpenSuite:
             kind="selection",
             commit=self._start.commit,
             target=" and ".join(sorted({targets[case] for case in entries})),
+            requires=Requirements(prerequisites=suite.require),
         )
         cases = pack_suite(suite, entries, targets, self._bench.objects)
         write_bundle(packing, self._bench.objects, Path(self._start.pack_to), cases)
@@ -235,7 +310,8 @@ class _OpenSuite:
         targets = dict.fromkeys(map(self._target_of, suite.cases))
         devices = {target: self._choose_devices(target) for target in targets}
         times = self._bench.store.list_run_times()
-        told = read_times(Path(start.durations)) if start.durations else ()
+        file, pattern = start.durations, start.durations_pattern
+        told = read_times(Path(file), pattern) if file else ()
         imported = learn_imported(told, suite.cases)
         if told and not imported:
             raise UsageError(f"{start.durations}: names no case of {suite.path}")
@@ -244,7 +320,7 @@ class _OpenSuite:
             shard=parse_shard(start.shard) if start.shard else None,
             budget_s=start.budget_s,
             slots=max(map(len, devices.values()), default=1),
-            costs=self._memory.costs,
+            costs=self._costs,
         )
 
         def expect(known: Sequence[RunTime]) -> dict[str, Expected]:
@@ -262,10 +338,19 @@ class _OpenSuite:
             selected = self._outlook.selection.cases
             cases = tuple(case for case in selected if self._target_of(case) == target)
             if cases:
-                expected = self._outlook.of(cases)
-                plan = make_plan(expected, len(devices), self._start.split, self._memory.costs)
+                expected = add_steps(
+                    cases, self._outlook.of(cases), self._memory.steps, self._goldens
+                )
+                plan = make_plan(expected, len(devices), self._start.split, self._costs)
                 expected_s = {one.case: one.seconds for one in expected}
-                yield Part(target=target, cases=cases, plan=plan, expected_s=expected_s)
+                steps_s = [s for one in expected for s in (one.golden_s, one.check_s) if s]
+                yield Part(
+                    target=target,
+                    cases=cases,
+                    plan=plan,
+                    expected_s=expected_s,
+                    steps_s=steps_s,
+                )
 
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
         start, settings = self._start, self._settings

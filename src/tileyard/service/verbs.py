@@ -80,12 +80,14 @@ class StartTest(Verb[SuiteResult]):
     each core; of kernels for a CPU it is into how many the cores are divided. ``split`` is how long a
     piece may be, in seconds. ``shard`` is ``2/8`` for the second of eight. ``golden_threads`` is 0 for
     the cores divided among the golden steps that run at once. ``changed`` leaves out what the run of
-    that name, or ``any``, has proven, ``rerun_failed`` what did not fail when it was last run.
-    ``durations`` is a file that says how long cases took elsewhere, ``toolchain`` a bundle that steps
+    that name, or ``any``, has proven, and with ``is_explained`` each case says what decided, ``rerun_failed`` what did not fail when it was last run.
+    ``durations`` is a file that says how long cases took elsewhere, ``durations_pattern`` which of its lines
+    do where it is a log that is not known by itself, ``toolchain`` a bundle that steps
     use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
     suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
     policy says. With ``require_check`` a case that nothing was compared with fails. Without
-    ``keep_work`` the folders of cases that passed are removed. ``check_sync`` is as in a yard.
+    ``keep_work`` the folders of cases that passed are removed. ``check_sync`` is as in a yard. ``parameters`` are values of
+    the suite's parameters; of the others the first ones count.
     """
 
     kept = "what has ended is recorded; --changed any leaves out what passed with the same content"
@@ -99,7 +101,10 @@ class StartTest(Verb[SuiteResult]):
     shard: str = ""
     budget_s: float = 0.0
     changed: str = ""
+    parameters: dict[str, str] = {}
+    is_explained: bool = False
     durations: str = ""
+    durations_pattern: str = ""
     toolchain: str = ""
     commit: str = ""
     is_bundle: bool = False

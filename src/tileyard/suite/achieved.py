@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tileyard.events import BuildStarted, CaseEnded, CaseStarted, Event
+from tileyard.events import BuildEnded, BuildStarted, CaseEnded, CaseStarted, Event, StepEnded
 from tileyard.model import Record
 from tileyard.suite.records import Plan
 from tileyard.suite.result import Makespan
+from tileyard.suite.step_times import StepKind
+from tileyard.wording import count_of
 
 NOTICED = 0.01
 """A part of the gap is told of if it is at least this share of the whole."""
@@ -16,6 +18,15 @@ class Span(Record):
 
     case: str
     device: str
+    begin: float
+    end: float
+
+
+class StepSpan(Record):
+    """When a golden or check step of a case ran on a lane, in seconds since the epoch. ``case`` is the key of an attempt."""
+
+    case: str
+    step: StepKind
     begin: float
     end: float
 
@@ -33,21 +44,35 @@ class Startup(Record):
 
 
 class Achieved:
-    """A listener that keeps when every case ran. ``has_built`` says that something had to be built."""
+    """A listener that keeps when every case and step ran, and when something was built.
+
+    ``made`` are the keys of attempts whose golden results were there.
+    """
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        self.has_built = False
+        self.steps: list[StepSpan] = []
+        self.made: set[str] = set()
+        self._builds: list[tuple[float, float]] = []
+        self._building: dict[str, float] = {}
         self._begun: dict[str, tuple[str, float]] = {}
 
     def __call__(self, event: Event) -> None:
         """Note the begin and the end of a case on its device."""
         match event:
-            case BuildStarted():
-                self.has_built = True
+            case BuildStarted(case=case, at=at):
+                self._building[case] = at
+            case BuildEnded(case=case, at=at) if case in self._building:
+                self._builds.append((self._building.pop(case), at))
+            case StepEnded(case=case, step=step, at=at, seconds=seconds):
+                self.steps.append(StepSpan(case=case, step=step, begin=at - seconds, end=at))
             case CaseStarted(case=case, device=device, at=at):
                 self._begun[case] = (device, at)
-            case CaseEnded(trial=trial) if trial.key in self._begun:
+            case CaseEnded(trial=trial):
+                if trial.keys.golden:
+                    self.made.add(trial.case)
+                if trial.key not in self._begun:
+                    return
                 device, begin = self._begun.pop(trial.key)
                 self.spans.append(
                     Span(
@@ -60,9 +85,31 @@ class Achieved:
             case _:
                 pass
 
+    @property
+    def has_waited(self) -> bool:
+        """Whether something had to be built, or golden data had to be made."""
+        return bool(self._builds) or any(one.step == "golden" for one in self.steps)
 
-def measure_makespans(spans: Iterable[Span], plan: Plan, began: float) -> list[Makespan]:
-    """What these spans come to under a plan that was begun at that time; none where nothing ran."""
+    def measure_lead(self, began: float) -> float | None:
+        """How long the run's first case was waited for, builds and golden steps apart; None if none ran."""
+        if not self.spans:
+            return None
+        first = min(span.begin for span in self.spans)
+        busy = [*self._builds, *((one.begin, one.end) for one in self.steps)]
+        done, waited_s = began, 0.0
+        for begin, end in sorted(busy):
+            waited_s += max(0.0, min(begin, first) - done)
+            done = max(done, min(end, first))
+        return waited_s + max(0.0, first - done)
+
+
+def measure_makespans(
+    spans: Iterable[Span], plan: Plan, began: float, steps: Sequence[StepSpan] = ()
+) -> list[Makespan]:
+    """What these spans come to under a plan that was begun at that time; none where nothing ran.
+
+    ``steps`` are those of the same cases beside their devices.
+    """
     ordered = sorted(spans, key=lambda span: span.begin)
     if not ordered:
         return []
@@ -72,7 +119,8 @@ def measure_makespans(spans: Iterable[Span], plan: Plan, began: float) -> list[M
     total_s = sum(took.values())
     longest_s = max(sum(took.get(case, 0.0) for case in piece.cases) for piece in plan.pieces)
     bound_s = max(longest_s, total_s / plan.slots)
-    achieved_s = max(span.end for span in ordered) - began
+    ends = [*(span.end for span in ordered), *(step.end for step in steps)]
+    achieved_s = max(ends) - began
     return [
         Makespan(
             slots=plan.slots,
@@ -81,13 +129,27 @@ def measure_makespans(spans: Iterable[Span], plan: Plan, began: float) -> list[M
             predicted_s=plan.predicted_s,
             achieved_s=achieved_s,
             guessed=plan.guessed,
-            reason=_explain(ordered, took, plan, began, achieved_s - bound_s),
+            low_s=plan.low_s,
+            high_s=plan.high_s,
+            reason="; ".join(
+                filter(
+                    None,
+                    (
+                        _explain(ordered, took, plan, began, achieved_s - bound_s),
+                        _explain_steps(steps, ordered, achieved_s),
+                    ),
+                )
+            ),
         )
     ]
 
 
-def measure_startup(spans: Sequence[Span], plan: Plan, lead_from: float | None) -> Startup | None:
-    """What starting has cost in a run that was begun at that time; None where too little ran to tell.
+def measure_startup(
+    spans: Sequence[Span], plan: Plan, lead_s: float | None, *, has_waited: bool = False
+) -> Startup | None:
+    """What starting has cost in a run whose first case was waited for so long; None where too little ran to tell.
+
+    Where cases ``has_waited`` for builds or golden steps, their first starts say nothing of launches.
 
     Of a piece it is the lower quartile of what lay between two pieces on the same device: above it, a
     device also waited for what was not ready.
@@ -103,10 +165,8 @@ def measure_startup(spans: Sequence[Span], plan: Plan, lead_from: float | None) 
     if not gaps_s:
         return None
     startup_s = sorted(gaps_s)[len(gaps_s) // 4]
-    if lead_from is None:
-        return Startup(startup_s=startup_s, launch_s=None, lead_s=None)
-    lead_s = min(span.begin for span in spans) - lead_from
-    return Startup(startup_s=startup_s, launch_s=_measure_launch(spans), lead_s=lead_s)
+    launch_s = None if has_waited else _measure_launch(spans)
+    return Startup(startup_s=startup_s, launch_s=launch_s, lead_s=lead_s)
 
 
 def _measure_launch(spans: Iterable[Span]) -> float | None:
@@ -130,6 +190,8 @@ def join_makespans(makespans: Sequence[Makespan]) -> Makespan | None:
         predicted_s=max(part.predicted_s for part in makespans),
         achieved_s=max(part.achieved_s for part in makespans),
         guessed=sum(part.guessed for part in makespans),
+        low_s=max(part.low_s for part in makespans),
+        high_s=max(part.high_s for part in makespans),
         reason="; ".join(part.reason for part in makespans if part.reason),
     )
 
@@ -158,6 +220,25 @@ def _explain(
     if is_noticed and not parts:
         parts.append("starting processes, and slots that waited for a build")
     return "; ".join(parts)
+
+
+def _explain_steps(steps: Sequence[StepSpan], spans: Sequence[Span], whole_s: float) -> str:
+    """What golden and check steps took, where that is a part of the whole."""
+    took = {
+        kind: [one.end - one.begin for one in steps if one.step == kind]
+        for kind in ("golden", "check")
+    }
+    total_s = sum(map(sum, took.values()))
+    if total_s <= NOTICED * whole_s:
+        return ""
+    shown = " and ".join(
+        f"{count_of(len(all_s), f'{kind} step')} took {sum(all_s):.1f} s"
+        for kind, all_s in took.items()
+        if all_s
+    )
+    after_s = max(one.end for one in steps) - max(span.end for span in spans)
+    tail = f", {after_s:.1f} s of it after the last run" if after_s > NOTICED * whole_s else ""
+    return f"beside the runs {shown}{tail}"
 
 
 def _find_tail(spans: list[Span], slots: int) -> float:

@@ -6,6 +6,8 @@ One module because the sieves and what a text and a smoke run select are only us
 
 import datetime
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NoReturn
@@ -31,6 +33,8 @@ BUILT_IN = {
 LISTED = 8
 """Names that a note lists before it counts the others."""
 NEAREST = 3
+WILD = re.compile(r"[*?]|\[[^]]*\]")
+"""What a glob holds beside a name."""
 MANY = 5000
 """Among more names than these, the nearest ones take too long to find."""
 Stand = tuple[str, str]
@@ -49,11 +53,16 @@ def choose(
     _follow_lists(suite, sieve)
     meant = _follow_wish(suite, wish, sieve)
     if wish.rerun is None:  # all that failed before is asked for
-        _follow_policy(policy, sieve, expected_s)
+        _follow_policy(policy, sieve, expected_s, frozenset(wish.select))
     if not sieve.rest:
         _refuse_nothing(suite, wish, meant, sieve)
     chosen = tuple(sieve.rest)
-    quarantined, notes = find_quarantined(suite.quarantine, [case.id for case in chosen], today)
+    quarantined, notes = find_quarantined(
+        suite.quarantine,
+        [case.id for case in chosen],
+        today,
+        others={case.id: case.plain_id for case in chosen} if suite.parameters else {},
+    )
     uncovered = find_uncovered(suite.cases, chosen)
     return Selection(
         policy=policy.name,
@@ -67,6 +76,7 @@ def choose(
         quarantined=quarantined,
         notes=(
             *notes,
+            *_tell_of_excluded(suite, policy, sieve),
             *_tell_of_coverage(suite, wish, uncovered, expected_s),
             *_tell_of_idle_rules(suite),
             *_tell_of_lost(suite, wish),
@@ -129,7 +139,7 @@ def _follow_lists(suite: Suite, sieve: _Sieve) -> None:
             {
                 case.id: "is not on the allow list"
                 for case in sieve.rest
-                if not any(fits(glob, case.id) for glob in allowed)
+                if not any(fits_case(glob, case) for glob in allowed)
             }
         )
     for rule in suite.skip:
@@ -137,7 +147,7 @@ def _follow_lists(suite: Suite, sieve: _Sieve) -> None:
             {
                 case.id: f"is on the skip list: {rule.reason}"
                 for case in sieve.rest
-                if fits(rule.cases, case.id)
+                if fits_case(rule.cases, case)
             }
         )
 
@@ -146,9 +156,16 @@ def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
     """Leave out what was not asked for; the ids of all that was. Raises UsageError."""
     meant = frozenset(case.id for case in suite.cases)
     if wish.select:
-        meant = frozenset().union(*(_find_asked(suite, text) for text in wish.select))
+        meant = frozenset().union(
+            *(_find_asked(suite, f"--select {text}", text) for text in wish.select)
+        )
         reason = f"is not what --select {' '.join(wish.select)} means"
         sieve.drop({case.id: reason for case in sieve.rest if case.id not in meant})
+    for text in wish.skip:
+        asked = f"--skip {text}"
+        skipped = _find_asked(suite, asked, text)
+        reason = f"is left out by {asked}"
+        sieve.drop({case.id: reason for case in sieve.rest if case.id in skipped})
     if wish.rerun is not None:
         meant = meant.intersection(wish.rerun)
         reason = "did not fail in the run that is repeated"
@@ -156,32 +173,54 @@ def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
     return meant
 
 
-def _find_asked(suite: Suite, text: str) -> frozenset[str]:
+def _find_asked(suite: Suite, asked: str, text: str) -> frozenset[str]:
     meant = find_meant(text, suite.cases)
     if not meant:
         near = nearest(text, suite.cases)
         raise UsageError(
-            f"{suite.path}: --select {text} means none of its {count_of(len(suite.cases), 'case')}",
+            f"{suite.path}: {asked} means none of its {count_of(len(suite.cases), 'case')}",
             f"did you mean {' or '.join(near)}?" if near else "",
         )
     return meant
 
 
-def _follow_policy(policy: Policy, sieve: _Sieve, expected_s: Mapping[str, float]) -> None:
-    """Leave out what the policy does not ask for."""
+def _follow_policy(
+    policy: Policy,
+    sieve: _Sieve,
+    expected_s: Mapping[str, float],
+    named: frozenset[str] = frozenset(),
+) -> None:
+    """Leave out what the policy does not ask for. ``named`` are texts that were asked for beside it."""
     if policy.cases:
         reason = f"policy {policy.name} takes only cases like {', '.join(policy.cases)}"
         sieve.drop(
             {
                 case.id: reason
                 for case in sieve.rest
-                if not any(fits(glob, case.id) for glob in policy.cases)
+                if not any(is_about(text, case) for text in policy.cases)
             }
         )
+    for text in policy.exclude:
+        reason = f"policy {policy.name} excludes {text}"
+        sieve.drop({case.id: reason for case in sieve.rest if is_about(text, case)})
+    for rule in policy.skip:
+        reason = f"is on the skip list of policy {policy.name}: {rule.reason}"
+        sieve.drop({case.id: reason for case in sieve.rest if is_about(rule.cases, case)})
     if policy.tags:
         reason = f"policy {policy.name} takes only cases tagged {', '.join(policy.tags)}"
         wanted = frozenset(policy.tags)
         sieve.drop({case.id: reason for case in sieve.rest if not wanted.intersection(case.tags)})
+    if policy.select == "full":
+        reason = "is a case of smoke runs only"
+        hidden = (
+            case.id
+            for case in sieve.rest
+            if case.only_smoke and named.isdisjoint((case.id, case.plain_id))
+        )
+        sieve.drop(dict.fromkeys(hidden, reason))
+    if policy.select == "declared":
+        reason = f"policy {policy.name} takes only cases that are declared as smoke"
+        sieve.drop({case.id: reason for case in sieve.rest if not case.smoke})
     if policy.select == "smoke":
         stands = choose_smoke(sieve.rest, expected_s)
         sieve.drop(
@@ -196,6 +235,7 @@ def _follow_policy(policy: Policy, sieve: _Sieve, expected_s: Mapping[str, float
 def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sieve) -> NoReturn:
     """Say why nothing runs: nothing was asked for, or all of it is left out."""
     asked = [f"policy {wish.policy}", *(f"--select {text}" for text in wish.select)]
+    asked += [f"--skip {text}" for text in wish.skip]
     if wish.rerun is not None:
         asked.append(f"{count_of(len(wish.rerun), 'case')} that failed")
     first = next((case.id for case in suite.cases if case.id in meant), "")
@@ -208,6 +248,20 @@ def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sie
     else:
         why = f"all {len(meant)} cases are left out, the first since {first} {sieve.reasons[first]}"
     raise UsageError(f"{suite.path}: nothing to run for {', '.join(asked)}: {why}")
+
+
+def _tell_of_excluded(suite: Suite, policy: Policy, sieve: _Sieve) -> Iterator[str]:
+    """Say how many cases a policy excludes, and of which families: whole ones first, then parts."""
+    begin = f"policy {policy.name} excludes"
+    out = [case for case in suite.cases if sieve.reasons.get(case.id, "").startswith(begin)]
+    if not out:
+        return
+    wholes = Counter(case.family for case in suite.cases)
+    parts = Counter(case.family for case in out)
+    shown = [family for family in parts if parts[family] == wholes[family]]
+    shown += [f"{f} ({n} of {wholes[f]})" for f, n in parts.items() if n < wholes[f]]
+    more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
+    yield f"{begin} {count_of(len(out), 'case')}: {', '.join(shown[:LISTED])}{more}"
 
 
 def _tell_of_coverage(
@@ -227,8 +281,13 @@ def _tell_of_coverage(
 
 
 def _tell_of_idle_rules(suite: Suite) -> Iterator[str]:
-    """Name the entries of lists that fit no case."""
+    """Name the entries of lists that fit no case; those for another value of a parameter may."""
     cases = [case.id for case in suite.cases]
+    if suite.parameters:
+        cases += [case.plain_id for case in suite.cases]
+        listed = [rule.cases for rule in (*suite.allow, *suite.skip)]
+        listed += [entry.cases for entry in suite.quarantine]
+        cases += [text for text in listed if "@" in text]
     yield from find_idle("allow", suite.allow, cases)
     yield from find_idle("skip", suite.skip, cases)
     yield from find_idle("quarantine", suite.quarantine, cases)
@@ -289,7 +348,7 @@ def find_meant(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
     The case of that id alone; all of a testcase, family or tag of that name; ids like it as a glob;
     ids that contain it.
     """
-    exact = frozenset(case.id for case in cases if text == case.id)
+    exact = frozenset(case.id for case in cases if text in (case.id, case.plain_id))
     if exact:
         return exact
     named = frozenset(
@@ -297,12 +356,23 @@ def find_meant(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
     )
     if named:
         return named
-    like = frozenset(case.id for case in cases if fits(text, case.id))
+    like = frozenset(case.id for case in cases if fits_case(text, case))
     return like or frozenset(case.id for case in cases if text in case.id)
 
 
+def is_about(text: str, case: SuiteCase) -> bool:
+    """Whether a text of a policy means a case: its testcase, family or tag, or a glob on its id."""
+    return text in (case.testcase, case.family) or text in case.tags or fits_case(text, case)
+
+
+def fits_case(glob: str, case: SuiteCase) -> bool:
+    """Whether a glob is about a case, with or without the values of its suite's parameters in its name."""
+    return fits(glob, case.id) or (case.id != case.plain_id and fits(glob, case.plain_id))
+
+
 def nearest(text: str, cases: Sequence[SuiteCase]) -> tuple[str, ...]:
-    """Names of the suite that come closest to a text that means nothing."""
+    """Names of the suite that come closest to a text, or a glob, that means nothing."""
+    text = WILD.sub("", text).strip("/") or text
     names: dict[str, None] = {}
     for case in cases:
         names.update(dict.fromkeys((case.testcase, case.family, *case.tags)))

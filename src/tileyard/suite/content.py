@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, Digest, KernelWork, Record, Step
@@ -68,12 +70,16 @@ class Contents:
                 steps = [self._describe(step, base) for step, base in _steps_of(work, folder)]
                 hot = work.hot
                 said = "" if hot is None else canonical_json((hot.began, hot.ended, hot.verdicts))
-                judged = canonical_json((work.target, work.outputs, said))
-                return digest_parts("case of programs", on, str(case.seed), judged, *steps)
+                judged = canonical_json((work.target, work.part.path, work.outputs, said))
+                return digest_parts("case of programs", on, judged, *steps)
             case KernelWork() as work:
                 asked = (work.kernel, work.arguments, work.config, work.reference, work.tolerance)
                 content = self._digest((work.file,))
                 return digest_parts("case of a kernel", on, content, canonical_json(asked))
+
+    def identify_step(self, step: Step, folder: Path) -> Digest:
+        """The identity of one step of a case of a suite in ``folder``."""
+        return digest_parts("step", self._describe(step, folder))
 
     def identify_command(self, step: Step, on: str = "") -> Digest:
         """The identity of a command that a job runs; its ``cwd`` and its inputs are absolute."""
@@ -162,8 +168,12 @@ class NamedFiles:
 def _steps_of(work: CommandWork, folder: Path) -> tuple[tuple[Step | None, Path | None], ...]:
     """All steps in their order, each with the directory that it runs in where it names none."""
     hot = None if work.hot is None else work.hot.step
+    build = work.build
+    if build is not None and work.target_inputs:
+        inputs = (*build.inputs, *work.target_inputs)
+        build = msgspec.structs.replace(build, inputs=inputs)
     return (
-        (work.build, folder),
+        (build, folder),
         (work.golden, folder),
         (work.run, None),
         (work.check, None),
@@ -238,6 +248,22 @@ def find_touched(suite: Suite, change: Change) -> Touched:
         why_all=why_all,
         unnamed=tuple(os.path.relpath(file, change.root) for file in unnamed),
     )
+
+
+def touches_step(step: Step, change: Change, also: Iterable[str] = ()) -> str:
+    """The changed file, from ``change.root``, because of which a command is to run: one that it names, one
+    of ``also`` (absolute), or one on which all depends. Empty where there is none.
+    """
+    named = (*NamedFiles().by_step(step, Path(step.cwd)), *also)
+    asked = (*named, *(_absolute(change.root, text) for text in change.always))
+    ignored = [_absolute(change.root, text) for text in change.ignore]
+    for shown in change.files:
+        file = _absolute(change.root, shown)
+        if any(is_named(file, one) for one in asked) and not any(
+            is_named(file, one) for one in ignored
+        ):
+            return shown
+    return ""
 
 
 def list_filters(cases: Iterable[SuiteCase], folder: Path, root: Path) -> dict[str, list[str]]:

@@ -70,7 +70,7 @@ def learn_imported(times: Iterable[ImportedTime], cases: Sequence[SuiteCase]) ->
     sizes = Counter(case.testcase for case in cases)
     known = {}
     for case in cases:
-        seconds = found.get(case.id)
+        seconds = found.get(case.id, found.get(case.plain_id))
         if seconds is None and case.testcase in found:
             seconds = found[case.testcase] / sizes[case.testcase]
         if seconds is not None:

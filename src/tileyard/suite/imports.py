@@ -1,14 +1,15 @@
 """How long tests took, as other tools have written it down.
 
 Known are tables (``testcase,seconds`` or ``testcase,case,seconds`` by the names of their columns, lines
-that begin with ``#`` passed over), ``.test_durations`` of pytest-split, JUnit XML, and logs of pytest
-``--durations`` and ctest. What a file is is told by its content.
+that begin with ``#`` passed over), ``.test_durations`` of pytest-split, the JSON of lit, JUnit XML, and logs of
+the tools in ``log_times``. What a file is is told by its content.
 """
 
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 from xml.parsers import expat
@@ -16,9 +17,11 @@ from xml.parsers import expat
 from tileyard.clock import LONGEST_S
 from tileyard.errors import UsageError
 from tileyard.model import Record
+from tileyard.suite import log_times
+from tileyard.suite.log_times import TimedLine
 
-_PYTEST = re.compile(r"\s*(\d+(?:\.\d+)?)s\s+(setup|call|teardown)\s+(\S.*?)\s*")
-_CTEST = re.compile(r"\s*\d+/\d+\s+Test\s+#\d+:\s+(\S+)\s.*?(\d+(?:\.\d+)?)\s+sec\b.*")
+_BRACKETED = re.compile(r"\[\s*([A-Za-z=-][^]\"]*|\d+\s*[%/][^]]*)\]")
+"""How lines of logs begin that are no JSON: ``[INFO]``, ``[=====]``, ``[ 50%]``, ``[3/71]``."""
 
 
 class ImportedTime(Record):
@@ -43,18 +46,23 @@ class _JunitRow(Record):
     line: int
 
 
-def read_times(path: Path) -> tuple[ImportedTime, ...]:
-    """What a file says, each case once. Raises UsageError that names file, line and key."""
+def read_times(path: Path, pattern: str = "") -> tuple[ImportedTime, ...]:
+    """What a file says, each case once; with a pattern, what that finds in its lines.
+
+    Raises UsageError that names file, line and key.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     try:
-        text = data.decode("utf-8-sig")
+        # A log may hold what its programs have printed, whatever that is.
+        text = data.decode("utf-8-sig", "replace" if pattern else "strict")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{path}:{line}: is not UTF-8 text") from error
-    found = {time.id: time for time in _choose_reader(text)(path, text)}  # of several the last
+    read = partial(_read_by_pattern, pattern=pattern) if pattern else _choose_reader(text)
+    found = {time.id: time for time in read(path, text)}  # of several the last
     if not found:
         raise UsageError(f"{path}: says of no test how long it took")
     return tuple(found.values())
@@ -64,9 +72,10 @@ def _choose_reader(text: str) -> Callable[[Path, str], Iterator[ImportedTime]]:
     first = next((line for _, line in _content_lines(text)), "").strip()
     if first.startswith("<"):
         return read_junit
-    if first.startswith(("{", "[")):
+    if first.startswith(("{", "[")) and not _BRACKETED.match(first):
         return _read_json
-    return _read_table if "," in first or first in ("testcase", "seconds") else _read_log
+    columns = {column.strip(' "') for column in first.split(",")}
+    return _read_log if columns.isdisjoint(("testcase", "seconds")) else _read_table
 
 
 def _fail(path: Path, line: int, problem: str) -> NoReturn:
@@ -147,6 +156,9 @@ def _read_json(path: Path, text: str) -> Iterator[ImportedTime]:
         _fail(path, 1, "is nested too deeply")
     except ValueError as error:  # an integer of thousands of digits
         _fail(path, 1, f"is not JSON: {error}")
+    if isinstance(content, dict) and isinstance(content.get("tests"), list):
+        yield from _read_lit_json(path, text, content["tests"])
+        return
     # Older versions of pytest-split wrote a list of pairs.
     pairs = content.items() if isinstance(content, dict) else content
     for pair in pairs:
@@ -160,6 +172,21 @@ def _read_json(path: Path, text: str) -> Iterator[ImportedTime]:
         if not testcase:
             _fail(path, _line_of(text, test), f"{test!r} names no test")
         yield ImportedTime(testcase=testcase, case=case, seconds=seconds)
+
+
+def _read_lit_json(path: Path, text: str, tests: list[object]) -> Iterator[ImportedTime]:
+    for test in tests:
+        name = test.get("name") if isinstance(test, dict) else None
+        if not isinstance(test, dict) or not isinstance(name, str):
+            _fail(path, 1, "tests: is not the list of tests that lit writes, with their names")
+        testcase, _, case = name.partition(" :: ")
+        if not testcase.strip():
+            _fail(path, _line_of(text, name), f"{name!r} names no test")
+        seconds = _try_seconds(test.get("elapsed", 0.0))
+        if seconds is None:
+            _refuse_time(path, _line_of(text, name), f"elapsed of {name}", test["elapsed"])
+        if "elapsed" in test:
+            yield ImportedTime(testcase=testcase, case=case, seconds=seconds)
 
 
 def _line_of(text: str, key: str) -> int:
@@ -230,26 +257,41 @@ class _Reader:
 
 
 def _read_log(path: Path, text: str) -> Iterator[ImportedTime]:
-    """A test's setup, call and teardown count together; of several runs of ctest the last counts."""
-    phases: dict[str, dict[str, float]] = {}
-    for number, line in _content_lines(text):
-        if match := _PYTEST.fullmatch(line):
-            given, phase, test = match.groups()
-        elif match := _CTEST.fullmatch(line):
-            (test, given), phase = match.groups(), "run"
-        else:
-            continue
-        seconds = _try_seconds(given)
-        if seconds is None:
-            _refuse_time(path, number, test, given)
-        phases.setdefault(test, {})[phase] = seconds
-    if not phases:
+    rows = log_times.scan_log(_content_lines(text))
+    if not rows:
+        raise UsageError(
+            f"{path}:1: is no table with the columns testcase and seconds, no JSON, no JUnit XML, and no log of"
+            " pytest, ctest, Google Test, lit or the simulator with run times: it looks like"
+            f" {log_times.describe_look(_content_lines(text))}",
+            "--durations-pattern says which of its lines have a time",
+        )
+    return _join_phases(path, rows)
+
+
+def _read_by_pattern(path: Path, text: str, pattern: str) -> Iterator[ImportedTime]:
+    compiled = log_times.read_pattern(pattern)
+    lines = list(enumerate(text.splitlines(), start=1))
+    try:
+        rows = list(log_times.scan_by_pattern(lines, compiled))
+    except UsageError as error:
+        raise UsageError(f"{path}:{error.message}", error.hint) from error
+    if not rows:
         _fail(
             path,
             1,
-            "is no table with the columns testcase and seconds, no JSON, no JUnit XML,"
-            " and no log of pytest or ctest with run times",
+            f"no line has a time by --durations-pattern {pattern!r}: it looks like {log_times.describe_look(lines)}",
         )
-    for test, times_s in phases.items():
-        testcase, _, case = test.partition("::")
+    return _join_phases(path, rows)
+
+
+def _join_phases(path: Path, rows: Iterable[TimedLine]) -> Iterator[ImportedTime]:
+    """A test's setup, call and teardown count together; of several runs of it the last counts."""
+    phases: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        seconds = _try_seconds(row.given)
+        if seconds is None or seconds * row.unit_s > LONGEST_S:
+            name = f"{row.testcase}/{row.case}" if row.case else row.testcase
+            _refuse_time(path, row.number, name, row.given)
+        phases.setdefault((row.testcase, row.case), {})[row.phase] = seconds * row.unit_s
+    for (testcase, case), times_s in phases.items():
         yield ImportedTime(testcase=testcase, case=case, seconds=sum(times_s.values()))

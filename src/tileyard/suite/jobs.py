@@ -100,6 +100,7 @@ class JobTable(Strict):
     env: dict[str, str] = {}
     cwd: str = ""
     seconds: Seconds | None = None
+    does: str = ""
 
 
 class JobsTable(Strict):
@@ -112,7 +113,7 @@ class DraftJob(Record):
     """A job as it was asked for. ``where`` is what messages about it begin with.
 
     ``command`` is what it runs besides cases, with absolute inputs, and ``seconds`` what that takes, 0
-    where nobody says. ``on`` is what it runs on.
+    where nobody says. ``on`` is what it runs on. ``does`` is a label: jobs that have the same do the same.
     """
 
     name: str
@@ -123,6 +124,7 @@ class DraftJob(Record):
     on: str = ""
     command: Step | None = None
     seconds: float = 0.0
+    does: str = ""
 
 
 def parse_selection(text: str) -> Wanted:
@@ -192,7 +194,9 @@ def add_selections(
             raise UsageError(f"--independent {name}: there is no such job")
         jobs[name] = replace(jobs[name], is_independent=True)
     if not jobs:
-        raise UsageError("no job is named", "write JOB=SUITE:POLICY, or give a file with --jobs")
+        raise UsageError(
+            "no job is named", "write JOB=SUITE:POLICY, name workflows, or give a file with --jobs"
+        )
     return jobs
 
 
@@ -200,10 +204,10 @@ def _read_job(name: str, raw: object, place: Place) -> DraftJob:
     table = decode(raw, JobTable, place)
     if table.argv is None:
         for key in ("inputs", "env", "cwd", "seconds"):
-            if getattr(table, key):
+            if getattr(table, key) and not (key == "seconds" and table.does):
                 (place / key).fail("belongs to a command, which needs `argv`")
-        if not table.select and not table.independent:
-            place.fail("runs nothing", "give it `select`, or `argv` and `inputs`")
+        if not table.select and not table.independent and not table.does:
+            place.fail("runs nothing", "give it `select`, or `argv` and `inputs`, or `does`")
     return DraftJob(
         name=name,
         where=place.where,
@@ -216,6 +220,7 @@ def _read_job(name: str, raw: object, place: Place) -> DraftJob:
         on=" ".join((table.on, table.toolchain)).strip(),
         command=_read_command(table, place),
         seconds=table.seconds or 0.0,
+        does=table.does,
     )
 
 

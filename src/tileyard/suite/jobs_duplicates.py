@@ -26,6 +26,36 @@ class Duplicate(Record):
     independent: tuple[str, ...] = ()
 
 
+class Spot(Record):
+    """Where something is done: the job, ``file:line``, the command, and under which conditions."""
+
+    job: str
+    where: str
+    command: str
+    seconds: float = 0.0
+    is_guess: bool = False
+    conditions: tuple[str, ...] = ()
+
+
+class Finding(Record):
+    """Something that several jobs of workflows do, or tests that stand in two trees.
+
+    ``kind`` is ``build``, ``tests``, ``command``, ``label`` or ``copies``.
+    ``differences`` are what is not the same in these places, in their order. Jobs that never run
+    ``together`` save nothing. ``tests`` are those in common; ``differing`` of these have other files.
+    """
+
+    kind: str
+    what: str
+    spots: tuple[Spot, ...]
+    identity: Digest
+    differences: dict[str, tuple[str, ...]] = {}
+    together: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    differing: int = 0
+    keeper: str = ""
+
+
 class JobShare(Record):
     """What of a job is run elsewhere too. One without ``rest`` can go altogether, its set-up too."""
 
@@ -46,7 +76,8 @@ class Duplicates(Record):
     """All jobs in the order in which they were named, and all duplicates.
 
     ``guessed`` of the duplicates never ran, so what they save is a guess. ``also_independent`` are
-    checks that an independent job and one other job run: nothing is said about these.
+    checks that an independent job and one other job run: nothing is said about these. ``findings`` tell
+    of duplicates in workflows, and of what else is found there.
     """
 
     jobs: tuple[JobShare, ...]
@@ -55,6 +86,7 @@ class Duplicates(Record):
     saves_s: float
     guessed: int = 0
     also_independent: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:

@@ -4,15 +4,18 @@ import datetime
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.choosing import choose, find_policy
-from tileyard.suite.content import Change, Touched, find_touched, list_filters
+from tileyard.suite.content import Change, Touched, find_touched, list_filters, touches_step
 from tileyard.suite.durations import DEFAULT_S
+from tileyard.suite.jobs import DraftJob
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan, say_seconds
 from tileyard.suite.records import Expected, Selection, Suite, SuiteCase, Wish
@@ -53,11 +56,22 @@ class MatrixJob(Record):
     arguments: str
 
 
+class CommandJob(Record):
+    """A job that runs a command. ``because`` is the changed file that it is to run for; empty where
+    nothing that it depends on has changed, or where nobody says what has.
+    """
+
+    job: str
+    command: str
+    is_touched: bool = True
+    because: str = ""
+
+
 class Matrix(Record):
     """The jobs that have something to run. ``left_out`` counts the cases that no changed file touches.
 
     ``total_s`` is the time of all cases, one after another. ``filters`` are for each family the files
-    on which it depends.
+    on which it depends. ``commands`` are what other jobs run besides.
     """
 
     suite: str
@@ -70,6 +84,7 @@ class Matrix(Record):
     touched: Touched | None = None
     notes: tuple[str, ...] = ()
     filters: dict[str, list[str]] = {}
+    commands: tuple[CommandJob, ...] = ()
 
     @property
     def github(self) -> str:
@@ -85,6 +100,28 @@ class Matrix(Record):
             for job in self.jobs
         ]
         return json.dumps({"include": rows}, separators=(",", ":"))
+
+
+def decide_commands(
+    drafts: Iterable[DraftJob], change: Change | None, file: Path
+) -> tuple[CommandJob, ...]:
+    """Of the jobs of a file those that run a command, and whether a change asks for it.
+
+    A change of the file itself asks for all.
+    """
+    found = []
+    for draft in drafts:
+        if draft.command is not None:
+            because = "" if change is None else touches_step(draft.command, change, (str(file),))
+            found.append(
+                CommandJob(
+                    job=draft.name,
+                    command=shlex.join(draft.command.argv),
+                    is_touched=change is None or bool(because),
+                    because=because,
+                )
+            )
+    return tuple(found)
 
 
 def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Expected]) -> Matrix:
@@ -119,7 +156,14 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
         times = [expected[case.id] for case in cases]
         budget_s = find_policy(suite, request.wish.policy).budget_s
         weights = [shared[case.id] for case in cases]
-        cut = _Cut(cases=cases, times=times, weights=weights, request=request, budget_s=budget_s)
+        cut = _Cut(
+            cases=cases,
+            times=times,
+            weights=weights,
+            request=request,
+            budget_s=budget_s,
+            settings=suite.settings,
+        )
         count = _choose_count(cut, request, notes)
         jobs = tuple(cut.jobs(count, select))
         if not request.durations:
@@ -147,6 +191,7 @@ class _Cut:
     weights: Sequence[Expected]
     request: MatrixRequest
     budget_s: float
+    settings: tuple[str, ...]
 
     def shards(self, count: int) -> dict[int, list[int]]:
         """For each shard that has cases the indexes of these."""
@@ -174,6 +219,8 @@ class _Cut:
             if self.request.durations:
                 arguments += ["--durations", self.request.durations]
             arguments += [part for text in select for part in ("--select", text)]
+            arguments += [part for text in self.request.wish.skip for part in ("--skip", text)]
+            arguments += [part for text in self.settings for part in ("--set", text)]
             yield MatrixJob(
                 shard=shard,
                 cases=len(indexes),
@@ -228,7 +275,7 @@ def _name_cases(
         found = [case for case in ids if case in wanted]
         texts += [testcase] if len(found) == len(ids) else found
     today = datetime.date.min
-    again = choose(suite, Wish(policy=wish.policy, select=tuple(texts)), today, expected_s)
+    again = choose(suite, msgspec.structs.replace(wish, select=tuple(texts)), today, expected_s)
     if {case.id for case in again.cases} == wanted:
         return tuple(texts)
     return tuple(case.id for case in cases)

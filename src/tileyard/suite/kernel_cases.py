@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,7 +14,7 @@ from tileyard.model import KernelInfo, KernelWork
 from tileyard.settings import Settings
 from tileyard.suite.files.drafts import Draft, KernelFile, find_seed, limit_kernel
 from tileyard.suite.files.tables import CaseTable
-from tileyard.suite.reading import read_draft
+from tileyard.suite.reading import NOTHING, read_draft
 from tileyard.suite.records import Rule, Suite, SuiteCase
 from tileyard.workers.protocol import DescribeKernels, Failed
 
@@ -28,7 +28,11 @@ DTYPE_ARGUMENTS = ("dtype", "in_dtype")
 
 
 async def read_suite_with_kernels(
-    path: Path, settings: Settings, authors: Authors, side: str = ""
+    path: Path,
+    settings: Settings,
+    authors: Authors,
+    side: str = "",
+    parameters: Mapping[str, str] = NOTHING,
 ) -> Suite:
     """The suite of a file or folder, also of a Python file of kernels, as the authors of ``side`` describe them.
 
@@ -36,7 +40,7 @@ async def read_suite_with_kernels(
     kernel and named shape. Authors of files are asked, and are the caller's to close.
     Raises UsageError and KernelFileError.
     """
-    draft = await asyncio.to_thread(read_draft, path, settings)
+    draft = await asyncio.to_thread(read_draft, path, settings, NOTHING, parameters)
     works = (case.work for case in draft.cases)
     files = dict.fromkeys(work.file for work in works if isinstance(work, KernelWork))
     described = {file: await _describe(file, authors, side) for file in files}

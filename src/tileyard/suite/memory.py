@@ -1,7 +1,7 @@
 """What a home remembers of a suite from run to run: what failed, and what starting a piece costs."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from tileyard.modes import make_folder, mode_in
 from tileyard.suite.achieved import Startup
 from tileyard.suite.pieces import Costs
 from tileyard.suite.result import CaseVerdict
+from tileyard.suite.step_times import KnownSteps
 
 FOLDER = "suites"
 
@@ -24,18 +25,20 @@ class Memory(Record):
     """The ids of cases that ended badly when they were last run, and what starting costs, in seconds.
 
     ``startup_s`` is that of a piece, ``launch_s`` the part of it in which no other piece can start,
-    ``lead_s`` what lies before the first case of a run.
+    ``lead_s`` what lies before the first case of a run. ``steps`` is what is known of golden and check steps.
     """
 
     failing: tuple[str, ...] = ()
     startup_s: float = 0.0
     launch_s: float = 0.0
     lead_s: float = 0.0
+    steps: KnownSteps = KnownSteps()
 
-    @property
-    def costs(self) -> Costs:
-        """What starting costs, as earlier runs of the suite have shown."""
-        return Costs(startup_s=self.startup_s, launch_s=self.launch_s, lead_s=self.lead_s)
+    def costs(self, lanes: int) -> Costs:
+        """What starting costs, as earlier runs of the suite have shown, with so many lanes for steps."""
+        return Costs(
+            startup_s=self.startup_s, launch_s=self.launch_s, lead_s=self.lead_s, lanes=lanes
+        )
 
 
 def read_memory(home: Path, suite: str) -> Memory:
@@ -53,15 +56,23 @@ def read_memory(home: Path, suite: str) -> Memory:
 
 
 def update_memory(
-    home: Path, suite: str, verdicts: Iterable[CaseVerdict], started: Startup | None
+    home: Path,
+    suite: str,
+    verdicts: Iterable[CaseVerdict],
+    started: Startup | None,
+    learn: Callable[[KnownSteps], KnownSteps] = lambda known: known,
 ) -> None:
-    """Take in what a run has found; what it did not run stays as it was. Raises HomeError."""
+    """Take in what a run has found; what it did not run stays as it was. ``learn`` adds what it says of steps.
+
+    Raises HomeError.
+    """
     known = read_memory(home, suite)
     is_bad = {verdict.case: verdict.is_bad for verdict in verdicts}
     still = (case for case in known.failing if case not in is_bad)
     costs = {} if started is None else asdict(started)
     told = {name: seconds for name, seconds in costs.items() if seconds is not None}
     memory = replace(known, failing=(*still, *(case for case in is_bad if is_bad[case])), **told)
+    memory = replace(memory, steps=learn(known.steps))
     path = _path(home, suite)
     try:
         make_folder(path.parent)

@@ -24,12 +24,13 @@ class Costs(Record):
 
     A process needs ``startup_s`` before its first case. For the first ``launch_s`` of that no other
     process can start. A process runs a ``piece``, or each ``case`` has its own. ``lead_s`` passes
-    before there is anything to start.
+    before there is anything to start. Golden and check steps run on ``lanes``, 0 if they do not count.
     """
 
     startup_s: float = 0.0
     launch_s: float = 0.0
     lead_s: float = 0.0
+    lanes: int = 0
     per: Literal["piece", "case"] = "piece"
 
     @property
@@ -54,7 +55,8 @@ class Work:
 
     Arrays, because plans for 100,000 cases are compared with each other: testcase ``i`` has the
     cases from ``bounds[i]`` to ``bounds[i + 1]``, and ``ends_s[j]`` is what the first ``j`` cases take
-    one after another; ``ends_list_s`` is the same, for what looks at single ones.
+    one after another; ``ends_list_s`` is the same, for what looks at single ones. ``goldens_s`` and ``checks_s`` are what
+    the steps of each case take beside its device.
     """
 
     testcases: list[str]
@@ -62,6 +64,13 @@ class Work:
     bounds: Indices
     ends_s: Seconds
     ends_list_s: list[float]
+    goldens_s: list[float]
+    checks_s: list[float]
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether anything is done beside the devices."""
+        return any(self.goldens_s) or any(self.checks_s)
 
     @property
     def totals_s(self) -> Seconds:
@@ -99,6 +108,8 @@ def gather(expected: Sequence[Expected], costs: Costs) -> Work:
         bounds=np.searchsorted(members[order], np.arange(len(numbers) + 1)),
         ends_s=ends_s,
         ends_list_s=ends_s.tolist(),
+        goldens_s=[expected[place].golden_s for place in order.tolist()],
+        checks_s=[expected[place].check_s for place in order.tolist()],
     )
 
 

@@ -16,9 +16,11 @@ from msgspec.structs import replace
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
+from tileyard.suite.lanes import Timed, simulate_steps
 from tileyard.suite.pieces import NO_COSTS, Costs, Cuts, Work, cut, gather, to_pieces
 from tileyard.suite.records import Expected, LeftOut, Piece, Plan
 from tileyard.suite.shards import Shard
+from tileyard.wording import count_of
 
 Split = Literal["auto", "off"] | float
 """How long a piece may be, in seconds; ``auto`` searches for it, ``off`` leaves testcases whole."""
@@ -40,6 +42,12 @@ EFFORT = 250_000
 
 FIXED_S = 300.0
 
+SPREAD = {"history": 1.0, "family": 3.0, "default": 10.0}
+"""By which factor a time may be off, either way, by what says it."""
+
+MOST_SIMULATED = 20_000
+"""For more cases than this the steps beside the devices are only summed up."""
+
 
 class WhatIf(Record):
     """What another way to run the same cases would come to."""
@@ -55,6 +63,7 @@ class Prediction(Record):
     ``floor_s`` is max(longest case, total / slots) without any start-up: no split can be faster.
     ``sources`` counts what the expected times come from. ``shards_s`` is what each shard takes in all.
     ``then`` is what runs afterwards: programs and kernels of one suite are parts of its run.
+    ``notes`` are those of the selection, as of families that a policy leaves out.
     """
 
     cases: int
@@ -64,6 +73,7 @@ class Prediction(Record):
     instead: tuple[WhatIf, ...]
     sources: dict[str, int]
     left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
     shard: Shard | None = None
     shards_s: tuple[float, ...] = ()
     then: tuple["Prediction", ...] = ()
@@ -92,7 +102,12 @@ def make_plan(
     limit_s = _search(work, slots, costs) if whole == "auto" else whole
     plan = _plan_of(work, cut(work, costs, limit_s), limit_s, slots=slots, costs=costs)
     guessed = sum(one.source == "default" for one in expected)
-    return replace(plan, guessed=guessed)
+    if not guessed:
+        return plan
+    total_s = sum(one.seconds for one in expected)
+    ratios = [sum(one.seconds * SPREAD[one.source] ** sign for one in expected) for sign in (-1, 1)]
+    low_s, high_s = (plan.predicted_s * ratio / total_s if total_s else 0.0 for ratio in ratios)
+    return replace(plan, guessed=guessed, low_s=low_s, high_s=high_s)
 
 
 def compare(
@@ -155,7 +170,35 @@ def _require(expected: Sequence[Expected], slots: int, split: Split) -> None:
 
 
 def _predict_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
-    """When the last piece ends."""
+    """When the last piece ends, and the last step beside the devices."""
+    pieces_s = _predict_pieces_s(work, cuts, slots, costs)
+    if not costs.lanes or not work.has_steps:
+        return pieces_s
+    if len(work.cases) > MOST_SIMULATED:
+        steps_s = (sum(work.goldens_s) + sum(work.checks_s)) / costs.lanes
+        return max(pieces_s, costs.lead_s + steps_s)
+    begins = set(cuts.begins.tolist())
+    runs_s = np.diff(work.ends_s).tolist()
+    cases = []
+    for bound, end in zip(work.bounds[:-1].tolist(), work.bounds[1:].tolist(), strict=True):
+        shared = next((case for case in range(bound, end) if work.goldens_s[case]), -1)
+        for case in range(bound, end):
+            start_s = costs.piece_s if case in begins else 0.0
+            golden_s = work.goldens_s[case]
+            cases.append(
+                Timed(
+                    golden_s=golden_s,
+                    run_s=runs_s[case] + start_s,
+                    check_s=work.checks_s[case],
+                    golden=case if golden_s else shared,
+                )
+            )
+    pieces = [range(*span) for span in zip(cuts.begins.tolist(), cuts.ends.tolist(), strict=True)]
+    return max(pieces_s, costs.lead_s + simulate_steps(cases, pieces, slots, costs.lanes))
+
+
+def _predict_pieces_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
+    """When the last piece ends, whatever is done beside the devices."""
     has_chains = costs.per == "case" and len(cuts) < len(work.cases)
     if has_chains and costs.launch_s:
         seconds = np.diff(work.ends_s).tolist()
@@ -210,7 +253,9 @@ def simulate_chains(
 
 def _search(work: Work, slots: int, costs: Costs) -> float:
     """How long pieces may be: shorter and shorter ones are tried while they can be any better."""
-    costs = replace(costs, lead_s=0.0)  # this and launches are the same however testcases are split
+    costs = replace(
+        costs, lead_s=0.0, lanes=0
+    )  # these and launches are the same however testcases are split
     if costs.per == "case":
         costs = replace(costs, launch_s=0.0, startup_s=costs.process_s)
     totals_s, counts, extra_s = work.totals_s, work.counts, costs.piece_s
@@ -251,9 +296,11 @@ def _limits(longest_s: float, finest_s: float) -> Iterator[float]:
 def _plan_of(work: Work, cuts: Cuts, limit_s: float, *, slots: int, costs: Costs) -> Plan:
     total_s, longest_s = float(cuts.lengths_s.sum()), float(cuts.lengths_s[0])
     bound_s = max(longest_s, total_s / slots)
-    predicted_s = unhurried_s = _predict_s(work, cuts, slots, costs)
+    predicted_s = _predict_s(work, cuts, slots, costs)
+    devices_s = unhurried_s = _predict_pieces_s(work, cuts, slots, costs)
     if costs.launch_s:
-        unhurried_s = _predict_s(work, cuts, slots, replace(costs, launch_s=0.0))
+        unhurried_s = _predict_pieces_s(work, cuts, slots, replace(costs, launch_s=0.0))
+    steps = _say_steps(work, predicted_s, devices_s, bound_s, costs.lanes)
     pieces = to_pieces(work, cuts)
     return Plan(
         slots=slots,
@@ -267,7 +314,8 @@ def _plan_of(work: Work, cuts: Cuts, limit_s: float, *, slots: int, costs: Costs
         reason="; ".join(
             [
                 *_say_bound(pieces[0], total_s / slots),
-                *_say_gap(bound_s, predicted_s, unhurried_s, costs),
+                *([] if steps else _say_gap(bound_s, devices_s, unhurried_s, costs)),
+                *steps,
             ]
         ),
     )
@@ -282,6 +330,23 @@ def _say_bound(longest: Piece, share_s: float) -> list[str]:
     return [
         f"{longest.testcase} ({which}) takes {say_seconds(longest.expected_s)},"
         f" more than the {say_seconds(share_s)} that each slot has to do"
+    ]
+
+
+def _say_steps(
+    work: Work, predicted_s: float, devices_s: float, bound_s: float, lanes: int
+) -> list[str]:
+    """What golden and check steps add, if that is more than a little."""
+    if predicted_s - devices_s <= TIE * bound_s:
+        return []
+    shown = [
+        f"{count_of(sum(map(bool, steps_s)), f'{kind} step')} ({say_seconds(sum(steps_s))})"
+        for kind, steps_s in (("golden", work.goldens_s), ("check", work.checks_s))
+        if any(steps_s)
+    ]
+    return [
+        f"{' and '.join(shown)} on {count_of(lanes, 'lane')} end"
+        f" {say_seconds(predicted_s - devices_s)} later than the runs would"
     ]
 
 

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
@@ -18,23 +19,35 @@ from msgspec.structs import asdict
 from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
 from tileyard.model import KernelWork
-from tileyard.processes.steps import Heard, StepOrder, describe_kind, insist_on
 from tileyard.quarantine import Quarantine
 from tileyard.settings import Settings
 from tileyard.suite.files.drafts import (
+    TAKEN,
     CommandPlan,
     Common,
     Draft,
+    Given,
     KernelFile,
     find_seed,
     is_of_kernels,
     make_case,
     show_shape,
 )
+from tileyard.suite.files.parameters import Parameters, read_parameters, settle
 from tileyard.suite.files.places import Document, Place
-from tileyard.suite.files.steps import Env, read_env, read_step, read_text
+from tileyard.suite.files.requires import read_require
+from tileyard.suite.files.scripts import LIMIT_S, read_variables, run_program
+from tileyard.suite.files.steps import (
+    Env,
+    double,
+    find_program,
+    read_env,
+    read_step,
+    read_text,
+)
 from tileyard.suite.files.tables import (
     CaseTable,
+    CommonTable,
     ListedCaseTable,
     SuiteTable,
     TestcaseTable,
@@ -46,21 +59,23 @@ from tileyard.suite.records import Policy, PolicyTable, Rule, Suite, SuiteCase
 
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["
-LIMIT_S = 120.0
 NOTHING: Mapping[str, str] = {}
-MOST_BYTES = 256 << 20
-"""Most bytes that such a command may print: a suite of a million cases has less."""
 Row = tuple[CaseTable, Place]
 """A case as it is written, and where."""
 
 
-def read_suite(path: Path, settings: Settings, variables: Mapping[str, str] = NOTHING) -> Suite:
-    """The suite of a file or folder. Raises UsageError that names file, line and key.
+def read_suite(
+    path: Path,
+    settings: Settings,
+    variables: Mapping[str, str] = NOTHING,
+    parameters: Mapping[str, str] = NOTHING,
+) -> Suite:
+    """The suite of a file or folder with these values of its parameters. Raises UsageError that names file, line and key.
 
     Commands that list cases are run, with these ``variables`` besides our own. A suite with kernels of which no case is listed is refused:
     ``kernel_cases.read_suite_with_kernels`` reads these.
     """
-    draft = read_draft(path, settings, variables)
+    draft = read_draft(path, settings, variables, parameters)
     cases = []
     for case in draft.cases:
         if isinstance(case, KernelFile):
@@ -73,10 +88,29 @@ def read_suite(path: Path, settings: Settings, variables: Mapping[str, str] = NO
     return draft.finish(cases)
 
 
-def read_draft(path: Path, settings: Settings, variables: Mapping[str, str] = NOTHING) -> Draft:
+def read_draft(
+    path: Path,
+    settings: Settings,
+    variables: Mapping[str, str] = NOTHING,
+    parameters: Mapping[str, str] = NOTHING,
+) -> Draft:
     """What the files of a suite say, before anybody is asked about kernels."""
     path = path.resolve()
-    reader = _Reader({**os.environ, **variables, **settings.environment()})
+    reader = _Reader({**os.environ, **variables, **settings.environment()}, parameters)
+    draft = _read_files(path, reader)
+    for name in parameters:
+        if name not in draft.parameters:
+            known = draft.parameters
+            near = get_close_matches(name, known, n=1)
+            listed = f"known are {', '.join(known)}" if known else "it declares none"
+            raise UsageError(
+                f"{draft.path}: --set {name}: there is no such parameter",
+                f"did you mean {near[0]!r}" if near else listed,
+            )
+    return draft
+
+
+def _read_files(path: Path, reader: "_Reader") -> Draft:
     if path.is_dir() and not (path / SUITE_FILE).is_file():
         files = sorted(path.glob(f"*/{SUITE_FILE}"))
         if not files:
@@ -94,8 +128,9 @@ def read_draft(path: Path, settings: Settings, variables: Mapping[str, str] = NO
 class _Reader:
     """Reads files into a draft, each once."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], wanted: Mapping[str, str]) -> None:
         self._environ = environ
+        self._wanted = wanted
         self._open: list[Path] = []
         self._read: set[Path] = set()
 
@@ -123,20 +158,26 @@ class _Reader:
 
     def _read_table(self, document: Document, draft: Draft) -> str:
         top = Place(document=document)
-        table = decode(document.table, SuiteTable, top)
+        raw, place = document.table, top / "parameters"
+        parameters = read_parameters(raw.get("parameters", {}), place, self._wanted, TAKEN)
+        draft.parameters.update(parameters.chosen)
+        table = decode(settle(raw, parameters, top), SuiteTable, top)
         check_name(table.name, top / "name")
+        policies = top / "policies"
         own_policies = {
-            name: Policy(name=name, **asdict(decode(raw, PolicyTable, top / "policies" / name)))
-            for name, raw in table.policies.items()
+            name: _read_policy(name, one, policies / name) for name, one in table.policies.items()
         }
         for number, text in enumerate(table.include):
             place = top / "include" / number
             for path in _find_included(text, place):
                 self.read(path, draft, place)
         draft.policies.update(own_policies)
+        draft.texts.update((n, _texts_of(one, policies / n)) for n, one in own_policies.items())
         first = len(draft.cases)
-        draft.cases += _File(table, top, draft.folder, self._environ).cases()
+        draft.cases += _File((table, top), draft.folder, self._environ, parameters).cases()
         draft.skip += decode_all(table.skip, Rule, top / "skip")
+        if table.require is not None:
+            draft.require = draft.require.joined(read_require(table.require, top / "require"))
         draft.quarantine += decode_all(table.quarantine, Quarantine, top / "quarantine")
         allow = decode_all(table.allow, Rule, top / "allow")
         if document.path == draft.path:
@@ -148,25 +189,65 @@ class _Reader:
         return table.name
 
 
+def _read_policy(name: str, raw: object, place: Place) -> Policy:
+    table = decode(raw, PolicyTable, place)
+    if table.skip and isinstance(raw, dict):  # again, for keys that a rule does not have
+        decode_all(raw["skip"], Rule, place / "skip")
+    return Policy(**{**asdict(table), "name": name})
+
+
+def _texts_of(policy: Policy, place: Place) -> list[tuple[str, Place]]:
+    """The texts with which a policy names cases, and where they stand."""
+    found = [(text, place / "cases" / number) for number, text in enumerate(policy.cases)]
+    found += [(text, place / "exclude" / number) for number, text in enumerate(policy.exclude)]
+    rules = enumerate(policy.skip)
+    return found + [(rule.cases, place / "skip" / number / "cases") for number, rule in rules]
+
+
 class _File:
     """The testcases of one file, with their cases, whether declared or listed by a command."""
 
     def __init__(
-        self, table: SuiteTable, top: Place, home: Path, environ: Mapping[str, str]
+        self,
+        level: tuple[SuiteTable, Place],
+        home: Path,
+        environ: Mapping[str, str],
+        parameters: Parameters,
     ) -> None:
-        self._table = table
-        self._top = top
+        self._table, self._top = table, top = level
+        self._parameters = parameters
+        self._refuse_parameters(table, top)
         self._home = home
         self._environ = environ
         self._common = Common().narrowed(table, top)
-        self._env = read_env(table.env, top / "env")
+        self._shared = {**_shared_values(table, top), **parameters.chosen}
+        found = self._read_script()
+        self._given = Given(env=found, parameters=frozenset(parameters.chosen))
+        self._env = {**found, **read_env(table, top)}
+
+    def _read_script(self) -> Env:
+        """The variables that the file's script sets, which its steps get unless they have others."""
+        if self._table.env_from is None:
+            return {}
+        at = self._top / "env_from"
+        script = read_text(self._table.env_from, at).fill(self._shared)
+        variables = read_variables(script, self._environ, at)
+        return {name: read_text(double(value), at) for name, value in variables.items()}
+
+    def _refuse_parameters(self, table: CommonTable, place: Place) -> None:
+        """Refuse ``vars`` that are called like parameters."""
+        for name in table.vars:
+            if name in self._parameters.values:
+                (place / "vars" / name).fail("is a parameter of this file")
 
     def cases(self) -> Iterator[SuiteCase | KernelFile]:
         """All cases, testcase by testcase: those that are declared, then those that are only listed."""
         listed: dict[str, list[Row]] = {}
         if self._table.list is not None:
             place = self._top / "list"
-            for row, at in _list_cases(self._table.list, place, self._environ, self._env):
+            for row, at in _list_cases(
+                self._table.list, place, self._environ, self._env, self._shared
+            ):
                 listed.setdefault(row.testcase or self._table.name, []).append((row, at))
         seen: dict[str, Place] = {}
         for number, raw in enumerate(self._table.testcase):
@@ -190,10 +271,9 @@ class _File:
             at = place / "case" / number
             rows.append((decode(raw, CaseTable, at), at))
         if testcase.list is not None:
-            env = {**self._env, **read_env(testcase.env, place / "env")}
-            for row, at in _list_cases(
-                testcase.list, place / "list", self._environ, env, testcase.name
-            ):
+            env = {**self._env, **read_env(testcase, place)}
+            known = {**self._shared, "testcase": testcase.name}
+            for row, at in _list_cases(testcase.list, place / "list", self._environ, env, known):
                 if row.testcase not in ("", testcase.name):
                     (at / "testcase").fail(f"is {row.testcase!r} in a list of {testcase.name!r}")
                 rows.append((row, at))
@@ -202,11 +282,13 @@ class _File:
     def _testcase(
         self, testcase: TestcaseTable, place: Place, rows: list[Row]
     ) -> Iterator[SuiteCase | KernelFile]:
+        self._refuse_parameters(testcase, place)
         common = self._common.narrowed(testcase, place)
         if is_of_kernels(testcase, place):
             yield from self._kernels(testcase, place, rows, common)
             return
-        plan = CommandPlan((testcase, place), (self._table, self._top), self._home)
+        levels = ((testcase, place), (self._table, self._top))
+        plan = CommandPlan(*levels, self._home, self._given)
         if not rows:
             if self._table.list is not None:
                 place.fail(f"no case of {testcase.name!r} was listed")
@@ -217,11 +299,12 @@ class _File:
                     (at / key).fail("belongs to a case of a kernel")
             if isinstance(row.shape, str):
                 (at / "shape").fail("is a list of sizes for a case of programs")
+            self._refuse_parameters(row, at)
             own = common.narrowed(row, at)
             seed = find_seed(row)
             values = {
                 **own.vars,
-                **_shared_values(at.document.folder),
+                **self._shared,
                 "testcase": testcase.name,
                 "case": row.name,
                 "dtype": own.dtype,
@@ -230,6 +313,7 @@ class _File:
                 "seed": str(seed),
             }
             work = plan.fill_in(values, (row.shape, row.valid_shape), own.tolerance, at)
+            work = msgspec.structs.replace(work, variant=self._parameters.variant)
             yield make_case(testcase.name, row, own, work, at)
 
     def _kernels(
@@ -289,7 +373,11 @@ def _find_included(text: str, place: Place) -> list[Path]:
 
 
 def _list_cases(
-    raw: object, place: Place, environ: Mapping[str, str], env: Env, testcase: str = ""
+    raw: object,
+    place: Place,
+    environ: Mapping[str, str],
+    env: Env,
+    values: Mapping[str, str],
 ) -> Iterator[tuple[ListedCaseTable, Place]]:
     """Run the command that is written at a place; each line of its output is a case in JSON.
 
@@ -297,14 +385,17 @@ def _list_cases(
     says how it failed, or which of its lines is no case.
     """
     folder = place.document.folder
-    values = _shared_values(folder) | ({"testcase": testcase} if testcase else {})
-    told = {name: text for name, text in env.items() if text.names <= values.keys()}
+    told = {
+        name: text
+        for name, text in env.items()
+        if text.names <= values.keys() and not text.is_passed
+    }
     step = read_step(raw, "list", place, told).fill_in(values, folder)
     argv = tuple(read_text(text, place).fill({}) for text in step.argv)
     own = {name: read_text(text, place).fill({}) for name, text in step.env.items()}
     variables = {**environ, **own}
     cwd = Path(read_text(step.cwd, place).fill({})) if step.cwd else folder
-    printed = _run(argv, variables, cwd, step.limit_s or LIMIT_S, place)
+    printed = run_program(argv, variables, cwd, step.limit_s or LIMIT_S, place)
     count = 0
     for number, line in enumerate(printed.splitlines(), start=1):
         if not line.strip():
@@ -320,40 +411,14 @@ def _list_cases(
         place.fail(f"printed no case: {shlex.join(argv)} in {cwd}")
 
 
-def _shared_values(folder: Path) -> dict[str, str]:
-    """What templates of every file know: its folder, and the Python that runs Tileyard."""
-    return {"suite": str(folder), "python": sys.executable}
-
-
-class _Printed(Heard):
-    """What a program writes to its standard output."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def takes(self, data: bytes) -> bool:
-        self.data += data
-        return True
-
-    def wants_end(self) -> bool:
-        return len(self.data) > MOST_BYTES
-
-
-def _run(
-    argv: tuple[str, ...], env: dict[str, str], cwd: Path, limit_s: float, place: Place
-) -> bytes:
-    """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
-    called = f"{shlex.join(argv)} in {cwd}"
-    printed = _Printed()
-    order = StepOrder(argv=argv, env=env, cwd=str(cwd), log=os.devnull, limit_s=limit_s)
-    end = insist_on(order, printed.data.clear, printed)
-    if end.refusal:
-        why = os.strerror(end.errno) if end.errno else end.refusal
-        place.fail(f"cannot be started ({why}): {called}")
-    if printed.wants_end():
-        place.fail(f"printed more than {MOST_BYTES >> 20} MiB: {called}")
-    if not end.ok:
-        tail = end.tail.strip()
-        said = f"\n{tail}" if tail else "; it wrote nothing to stderr"
-        place.fail(f"{describe_kind(end, order)}: {called}{said}")
-    return bytes(printed.data)
+def _shared_values(table: SuiteTable, top: Place) -> dict[str, str]:
+    """What all templates of a file know: its folder, and its Python, that of Tileyard if it names none."""
+    folder = top.document.folder
+    known = {"suite": str(folder)}
+    python = sys.executable
+    if table.python is not None:
+        named = read_text(table.python, top / "python").fill(known)
+        python = find_program(named, folder, "")
+        if not python:
+            (top / "python").fail(f"there is no program {named!r}, neither on PATH nor in {folder}")
+    return {**known, "python": python}

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from tileyard.artifacts.prerequisites import Prerequisites
 from tileyard.clock import LONGEST_S
 from tileyard.decoding import Text
-from tileyard.model import INFRASTRUCTURE, WELL, Limits, Outcome, Record, Work
+from tileyard.model import INFRASTRUCTURE, WELL, CommandWork, Limits, Outcome, Record, Work
 from tileyard.quarantine import Quarantine
 
 Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
@@ -21,7 +22,8 @@ Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 class SuiteCase(Record):
     """One case. ``family`` is the operator family that it stands for, its testcase's name by default.
 
-    ``smoke`` asks for it to be in the smoke run. ``where`` is ``file:line`` of its declaration.
+    ``smoke`` asks for it to be in the smoke run, ``only_smoke`` to be in no full one. ``where`` is
+    ``file:line`` of its declaration.
     """
 
     testcase: str
@@ -32,6 +34,7 @@ class SuiteCase(Record):
     shape: tuple[int, ...] = ()
     tags: tuple[str, ...] = ()
     smoke: bool = False
+    only_smoke: bool = False
     seed: int = 0
     limits: Limits = Limits()
     where: str = ""
@@ -40,6 +43,12 @@ class SuiteCase(Record):
     def id(self) -> str:
         """``testcase/name``: unique in its suite, stable from run to run."""
         return f"{self.testcase}/{self.name}"
+
+    @property
+    def plain_id(self) -> str:
+        """The id without the values of parameters."""
+        variant = self.work.variant if isinstance(self.work, CommandWork) else ""
+        return self.id.removesuffix(variant)
 
 
 _FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.COMPILE_ERROR}
@@ -63,13 +72,17 @@ class Rule(Record):
 class PolicyTable(Record):
     """A choice of cases, as it is written. Empty fields ask for nothing.
 
-    ``select`` is the smoke run (one case at least for each family and class of dtypes) or all.
-    ``cases`` are globs on ids, ``tags`` any of which a case must have. ``budget_s`` is the wall time
-    that the most valuable cases are to fit into. ``changed`` leaves out what is proven already.
+    ``select`` is the smoke run (one case at least for each family and class of dtypes), only the cases
+    that are declared as smoke, or all. ``cases`` and ``exclude`` are names of testcases, families and tags,
+    and globs on ids; ``tags`` any of which a case must have. ``skip`` are cases to be left out for a reason.
+    ``budget_s`` is the wall time that the most valuable cases are to fit into. ``changed`` leaves out what is
+    proven already.
     """
 
-    select: Literal["full", "smoke"] = "full"
+    select: Literal["full", "smoke", "declared"] = "full"
     cases: tuple[Text, ...] = ()
+    exclude: tuple[Text, ...] = ()
+    skip: tuple[Rule, ...] = ()
     tags: tuple[Text, ...] = ()
     budget_s: Time = 0.0
     changed: bool = False
@@ -85,7 +98,9 @@ class Policy(PolicyTable, kw_only=True):
 class Suite(Record):
     """All of it. ``path`` is the file that it was read from, ``folder`` what its paths are relative to.
 
-    ``allow``, where there is any, names the only cases that may run; ``skip`` those that must not.
+    ``parameters`` are the values for which it was read.
+    ``allow``, where there is any, names the only cases that may run; ``skip`` those that must not. ``require`` is what
+    a host must have.
     """
 
     name: str
@@ -93,9 +108,21 @@ class Suite(Record):
     folder: str
     cases: tuple[SuiteCase, ...]
     policies: dict[str, Policy] = {}
+    parameters: dict[str, str] = {}
     allow: tuple[Rule, ...] = ()
     skip: tuple[Rule, ...] = ()
     quarantine: tuple[Quarantine, ...] = ()
+    require: Prerequisites = Prerequisites()
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """``mode=npu`` for each parameter."""
+        return tuple(f"{name}={value}" for name, value in self.parameters.items())
+
+    @property
+    def remembered_as(self) -> str:
+        """By what it is remembered from run to run: other parameters make other runs."""
+        return " ".join((self.path, *self.settings))
 
 
 # ---- choosing -------------------------------------------------------------------------------
@@ -104,11 +131,13 @@ class Suite(Record):
 class Wish(Record):
     """What was asked for. ``rerun`` are the ids of cases to run again, None where all may run.
 
-    ``select`` holds texts as ``choosing.find_meant`` reads them, of which a case must fit one.
+    ``select`` and ``skip`` hold texts as ``choosing.find_meant`` reads them: a case must fit one of
+    ``select``, where there is any, and none of ``skip``.
     """
 
     policy: str = "full"
     select: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
     rerun: tuple[str, ...] | None = None
 
 
@@ -141,7 +170,8 @@ class Expected(Record):
     """How long a case is expected to run, in seconds, and what says so.
 
     ``seconds`` is the median of ``samples`` earlier runs, ``high_s`` what nine of ten of them do not
-    exceed, 0 if that is not known.
+    exceed, 0 if that is not known. ``golden_s`` and ``check_s`` are what its steps beside the device take; that is
+    0 where there is none, or the golden result is there or another case's.
     """
 
     case: str
@@ -150,6 +180,8 @@ class Expected(Record):
     source: Literal["history", "family", "default"] = "history"
     high_s: float = 0.0
     samples: int = 0
+    golden_s: float = 0.0
+    check_s: float = 0.0
 
 
 # A piece can be part of no cycle, and the collector would look at 100,000 of them again and again.
@@ -170,7 +202,7 @@ class Plan(Record):
     ``bound_s`` is max(longest piece, total / slots): no order of these pieces can be faster.
     ``predicted_s`` is when the last one ends if everything takes as long as expected. ``split_s`` is how
     long a piece may be, 0 where nothing was split. ``reason`` says where the gap comes from. ``guessed``
-    is of how many cases nothing was known.
+    is of how many cases nothing was known; then the prediction is a guess between ``low_s`` and ``high_s``.
     """
 
     slots: int
@@ -183,3 +215,5 @@ class Plan(Record):
     split_s: float = 0.0
     reason: str = ""
     guessed: int = 0
+    low_s: float = 0.0
+    high_s: float = 0.0

@@ -27,6 +27,7 @@ class CaseVerdict(Record):
 
     ``is_flaky`` says that an attempt failed before that one passed. ``quarantine`` is who cares for a
     case that does not gate, None for one that does. ``must_check`` says that an unchecked one failed.
+    ``proof`` says what decided whether it was proven, where that was asked for.
     """
 
     case: str
@@ -39,6 +40,7 @@ class CaseVerdict(Record):
     is_flaky: bool = False
     quarantine: Quarantine | None = None
     where: str = ""
+    proof: str = ""
     must_check: bool = False
 
     @property
@@ -67,7 +69,8 @@ class Makespan(Record):
 
     ``bound_s`` is max(longest piece, total / slots) with the times that were measured now,
     ``predicted_s`` what the plan had said, ``achieved_s`` from the first start to the last end. ``reason``
-    says where the gap between bound and achieved comes from. Of ``guessed`` cases nothing was known.
+    says where the gap between bound and achieved comes from. Of ``guessed`` cases nothing was known: then the
+    prediction was a guess between ``low_s`` and ``high_s``.
     """
 
     slots: int
@@ -77,6 +80,8 @@ class Makespan(Record):
     achieved_s: float
     reason: str = ""
     guessed: int = 0
+    low_s: float = 0.0
+    high_s: float = 0.0
 
 
 class SuiteResult(Record):

@@ -1,7 +1,7 @@
 """A suite as a source of cases: its pieces, longest first; then again what failed, if it may be flaky."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -17,7 +17,6 @@ from tileyard.model import (
     Outcome,
     Record,
     Trial,
-    Work,
 )
 from tileyard.suite.records import Plan, SuiteCase, is_retried
 
@@ -25,13 +24,15 @@ from tileyard.suite.records import Plan, SuiteCase, is_retried
 class Part(Record):
     """The cases of a suite that are built for one target, and how they are divided among their devices.
 
-    The pieces of the plan hold every case once; the longest is to come first. ``expected_s`` is by case.
+    The pieces of the plan hold every case once; the longest is to come first. ``expected_s`` is by case, ``steps_s`` what
+    each golden and check step is expected to take.
     """
 
     target: str
     cases: tuple[SuiteCase, ...]
     plan: Plan
     expected_s: dict[str, float] = {}
+    steps_s: list[float] = []
 
 
 class SuiteSource:
@@ -51,7 +52,6 @@ class SuiteSource:
     ) -> None:
         self._suite = suite
         self._cases = {case.id: case for part in parts for case in part.cases}
-        self._targets = find_targets(tuple(self._cases.values()))
         self._parts = [_Turns(part) for part in parts]
         self._expected_s = {case: s for part in parts for case, s in part.expected_s.items()}
         self._retries = retries
@@ -96,7 +96,7 @@ class SuiteSource:
         tolerance = case.work.tolerance if isinstance(case.work, KernelWork) else None
         return Case(
             id=case.id,
-            work=complete_work(case.work, self._targets),
+            work=case.work,
             target=target,
             suite=self._suite,
             testcase=case.testcase,
@@ -120,21 +120,16 @@ class _Turns:
         self.begun = 0
 
 
-def find_targets(cases: Sequence[SuiteCase]) -> dict[str, tuple[str, ...]]:
-    """For each build step, as canonical JSON, what of it these cases need."""
-    found: dict[str, set[str]] = {}
+def find_target_inputs(cases: Iterable[SuiteCase]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """For each build step, as canonical JSON, what each target that these cases need depends on besides its inputs."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
     for case in cases:
-        if isinstance(case.work, CommandWork) and case.work.build is not None:
-            needed = found.setdefault(canonical_json(case.work.build), set())
-            needed.update({case.work.target} if case.work.target else set())
-    return {build: tuple(sorted(targets)) for build, targets in found.items()}
-
-
-def complete_work(work: Work, targets: Mapping[str, tuple[str, ...]]) -> Work:
-    """The work of a case, with all that the cases of its shared build need of it: see ``find_targets``."""
-    if not isinstance(work, CommandWork) or work.build is None:
-        return work
-    return msgspec.structs.replace(work, targets=targets[canonical_json(work.build)])
+        work = case.work
+        if isinstance(work, CommandWork) and work.build is not None and work.target:
+            inputs = found.setdefault(canonical_json(work.build), {})
+            known = inputs.get(work.target, ())
+            inputs[work.target] = tuple(dict.fromkeys((*known, *work.target_inputs)))
+    return found
 
 
 def limit_runner(case: SuiteCase) -> Limits:

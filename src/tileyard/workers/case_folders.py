@@ -6,21 +6,31 @@ from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
+from tileyard.errors import UsageError
 from tileyard.model import BuildKey, Digest
 from tileyard.modes import make_folder
+from tileyard.parts import WHOLE, GoldenPart
 
 DATA, TEMPORARY, USED = "data", "tmp", "used"
 """In a case's folder: what its steps work on, their temporary files, and a mark that it has run."""
 
 
-def make_case_folder(folder: Path, golden: Digest, trees: Trees) -> None:
-    """Make a case's folder, whose data begin as a copy of what its golden step made."""
+def make_case_folder(folder: Path, golden: Digest, trees: Trees, part: GoldenPart = WHOLE) -> None:
+    """Make a case's folder, whose data begin as its part of what its golden step made.
+
+    Raises UsageError where that step made nothing for it.
+    """
     if folder.exists():
         remove_folder(folder)
     for name in (DATA, TEMPORARY):
         make_folder(folder / name)
-    if golden:
-        trees.copy(golden, folder / DATA)
+    if not golden:
+        return
+    put = trees.link if part.is_linked else trees.copy
+    try:
+        put(golden, folder / DATA, part.path)
+    except UsageError as error:
+        raise UsageError(f"golden step made nothing for this case: {error.message}") from error
 
 
 class Stores:
@@ -31,11 +41,16 @@ class Stores:
         self.objects = ObjectStore(home / "objects")
         self.trees = Trees(self.objects)
 
-    def find_made(self, golden: Digest, build: BuildKey) -> dict[str, str]:
-        """The directories that a golden and a build step have filled, by place; none for what made nothing."""
+    def find_made(
+        self, golden: Digest, build: BuildKey, part: GoldenPart = WHOLE
+    ) -> dict[str, str]:
+        """The directories that a golden and a build step have filled, by place; none for what made nothing.
+
+        Of what a golden step made only ``part`` has to be as it was.
+        """
         places: dict[str, str] = {}
         if golden:
-            places["golden"] = str(self.trees.path(golden))
+            places["golden"] = str(self.trees.path(golden, part.path))
         artifact = find_artifact(build, self.objects) if build else None
         if artifact is not None and TREE_FILE in artifact.manifest.files:
             places["build"] = str(self.trees.path(artifact.manifest.files[TREE_FILE]))

@@ -1,7 +1,9 @@
 """What engine and step host say to each other."""
 
 from tileyard.model import BuildKey, Digest, GoldenKey, OutputCheck, Record, Step
+from tileyard.parts import WHOLE, GoldenPart
 from tileyard.processes.steps import StepEnd
+from tileyard.targets.command.step_site import StepSite
 from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, Judged, RunBatch
 from tileyard.workers.question import Question
 
@@ -39,7 +41,7 @@ class DoStep(Question[StepDone], tag="do_step"):
 
     ``places`` and ``env`` are what it is told, ``cwd`` where it runs if it does not say itself. ``title``
     is what it is called in the log. ``golden``
-    is the tree that stands for ``{golden}``, ``build`` the artifact that stands for ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
+    is the tree that stands for ``{golden}``, of which the case uses ``part``, ``build`` the artifact that stands for ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
     a tree; if one was made before with the same key, nothing is run.
     """
 
@@ -51,6 +53,7 @@ class DoStep(Question[StepDone], tag="do_step"):
     limit_s: float
     title: str = ""
     golden: Digest = Digest("")
+    part: GoldenPart = WHOLE
     build: BuildKey = BuildKey("")
     key: GoldenKey = GoldenKey("")
 
@@ -62,11 +65,33 @@ class DigestFiles(Question[FilesDigested], tag="digest_files"):
     patterns: tuple[str, ...]
 
 
+class StepIdentified(Record, tag="step_identified"):
+    """Answer to IdentifyStep: the digest of what the step uses, and why that is not all."""
+
+    uses: str
+    doubts: tuple[str, ...] = ()
+
+
+class IdentifyStep(Question[StepIdentified], tag="identify_step"):
+    """What a step on this site uses outside of its suite; ``golden`` and ``build`` are as in DoStep.
+
+    One that ``is_early`` runs in the suite's folder where it names no other, else in its case's work directory.
+    """
+
+    step: Step
+    site: StepSite
+    threads: int
+    is_early: bool = False
+    golden: Digest = Digest("")
+    build: BuildKey = BuildKey("")
+
+
 class PrepareFolder(Question[Done], tag="prepare_folder"):
-    """Make a case's folder anew, with a copy of a tree as its data."""
+    """Make a case's folder anew, with a part of a tree as its data."""
 
     folder: str
     golden: Digest
+    part: GoldenPart = WHOLE
 
 
 class CompareOutputs(Question[Judged], tag="compare_outputs"):
@@ -81,8 +106,20 @@ class StopBatches(Question[Done], tag="stop_batches"):
     """Begin no further case of the batches that run. Their BatchRan follow."""
 
 
-HostRequest = DoStep | StopBatches | DigestFiles | PrepareFolder | CompareOutputs | RunBatch
-HostReply = StepDone | Done | FilesDigested | Judged | HostFailed | CaseBegan | CaseRan | BatchRan
+HostRequest = (
+    DoStep | StopBatches | DigestFiles | IdentifyStep | PrepareFolder | CompareOutputs | RunBatch
+)
+HostReply = (
+    StepDone
+    | Done
+    | FilesDigested
+    | StepIdentified
+    | Judged
+    | HostFailed
+    | CaseBegan
+    | CaseRan
+    | BatchRan
+)
 
 
 class Asked(Record):

@@ -1,6 +1,7 @@
 """Runs the cases of a batch that are programs: one process each, or one for several hot ones.
 
-Whatever happens is the doing of the case that was running; the others go on in a fresh process.
+Whatever happens is the doing of the case that was running; the others go on in a fresh process. One module because
+both ways make a case's folder, places and answer alike.
 """
 
 import os
@@ -23,6 +24,7 @@ from tileyard.processes.steps import (
     run_step,
 )
 from tileyard.targets.command.filling import Places, fill, fill_argv
+from tileyard.targets.command.given import give
 from tileyard.targets.command.step_site import find_site
 from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_case_folder
 from tileyard.workers.hot_output import HotOutput, Member
@@ -194,6 +196,9 @@ class CommandRuns:
         *,
         insists: Outcome = Outcome.INFRA_ERROR,
     ) -> None:
+        if outcome in (Outcome.PASSED, Outcome.UNCHECKED) and self._has_spoilt_golden(member):
+            outcome = Outcome.RUNTIME_ERROR
+            message = "wrote to golden data, which are links: `link = false` gives it a copy"
         ran = self._report(member, outcome, message, started_s)
         self._tell(msgspec.structs.replace(ran, insists=insists))
 
@@ -221,13 +226,13 @@ class CommandRuns:
             "threads": str(command.threads),
             "cases": tuple(other.command.name for other in members),
             "works": tuple(str(self._home / other.command.folder / DATA) for other in members),
-            **self._stores.find_made(member.entry.golden.tree, member.entry.build),
+            **self._find_made(member),
         }
         if command.toolchain:
             places["toolchain"] = command.toolchain
         return StepOrder(
             argv=fill_argv(step.argv, places),
-            env=step_environment(command.env, step.env, places, folder / TEMPORARY),
+            env=step_environment(step, {**command.env, **device.env}, places, folder / TEMPORARY),
             cwd=fill(step.cwd, places) or str(folder / DATA),
             log=str(member.log),
             limit_s=(step.limit_s or member.case.limits.run_s) if self._limited else 0.0,
@@ -239,16 +244,26 @@ class CommandRuns:
         if not end.refusal:
             return []
         command = member.command
-        made = self._stores.find_made(member.entry.golden.tree, member.entry.build)
+        made = self._find_made(member)
         places = (*made.values(), command.suite, command.toolchain or find_site().toolchain)
         shared = (Path(place) for place in places if place)
         return [self._home / member.command.folder, *shared]
+
+    def _find_made(self, member: Member) -> dict[str, str]:
+        golden = member.entry.golden
+        return self._stores.find_made(golden.tree, member.entry.build, golden.part)
+
+    def _has_spoilt_golden(self, member: Member) -> bool:
+        golden = member.entry.golden
+        trees, part = self._stores.trees, golden.part
+        return part.is_linked and not trees.is_as_verified(golden.tree, part.path)
 
     def _begin(self, member: Member) -> None:
         """Mark a case's folder as used; what an earlier attempt has used is made anew."""
         folder = self._home / member.command.folder
         if (folder / USED).exists() or not (folder / DATA).exists():
-            make_case_folder(folder, member.entry.golden.tree, self._stores.trees)
+            golden = member.entry.golden
+            make_case_folder(folder, golden.tree, self._stores.trees, golden.part)
         write_file(folder / USED, b"")
 
 
@@ -263,12 +278,12 @@ def _insists(end: StepEnd) -> Outcome:
 
 
 def step_environment(
-    shared: Mapping[str, str], own: Mapping[str, str], places: Places, temporary: Path
+    step: Step, shared: Mapping[str, str], places: Places, temporary: Path
 ) -> dict[str, str]:
-    """This process's environment, with what suite and step add, and a temporary directory."""
-    added = {name: fill(text, places) for name, text in own.items()}
+    """What a step gets of this process's environment, with what suite and step add, and a temporary directory."""
+    added = {name: fill(text, places) for name, text in step.env.items()}
     told = find_site().env
-    return {**os.environ, **told, **shared, "TMPDIR": str(temporary), **added}
+    return {**give(os.environ, step), **told, **shared, "TMPDIR": str(temporary), **added}
 
 
 def _take_group(left: list[Member]) -> list[Member]:

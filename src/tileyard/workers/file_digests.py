@@ -26,7 +26,7 @@ NO_CONTENT = ("/proc", "/sys", "/dev")
 """Folders in which nothing is stored: their files are devices, processes and settings."""
 
 _SIGN = re.compile(r"[*?[]")
-_Stamp = tuple[int, int, int]
+_Stamp = tuple[int, int, int, int]
 
 
 class FileDigests:
@@ -53,14 +53,16 @@ class FileDigests:
                 name = os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
                 try:
                     size = add_size(size, str(path), path.stat())
-                    parts += [name, self._digest_file(path)]
+                    parts += [name, self.digest_file(path)]
                 except OSError as error:
                     raise unreadable(path, error, f"inputs {pattern!r}: ") from error
         return digest_parts("files", *parts)
 
-    def _digest_file(self, path: Path) -> str:
+    def digest_file(self, path: Path) -> str:
+        """The digest of a file's content, and whether its owner may run it. Raises OSError."""
         status = path.stat()
-        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        # A file can be changed and given its old time of modification again; then that of its change is another.
+        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
         with self._lock:
             known = self._known.get(str(path))
         if known is not None and known[0] == stamp:

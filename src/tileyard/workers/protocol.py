@@ -28,6 +28,7 @@ from tileyard.model import (
     TensorSpec,
     Value,
 )
+from tileyard.parts import WHOLE, GoldenPart
 from tileyard.targets.own_sources import digest_own_sources
 from tileyard.workers.failure_protocol import FailureFound, FindFailure
 from tileyard.workers.program_replies import PassesShown, SyncChecked
@@ -101,20 +102,25 @@ class Golden(Record, tag="golden"):
 
     ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out``
     and ``inout`` tensor in calling order, or none where the kernel has no reference.
-    ``tree`` is what the golden step of a case of programs made, as a directory; empty for none. ``used`` identifies
+    ``tree`` is what the golden step of a case of programs made, as a directory, of which it gets ``part``; empty for none. ``used`` identifies
     everything that its run step uses besides the build.
     ``flag`` is what people should see although nothing failed. ``is_identified`` says that the key was known before anything was computed, so that the same
-    code would give the same.
+    code would give the same. ``parts`` are digests of what the result of such a case rests on, by what they are of; ``doubts`` say why these are
+    not all, and ``is_partial`` that the others follow from its build: it is not proven by them.
     """
 
     key: GoldenKey
     inputs: tuple[Digest, ...]
     outputs: tuple[Digest, ...]
     tree: Digest = Digest("")
+    part: GoldenPart = WHOLE
     used: str = ""
     flag: str = ""
     reused: bool = False
     is_identified: bool = False
+    parts: dict[str, str] = {}
+    doubts: tuple[str, ...] = ()
+    is_partial: bool = False
 
 
 class Failed(Record, tag="failed"):

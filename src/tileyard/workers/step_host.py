@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import assert_never
 
 from tileyard.artifacts.copying import remove_folder, scratch_folder
+from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Digest, GoldenKey
 from tileyard.modes import make_folder
@@ -34,14 +35,17 @@ from tileyard.workers.command_protocol import (
     HostFailed,
     HostReply,
     HostRequest,
+    IdentifyStep,
     PrepareFolder,
     StepDone,
+    StepIdentified,
     StopBatches,
     Told,
 )
 from tileyard.workers.command_runs import CommandRuns, step_environment
 from tileyard.workers.file_digests import FileDigests
 from tileyard.workers.protocol import BatchRan, Judged, RunBatch
+from tileyard.workers.step_identity import NOWHERE, USES, StepIdentities, Surroundings
 
 GOLDEN = "golden-tree"
 """The kind of record that says which tree a golden step has made."""
@@ -58,6 +62,7 @@ class StepHost:
         self._channel = channel
         self._sending = threading.Lock()
         self._digests = FileDigests()
+        self._identities = StepIdentities(self._digests)
         self._alone: defaultdict[GoldenKey, threading.Lock] = defaultdict(threading.Lock)
 
     def serve(self, asked: Asked) -> None:
@@ -79,8 +84,10 @@ class StepHost:
                 return self._do_step(request)
             case DigestFiles(folder=folder, patterns=patterns):
                 return FilesDigested(digest=self._digests.digest(Path(folder), patterns))
-            case PrepareFolder(folder=folder, golden=golden):
-                make_case_folder(self._home / folder, golden, self._trees)
+            case IdentifyStep():
+                return self._identify(request)
+            case PrepareFolder(folder=folder, golden=golden, part=part):
+                make_case_folder(self._home / folder, golden, self._trees, part)
                 return Done()
             case CompareOutputs():
                 return self._compare(request)
@@ -106,7 +113,7 @@ class StepHost:
     def _make_tree(self, request: DoStep) -> StepDone:
         """What the step made when it last ran with this key, or what it makes now."""
         known = self._objects.get_record(GOLDEN, request.key)
-        if known is not None and self._trees.has(Digest(known.decode())):
+        if known is not None and self._has_files(Digest(known.decode())):
             return StepDone(tree=Digest(known.decode()))
         scratch = self._home / "tmp"
         make_folder(scratch)
@@ -120,21 +127,27 @@ class StepHost:
                 tree = self._trees.put(out)
             except UsageError as error:
                 return StepDone(end=end, message=f"left what cannot be kept: {error}")
+            if not self._has_files(tree):
+                return StepDone(end=end, message=_describe_nothing(request, end))
         self._objects.put_record(GOLDEN, request.key, tree.encode())
         return StepDone(end=end, tree=tree)
+
+    def _has_files(self, tree: Digest) -> bool:
+        """Whether there is a tree of this name, with anything but folders in it."""
+        return self._trees.has(tree) and self._trees.listing(tree).has_files
 
     def _run(
         self, request: DoStep, temporary: Path, out: Path | None = None
     ) -> tuple[StepEnd, str]:
         """How the program ended, and one line on what went wrong, empty if nothing did."""
         make_folder(temporary)
-        made = self._stores.find_made(request.golden, request.build)
+        made = self._stores.find_made(request.golden, request.build, request.part)
         step, places = request.step, {**find_site().places, **request.places, **made}
         if out is not None:
             places["out"] = str(out)
         order = StepOrder(
             argv=fill_argv(step.argv, places),
-            env=step_environment(request.env, step.env, places, temporary),
+            env=step_environment(step, request.env, places, temporary),
             cwd=fill(step.cwd, places) or request.cwd,
             log=request.log,
             title=request.title,
@@ -149,6 +162,24 @@ class StepHost:
         end = insist_on(order, clear)
         return end, "" if end.ok else describe_end(end, order)
 
+    def _identify(self, request: IdentifyStep) -> StepIdentified:
+        """What a step uses; its parts are kept, so that it can be said what has changed."""
+        made, site = self._stores.find_made(request.golden, request.build), request.site
+        work = made.get("golden", "")  # its work directory begins as a copy of that
+        shared = find_site()
+        places = {**shared.places, **site.places, **made, "threads": str(request.threads)}
+        around = Surroundings(
+            places={**places, "work": work} if work else places,
+            cwd=site.suite if request.is_early else work or NOWHERE,
+            suite=site.suite,
+            env={**shared.env, **site.env},
+        )
+        use = self._identities.identify(request.step, around, os.environ)
+        uses = digest_parts("uses", canonical_json(use.parts))
+        if not self._objects.has_record(USES, uses):
+            self._objects.put_record(USES, uses, canonical_json(use.parts).encode())
+        return StepIdentified(uses=uses, doubts=use.doubts)
+
     def _compare(self, request: CompareOutputs) -> Judged:
         # NumPy takes a tenth of a second to load, and many suites compare with programs of their own.
         from tileyard.workers.output_checks import compare_outputs
@@ -159,6 +190,14 @@ class StepHost:
     def _tell(self, number: int, reply: HostReply) -> None:
         with self._sending, contextlib.suppress(OSError):  # nobody is there any more to hear it
             self._channel.send(Told(number=number, reply=reply))
+
+
+def _describe_nothing(request: DoStep, end: StepEnd) -> str:
+    """Why a golden step failed that ended well."""
+    said = f"ended with exit code 0 after {end.seconds:.2f} s and left {{out}} empty"
+    if any("runpy.run_path" in text and "run_name" not in text for text in request.step.argv):
+        return f"{said}; what a script does for __main__ needs run_path(..., run_name='__main__')"
+    return f"{said}: what it makes has to lie there"
 
 
 def main(home: str) -> None:

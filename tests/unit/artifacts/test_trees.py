@@ -50,6 +50,49 @@ def open_up(folder: Path) -> None:
             path.chmod(0o755)
 
 
+def test_a_part_of_a_tree_is_linked_into_folders_of_its_own(
+    trees: Trees, folder: Path, tmp_path: Path
+) -> None:
+    """Its files are links, others are not there, and beside them something can be written."""
+    digest = trees.put(folder)
+    into = tmp_path / "into"
+    into.mkdir()
+    trees.link(digest, into, "b[a-i]n")
+    assert sorted(path.name for path in into.rglob("*")) == ["bin", "link", "tool"]
+    assert (into / "bin" / "tool").readlink() == (trees.path(digest) / "bin" / "tool").absolute()
+    assert (into / "bin" / "link").read_bytes() == b"xxxxx"
+    (into / "bin" / "output").write_text("beside them")
+    trees.path(digest)
+
+
+def test_a_part_without_files_is_refused(trees: Trees, folder: Path, tmp_path: Path) -> None:
+    """The message names what there is."""
+    digest = trees.put(folder)
+    for part in ("bin/other", "empty"):
+        with pytest.raises(
+            UsageError, match=f"no file in '{part}', only in 'bin', 'data', 'empty'"
+        ):
+            trees.link(digest, tmp_path, part)
+
+
+def test_what_was_written_through_a_link_is_found_in_its_part(
+    trees: Trees, folder: Path, tmp_path: Path
+) -> None:
+    """Other parts of the tree are as good as before."""
+    digest = trees.put(folder)
+    trees.link(digest, tmp_path, "data")
+    trees.path(digest, "bin")
+    target = trees.path(digest, "data") / "data"
+    target.chmod(0o600)
+    (tmp_path / "data").write_bytes(b"y")
+    target.chmod(0o444)
+    assert not trees.is_as_verified(digest, "data")
+    assert trees.is_as_verified(digest, "bin")
+    trees.path(digest, "bin")
+    with pytest.raises(DamagedError, match="'data' was changed"):
+        trees.path(digest, "data")
+
+
 def test_tree_holds_what_the_folder_held(trees: Trees, folder: Path) -> None:
     """Files with their mode, links and empty directories are there, and cannot be written."""
     expected = {

@@ -65,6 +65,65 @@ def test_shards_of_a_suite_are_told_with_their_lengths(
     assert found["cases"] == 2
 
 
+def test_a_plan_says_what_its_policy_leaves_out(
+    suite: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the run: which families, and the policies that run them; cases are named with the values of parameters."""
+    suite.write_text(
+        f'{SUITE}[parameters]\nmode = ["sim", "npu"]\n[policies.light]\nexclude = ["b/*"]\n'
+    )
+    found = predicted(capsys, str(suite), "--policy", "light", "--skip", "a/1", "--set", "mode=npu")
+    assert [piece["cases"] for piece in found["plan"]["pieces"]] == [["a/2@npu"]]
+    notes = ["policy light excludes 2 cases: b", "only full and smoke run cases of b"]
+    assert found["notes"] == notes
+    assert main(["plan", str(suite), "--policy", "light"]) == 0
+    shown = capsys.readouterr().out
+    assert all(note in shown for note in notes)
+    assert main(["plan", "--set", "mode=npu"]) == 2
+    assert "--set has no effect without a suite" in capsys.readouterr().err
+
+
+def test_any_log_is_a_history(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a pattern of the user's, of a suite or without one; and that of the serial simulator by itself."""
+    log = suite.with_name("run.log")
+    log.write_text("[INFO] begin\nb/1 took 7000 ms\na took 4 s\nb/2 took 9000 ms\n")
+    pattern = r"^(?P<case>\S+) took (?P<seconds>\d+) (?P<unit>\w+)"
+    options = ("--durations", str(log), "--durations-pattern", pattern, "--startup", "0s")
+    assert predicted(capsys, str(suite), *options)["sources"] == {"history": 4}
+    assert predicted_s(capsys, *options, "--lead", "0s") == 20.0
+    log.write_text("[INFO] [1/1] running testcase: a\nTotal tick: 5\nModel RUN TIME: 98639.5 ms\n")
+    assert predicted_s(capsys, *options[:2], "--startup", "0s") == pytest.approx(98.6395)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--durations-pattern", "x"), "--durations-pattern has no effect without --durations"),
+        (
+            ("--durations", "run.log", "--durations-pattern", "(?P<casse>x)"),
+            "--durations-pattern: unknown group (?P<casse>...) (did you mean 'case'",
+        ),
+        (
+            ("--durations", "run.log"),
+            "run.log:1: is no table with the columns testcase and seconds, no JSON, no JUnit XML, and no log",
+        ),
+    ],
+)
+def test_a_log_that_has_no_times_is_refused(
+    suite: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    expected: str,
+) -> None:
+    """In one line, before anything is run."""
+    log = suite.with_name("run.log")
+    log.write_text("[INFO] begin\nend\n")
+    options = tuple(str(log) if option == "run.log" else option for option in options)
+    assert main(["plan", str(suite), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert expected in line
+
+
 def test_programs_and_kernels_are_parts_one_after_another(
     suite: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ from tileyard.workers.protocol import (
     RunBatch,
     RunEntry,
 )
+from tileyard.workers.step_host import GOLDEN
 
 pytestmark = pytest.mark.slow
 
@@ -180,6 +181,34 @@ def test_a_golden_step_that_fails_keeps_nothing(tmp_path: Path) -> None:
 
 KILL_HOST = "kill -9 $(ps -o ppid= $(ps -o ppid= $(ps -o ppid= $$)))"
 """Whose child forks the keeper that is a step's parent."""
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("sh", "-c", "mkdir -p {out}/empty"), "left {out} empty: what it makes has to lie there"),
+        (("sh", "-c", ": 'runpy.run_path(script)'"), "needs run_path(..., run_name='__main__')"),
+    ],
+)
+def test_a_golden_step_that_makes_nothing_fails(
+    argv: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    """A case without data would fail only in its check, where nobody sees why; so it says so itself."""
+    request = step(tmp_path, "", key=GoldenKey("12" * 20))
+    done = do(tmp_path, msgspec.structs.replace(request, step=Step(argv=argv)))
+    assert (done.tree, done.end is not None and done.end.ok) == ("", True)
+    assert said in done.message
+
+
+def test_an_empty_golden_result_of_before_is_made_anew(tmp_path: Path) -> None:
+    """A store in which an earlier version kept one proves nothing."""
+    (tmp_path / "empty").mkdir()
+    objects = ObjectStore(tmp_path / "objects")
+    key = GoldenKey("12" * 20)
+    objects.put_record(GOLDEN, key, Trees(objects).put(tmp_path / "empty").encode())
+    done = do(tmp_path, step(tmp_path, "echo made > {out}/golden.txt", key=key))
+    assert done.message == ""
+    assert (Trees(objects).path(done.tree) / "golden.txt").read_text() == "made\n"
 
 
 def test_a_host_that_dies_is_replaced_and_asked_again(tmp_path: Path) -> None:

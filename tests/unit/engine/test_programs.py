@@ -1,16 +1,19 @@
 """Cases of programs: keys that follow content, folders and logs of cases, verdicts of checks."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tileyard.artifacts.keys import build_key
+from tileyard.artifacts.keys import build_key, canonical_json
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
+from tileyard.errors import HomeError
 from tileyard.model import BuildKey, Case, CommandWork, Digest, HotRun, Outcome, OutputCheck, Step
+from tileyard.parts import GoldenPart
 from tileyard.processes.steps import StepEnd
 from tileyard.suite.packed import find_named
 from tileyard.targets.command.step_site import StepSite
@@ -20,8 +23,10 @@ from tileyard.workers.command_protocol import (
     Done,
     DoStep,
     FilesDigested,
+    IdentifyStep,
     PrepareFolder,
     StepDone,
+    StepIdentified,
 )
 from tileyard.workers.file_digests import FileDigests
 from tileyard.workers.protocol import CommandRun, ElaboratedConfig, Failed, Golden, Judged
@@ -50,6 +55,8 @@ class FakeHost(StepHost):
         match request:
             case DigestFiles(folder=folder, patterns=patterns):
                 return FilesDigested(digest=FileDigests().digest(Path(folder), patterns))
+            case IdentifyStep(step=step):
+                return StepIdentified(uses=f"of {step.argv[0]}")
             case PrepareFolder():
                 return Done()
             case CompareOutputs():
@@ -84,7 +91,6 @@ def make_case(folder: Path, **changes: object) -> Case:
     work = CommandWork(
         build=Step(argv=("sh", f"{folder}/build.sh", "{out}"), inputs=(f"{folder}/src/*.c",)),
         target="rows",
-        targets=("rows",),
         golden=Step(argv=("sh", f"{folder}/golden.sh"), inputs=(f"{folder}/golden.txt",)),
         run=Step(argv=("{build}/rows", "{device}")),
         check=Step(argv=("sh", f"{folder}/check.sh")),
@@ -188,8 +194,10 @@ ECHO = Step(argv=("echo",))
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"seed": 8}, {"golden", "case"}),
-        ({"target": "columns", "targets": ("columns",)}, {"build", "own"}),
+        ({"seed": 8}, set()),
+        ({"part": GoldenPart(path="one")}, {"case"}),
+        ({"part": GoldenPart(is_linked=True)}, set()),
+        ({"target": "columns"}, {"build", "own"}),
         ({"build": ECHO}, {"build", "own"}),
         ({"golden": ECHO}, {"golden", "case"}),
         ({"run": ECHO}, {"case"}),
@@ -221,9 +229,61 @@ def test_another_toolchain_is_another_everything(tmp_path: Path) -> None:
 def test_what_is_built_beside_a_case_proves_nothing_about_it(tmp_path: Path) -> None:
     """A shared build of more targets is another build, and the case's own part of it is the same."""
     folder = write_suite(tmp_path / "suite")
-    alone = keys(folder, make_case(folder))
-    beside = make_case(folder, targets=("columns", "rows"))
-    assert changed(alone, keys(folder, beside)) == {"build"}
+    alone, beside = (plan_builds(folder, names)[0]["a"] for names in ("a", "ab"))
+    assert alone.elaborated.kernel.program != beside.elaborated.kernel.program
+    assert alone.command is not None
+    assert beside.command is not None
+    assert alone.command.own_build == beside.command.own_build
+
+
+def plan_builds(
+    folder: Path, names: Sequence[str], built: Collection[str] = ()
+) -> tuple[dict[str, ElaboratedConfig], dict[str, tuple[str, ...]]]:
+    """What is built for cases whose targets each have an input, where these own builds are in the store; and its parts."""
+    build = Step(argv=("sh", f"{folder}/build.sh", "{out}"))
+    cases = [
+        make_case(
+            folder, id=name, build=build, target=name, target_inputs=(f"{folder}/src/{name}.c",)
+        )
+        for name in names
+    ]
+    works = [case.work for case in cases if isinstance(case.work, CommandWork)]
+    inputs = {work.target: work.target_inputs for work in works}
+    site = replace(make_site(folder), targets={canonical_json(works[0].build): inputs})
+
+    async def talk() -> tuple[dict[str, ElaboratedConfig], dict[str, tuple[str, ...]]]:
+        programs = Programs(site, Path("/home-of-it"), "r", FakeHost())
+        found, parts = {}, {}
+        for case, work in zip(cases, works, strict=True):
+            reply = await programs.elaborate(case, work, built.__contains__)
+            assert isinstance(reply, ElaboratedConfig)
+            found[case.id] = reply
+            parts[case.id] = programs.builds.parts_of(reply.elaborated.kernel.program)
+        return found, parts
+
+    return asyncio.run(talk())
+
+
+def test_an_edited_source_builds_the_targets_that_are_made_of_it(tmp_path: Path) -> None:
+    """All that are not built are built in one call, those that are built stay as they are, and so do their run keys."""
+    folder = write_suite(tmp_path / "suite")
+    for name in "abc":
+        (folder / "src" / f"{name}.c").write_text(name)
+    before, parts = plan_builds(folder, "abc")
+    assert len({one.elaborated.kernel.program for one in before.values()}) == 1
+    assert len(parts["a"]) == 3
+    (folder / "src" / "a.c").write_text("edited")
+    (folder / "src" / "b.c").write_text("edited")
+    after, _ = plan_builds(folder, "abc", built=parts["a"])
+    commands = [one.elaborated.kernel.program for one in after.values()]
+    assert [msgspec.json.decode(text)["targets"] for text in commands] == [
+        ["a", "b"],
+        ["a", "b"],
+        ["c"],
+    ]
+    own = {name: one.command.own_build for name, one in after.items() if one.command is not None}
+    was = {name: one.command.own_build for name, one in before.items() if one.command is not None}
+    assert {name for name in own if own[name] != was[name]} == {"a", "b"}
 
 
 def test_each_attempt_has_a_folder_and_one_log_for_all_steps(tmp_path: Path) -> None:
@@ -242,12 +302,80 @@ def test_each_attempt_has_a_folder_and_one_log_for_all_steps(tmp_path: Path) -> 
 
 
 def test_a_golden_step_is_told_nothing_that_is_not_in_its_key(tmp_path: Path) -> None:
-    """The seed is; the name of the case is not."""
+    """Neither the name of the case nor its seed is, unless its words ask for them."""
     folder = write_suite(tmp_path / "suite")
     host = FakeHost()
     ask(folder, "golden", make_case(folder), host=host)
-    assert host.steps[0].env == {"TILEYARD_SEED": "7"}
+    assert host.steps[0].env == {}
     assert host.steps[0].cwd == str(folder)
+
+
+def make_goldens(folder: Path, cases: Sequence[Case], host: FakeHost) -> list[Golden | Failed]:
+    """What golden steps give these cases, which are prepared at the same time."""
+
+    async def talk() -> list[Golden | Failed]:
+        programs = Programs(make_site(folder, lanes=2), Path("/home-of-it"), "r", host)
+        works = [case.work for case in cases if isinstance(case.work, CommandWork)]
+        asked = [programs.make_golden(case, work) for case, work in zip(cases, works, strict=True)]
+        return await asyncio.gather(*asked)
+
+    return asyncio.run(talk())
+
+
+def test_a_golden_step_of_a_whole_testcase_is_run_for_one_of_its_cases(tmp_path: Path) -> None:
+    """Each of the others gets its own part of the result, and takes no lane while it waits."""
+    folder, host = write_suite(tmp_path / "suite"), SlowHost()
+    cases = [
+        make_case(folder, id=f"rows/c{n}", seed=n, part=GoldenPart(path=f"c{n}", is_linked=True))
+        for n in range(4)
+    ]
+    replies = make_goldens(folder, cases, host)
+    prepared = [one for one in host.asked if isinstance(one, PrepareFolder)]
+    assert len(host.steps) == 1
+    assert [one.part.path for one in prepared] == ["c0", "c1", "c2", "c3"]
+    assert len({reply.key for reply in replies if isinstance(reply, Golden)}) == 4
+
+
+class TornHost(FakeHost):
+    """Finds what a golden step has made damaged."""
+
+    def _answer(self, request: object) -> object:
+        if isinstance(request, PrepareFolder):
+            raise HomeError("it is damaged")
+        return super()._answer(request)
+
+
+def test_a_golden_result_that_is_damaged_is_made_anew_without_it(tmp_path: Path) -> None:
+    """A case that is prepared again asks for its golden step as if there had been none."""
+    folder, host = write_suite(tmp_path / "suite"), TornHost()
+    case = make_case(folder)
+    work = case.work
+    assert isinstance(work, CommandWork)
+
+    async def talk() -> None:
+        programs = Programs(make_site(folder), Path("/home-of-it"), "r", host)
+        for _ in range(2):
+            assert isinstance(await programs.make_golden(case, work), Failed)
+
+    asyncio.run(talk())
+    assert [(one.golden, "work" in one.places) for one in host.steps] == [("", False)] * 2
+
+
+def test_a_shared_golden_step_that_fails_runs_again_only_for_another_attempt(
+    tmp_path: Path,
+) -> None:
+    """All cases that share it fail by it, and say in whose log it is."""
+    folder, host = write_suite(tmp_path / "suite"), FakeHost()
+    host.done = StepDone(end=StepEnd(seconds=1.0, code=4), message="no data")
+    cases = [make_case(folder, id="rows/c1"), make_case(folder, id="rows/c2")]
+    again = make_case(folder, id="rows/c1", attempt=2)
+    replies = make_goldens(folder, [*cases, again], host)
+    assert [reply.message for reply in replies if isinstance(reply, Failed)] == [
+        "golden step: no data",
+        "golden step: no data (see the log of rows/c1)",
+        "golden step: no data",
+    ]
+    assert len(host.steps) == 2
 
 
 def test_a_golden_step_that_fails_ends_the_case(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 import io
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from tileyard.model import Digest
 from tileyard.report.ci import print_duplicates, print_matrix
 from tileyard.suite.content import Touched
 from tileyard.suite.jobs import Check, CiJob
-from tileyard.suite.jobs_duplicates import find_duplicates
-from tileyard.suite.jobs_matrix import Matrix, MatrixJob
+from tileyard.suite.jobs_duplicates import Finding, Spot, find_duplicates
+from tileyard.suite.jobs_matrix import CommandJob, Matrix, MatrixJob
 
 
 def shown(jobs: list[CiJob]) -> list[str]:
@@ -56,6 +57,46 @@ def test_no_duplicates_are_told_too() -> None:
     assert shown([job("sim", "a"), job("npu", "b")])[-1] == expected
 
 
+def test_findings_in_workflows_are_told_with_their_places() -> None:
+    """What is built twice and how it differs, jobs that never run together, trees of the same tests."""
+    spots = tuple(
+        Spot(
+            job=name, where=f"/w/{name}.yml:3", command="make", seconds=60.0, conditions=conditions
+        )
+        for name, conditions in (("a", ("x == '1'",)), ("b", ()))
+    )
+    together = Finding(
+        kind="build",
+        what="lib",
+        spots=spots,
+        identity=Digest("a"),
+        differences={"A": ("1", "")},
+        together=("push",),
+        keeper="a",
+    )
+    apart = replace(together, kind="tests", together=(), differences={}, keeper="", tests=("t",))
+    copies = replace(
+        apart, kind="copies", what="tests of the same names in t and u", differing=1, keeper="t"
+    )
+    found = find_duplicates([job("a", "a"), job("b", "a")])
+    console = Console(file=io.StringIO(), width=120)
+    print_duplicates(console, replace(found, findings=(together, apart, copies)))
+    expected = [
+        "built 2 times: lib; keep it in a: that saves 60 s, on push",
+        "/w/a.yml:3 a: make, if x == '1'",
+        "/w/b.yml:3 b: make",
+        "A: 1 | -",
+        "1 test run 2 times: lib; these jobs never run together, 2 min 0 s in all",
+        "/w/a.yml:3 a: make, if x == '1'",
+        "/w/b.yml:3 b: make",
+        "tests of the same names in t and u: 1 name in both, 1 of them with other content; t has more",
+        "/w/a.yml:3",
+        "/w/b.yml:3",
+        "1 thing done more than once; doing each once saves 60 s of 2 min 0 s",
+    ]
+    assert lines_of(console)[3:] == expected
+
+
 def test_names_that_would_write_to_a_terminal_are_made_harmless() -> None:
     """Names of jobs and checks come from files."""
     expected = "\x1b"
@@ -82,6 +123,10 @@ def test_a_matrix_is_told_job_by_job() -> None:
         guessed=1,
         touched=Touched(cases=(), unnamed=("README.md",)),
         notes=("give times",),
+        commands=(
+            CommandJob(job="wheel", command="make", because="src/a.c"),
+            CommandJob(job="docs", command="docs", is_touched=False),
+        ),
     )
     console = Console(file=io.StringIO(), width=120)
     print_matrix(console, made)
@@ -93,6 +138,8 @@ def test_a_matrix_is_told_job_by_job() -> None:
         "the longest job takes 60 s, the mean 45 s",
         "left out: 7 cases of which no input has changed",
         "1 changed file that no step names: README.md",
+        "wheel runs, because of src/a.c: make",
+        "docs is left out: no input of it has changed: docs",
         "note: give times",
     ]
     assert lines_of(console) == expected

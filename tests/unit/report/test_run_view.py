@@ -1,11 +1,13 @@
 """The state of a run as all its reports read it, from events made by hand."""
 
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.unit.report.run_events import (
     WORK,
     begun,
@@ -26,9 +28,11 @@ from tileyard.events import (
     Event,
     Note,
     RunEnded,
+    StepEnded,
 )
 from tileyard.model import Measurement, Outcome, Trial
-from tileyard.report.view import Judged, RunView
+from tileyard.report.suite_progress import SuiteLayout
+from tileyard.report.view import DOUBT, Judged, RunView
 from tileyard.suite.records import SuiteCase
 from tileyard.suite.result import judge_cases
 
@@ -209,6 +213,28 @@ def test_cases_that_were_never_planned_do_no_harm() -> None:
     take_all(view, [ended("x"), *strange])
     assert (view.counts, view.built, view.open) == ({Outcome.PASSED: 1}, 1, {})
     assert view.on_device == {}
+
+
+def test_the_time_left_counts_golden_and_check_steps() -> None:
+    """At what they took so far, on the lanes that they share; with no case left there is nothing to come."""
+    about = replace(started(cases=1, expected_s=2.0), steps=2, steps_s=20.0, lanes=2)
+    view = fold(about, planned("t/a", 2.0))
+    assert view.left_s(0.0) == 10.0
+    take_all(view, [StepEnded(case="t/a", step="golden", at=6.0, seconds=6.0)])
+    assert view.left_s(0.0) == (6.0 + DOUBT * 10.0) / (1 + DOUBT) / 2
+    take_all(view, [ended("t/a")])
+    assert view.left_s(0.0) is None
+
+
+@pytest.mark.parametrize("is_guess", [False, True])
+def test_the_time_left_is_a_guess_until_something_was_measured(is_guess: bool) -> None:
+    """Where no earlier run says what cases take; then three that ran say it."""
+    layout = SuiteLayout(Path("/home/x"), str)
+    view = fold(replace(started(), is_guess=is_guess), *map(planned, "abcd"))
+    said = "left, a guess"
+    assert (said in layout.state(view, 0.0).plain) == is_guess
+    take_all(view, map(ended, "abc"))
+    assert said not in layout.state(view, 0.0).plain
 
 
 def test_nothing_is_kept_of_cases_that_ended_well() -> None:

@@ -24,6 +24,7 @@ from tileyard.events import (
     PairsCounted,
     RunEnded,
     RunStarted,
+    StepEnded,
 )
 from tileyard.model import Case, Device, KernelWork, Mismatch, Outcome, Trial
 from tileyard.store.events import (
@@ -67,6 +68,7 @@ def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -
         DeviceLeased(device="cpu:0", at=2.3, lease=8),
         CaseStarted(case="c1", device="cpu:0", at=3.0),
         DeviceReleased(device="cpu:0", at=3.5),
+        StepEnded(case="c1", step="check", at=3.6, seconds=0.1),
         CaseEnded(trial=make_trial("t1", outcome=Outcome.MISMATCH, mismatch=mismatch)),
         Note(text="two\nlines", level="warning"),
         PairsCounted(decided=1, undecided=2, left_s=3.5),

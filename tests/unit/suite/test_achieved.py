@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from tileyard.events import CaseEnded, CaseStarted, Note
+from tileyard.events import BuildEnded, BuildStarted, CaseEnded, CaseStarted, Note, StepEnded
 from tileyard.model import Outcome, Trial
 from tileyard.report.suite_words import describe_time
 from tileyard.suite.achieved import (
     Achieved,
     Span,
+    StepSpan,
     join_makespans,
     measure_makespans,
     measure_startup,
@@ -146,7 +147,7 @@ def test_starting_costs_what_lies_between_two_pieces_of_a_device() -> None:
     ]
     found = measure_startup(spans, pieces, 1.0)
     assert found is not None
-    assert (found.startup_s, found.lead_s) == (0.5, 2.0)
+    assert (found.startup_s, found.lead_s) == (0.5, 1.0)
 
 
 def test_a_launch_is_how_far_apart_the_first_cases_begin() -> None:
@@ -164,9 +165,9 @@ def test_a_launch_is_how_far_apart_the_first_cases_begin() -> None:
     launched = measure_startup(spans, pieces, 1.0)
     assert launched is not None
     assert launched.launch_s == expected
-    built = measure_startup(spans, pieces, None)
+    built = measure_startup(spans, pieces, 1.0, has_waited=True)
     assert built is not None
-    assert (built.launch_s, built.lead_s) == (None, None)
+    assert (built.launch_s, built.lead_s) == (None, 1.0)
     single = measure_startup(alone, pieces, 1.0)
     assert single is not None
     assert single.launch_s is None
@@ -191,12 +192,44 @@ def test_parts_that_ran_one_after_another_add_up() -> None:
 
 def test_a_prediction_from_nothing_is_called_a_guess() -> None:
     """Where nothing was known of some cases, who reads the prediction is told of how many."""
-    guessed = msgspec.structs.replace(plan(2, ("a",), ("b",)), guessed=2)
+    guessed = msgspec.structs.replace(plan(2, ("a",), ("b",)), guessed=2, low_s=0.7, high_s=70.0)
     (makespan,) = measure_makespans([span("a", 0.0, 1.0), span("b", 0.0, 2.0)], guessed, 0.0)
-    expected = "predicted 7.0 s (a guess: nothing was known of 2 cases), achieved"
+    expected = (
+        "predicted 7.0 s (a guess, between 0.7 s and 70 s: nothing was known of 2 cases), achieved"
+    )
     assert expected in describe_time(makespan)
     (known,) = measure_makespans([span("a", 0.0, 1.0)], plan(2, ("a",)), 0.0)
     assert "guess" not in describe_time(known)
+
+
+def test_the_lead_of_a_run_is_what_neither_builds_nor_golden_steps_explain() -> None:
+    """Before its first case, so that the run that builds everything says it, too."""
+    achieved = Achieved()
+    for event in (
+        BuildStarted(case="t/a", at=12.0),
+        BuildEnded(case="t/a", at=15.0, ok=True, reused=False),
+        StepEnded(case="t/a", step="golden", at=17.0, seconds=3.0),
+        CaseStarted(case="t/a", device="slot:0", at=18.5),
+        ended("t/a", 2.0),
+    ):
+        achieved(event)
+    assert (achieved.measure_lead(10.0), achieved.has_waited) == (3.5, True)
+
+
+def test_a_run_ends_with_its_last_check_and_names_the_steps_in_its_gap() -> None:
+    """What they took in all, and what came after the last run."""
+    steps = [
+        StepSpan(case="a", step="golden", begin=0.0, end=1.0),
+        StepSpan(case="a", step="check", begin=5.0, end=7.5),
+        StepSpan(case="b", step="check", begin=7.5, end=10.0),
+    ]
+    spans = [span("a", 1.0, 5.0), span("b", 1.0, 6.0, "slot:1")]
+    (found,) = measure_makespans(spans, plan(2, ("a",), ("b",)), 0.0, steps)
+    assert found.achieved_s == 10.0
+    assert found.reason.endswith(
+        "beside the runs 1 golden step took 1.0 s and 2 check steps took 5.0 s,"
+        " 4.0 s of it after the last run"
+    )
 
 
 def test_a_plan_counts_what_it_guessed() -> None:
@@ -205,4 +238,6 @@ def test_a_plan_counts_what_it_guessed() -> None:
     unknown = Expected(case="t/b", testcase="t", seconds=10.0, source="default")
     expected = 1
     assert make_plan([known, unknown], 2).guessed == expected
+    alone = make_plan([unknown], 2)
+    assert alone.low_s * 10 == alone.predicted_s == alone.high_s / 10
     assert make_plan([known], 2).guessed == 0

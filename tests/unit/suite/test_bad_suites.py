@@ -94,6 +94,106 @@ BAD = {
         'targett = "{case}"',
         "suite.toml:6: build.targett: unknown key (did you mean 'target'",
     ),
+    "unknown key of a build step": (
+        'target = "{case}"',
+        'target = "{case}"\ntarget_input = ["a.c"]',
+        "suite.toml:7: build.target_input: unknown key (did you mean 'target_inputs'",
+    ),
+    "inputs of a target that is none": (
+        'argv = ["python3", "build.py", "{targets}"]\ntarget = "{case}"',
+        'argv = ["python3", "build.py"]\ntarget_inputs = ["a.c"]',
+        "suite.toml:6: build.target_inputs: belongs to a `target`, which says what a case needs",
+    ),
+    "inputs of a target that name nothing known": (
+        'target = "{case}"',
+        'target = "{case}"\ntarget_inputs = ["{testcse}.c"]',
+        "suite.toml:7: build.target_inputs[0]: {testcse} stands for nothing here; did you mean {testcase}?",
+    ),
+    "unknown key of a golden step": (
+        "[golden]",
+        '[golden]\nprt = "{case}"',
+        "suite.toml:9: golden.prt: unknown key (did you mean 'part'",
+    ),
+    "part that leads out": (
+        "[golden]",
+        '[golden]\npart = "../{case}"',
+        "suite.toml:9: golden.part: '../one' is no plain path below {out}",
+    ),
+    "part that asks for what is known later": (
+        "[golden]",
+        '[golden]\npart = "{out}/{case}"',
+        "suite.toml:9: golden.part: {out} stands for nothing here",
+    ),
+    "link that is no truth value": (
+        "[golden]",
+        '[golden]\nlink = "no"',
+        "suite.toml:9: golden.link: expected `bool | null`, got `str`",
+    ),
+    "a program that a step runs, nearly": (
+        'argv = ["python3", "build.py", "{targets}"]',
+        'argv = ["python3", "build.py", "{targets}"]\nruns = ["true", "mkdirr"]',
+        "suite.toml:6: build.runs[1]: there is no program 'mkdirr', neither on PATH nor in",
+    ),
+    "a version that is no command": (
+        'argv = ["python3", "build.py", "{targets}"]',
+        'argv = ["python3", "build.py", "{targets}"]\nversion = ["sim", 3]',
+        'suite.toml:6: build.version: is no command, as ["sim", "--version"], nor a list of such',
+    ),
+    "a version of a program that is not there": (
+        'argv = ["python3", "build.py", "{targets}"]',
+        'argv = ["python3", "build.py", "{targets}"]\nversion = [["true"], ["no-such-sim", "-v"]]',
+        "suite.toml:6: build.version[1][0]: there is no program 'no-such-sim'",
+    ),
+    "a variable to pass on that is none": (
+        'argv = ["python3", "build.py", "{targets}"]',
+        'argv = ["python3", "build.py", "{targets}"]\nenv = ["A=1", "B C"]',
+        "suite.toml:6: build.env[1]: 'B C' is not the name of a variable",
+    ),
+    "inherit, nearly": (
+        'argv = ["python3", "build.py", "{targets}"]',
+        'argv = ["python3", "build.py", "{targets}"]\ninherits = true',
+        "suite.toml:6: build.inherits: unknown key (did you mean 'inherit'",
+    ),
+    "a requirement, nearly": (
+        'dtype = "float32"',
+        'dtype = "float32"\nrequire = { program = ["sim"] }',
+        "suite.toml:3: require.program: unknown key (did you mean 'programs'",
+    ),
+    "a requirement of a version, nearly": (
+        'dtype = "float32"',
+        'dtype = "float32"\nrequire = { versions = [{ argv = ["sim"], patern = "(.)" }] }',
+        "suite.toml:3: require.versions[0].patern: unknown key (did you mean 'pattern'",
+    ),
+    "a range that is none": (
+        'dtype = "float32"',
+        'dtype = "float32"\nrequire = { versions = [{ argv = ["sim"], range = "about 3" }] }',
+        "suite.toml:3: require.versions[0].range: 'about 3' is not a range of versions",
+    ),
+    "a version without a group": (
+        'dtype = "float32"',
+        'dtype = "float32"\nrequire = { versions = [{ argv = ["sim"], pattern = "v" }] }',
+        "suite.toml:3: require.versions[0].pattern: 'v' has no group",
+    ),
+    "a required variable that is none": (
+        'dtype = "float32"',
+        'dtype = "float32"\nrequire = { variables = ["A=1"] }',
+        "suite.toml:3: require.variables[0]: 'A=1' is not the name of a variable",
+    ),
+    "a required program that is a path": (
+        'dtype = "float32"',
+        'dtype = "float32"\nrequire = { programs = ["bin/sim"] }',
+        "suite.toml:3: require.programs[0]: 'bin/sim' is a path",
+    ),
+    "a class of devices that is none": (
+        'dtype = "float32"',
+        'dtype = "float32"\nrequire = { devices = { "npu:0" = 1 } }',
+        "suite.toml:3: require.devices.npu:0: 'npu:0' is no class of devices",
+    ),
+    "no device of a class": (
+        'dtype = "float32"',
+        'dtype = "float32"\nrequire = { devices = { npu = 0 } }',
+        "suite.toml:3: require.devices",
+    ),
     "unknown key, nothing near": (
         'target = "{case}"',
         "zzz = 1",
@@ -303,6 +403,36 @@ BAD = {
         "[policies.quick]",
         "[policies.quick",
         "suite.toml: is not valid TOML",
+    ),
+    "glob of a policy that is like no case": (
+        'tags = ["quick"]',
+        'exclude = ["a/*", "b/on", "b/two"]',
+        "suite.toml:38: policies.quick.exclude[1]: 'b/on' is like none of the 3 cases (did you mean b/one",
+    ),
+    "skip of a policy that is like no case": (
+        'tags = ["quick"]',
+        'skip = [{ cases = "aa/*", reason = "r" }]',
+        "suite.toml:38: policies.quick.skip[0].cases: 'aa/*' is like none of the 3 cases (did you mean a",
+    ),
+    "skip of a policy with an unknown key": (
+        'tags = ["quick"]',
+        'skip = [{ cases = "a/*", reason = "r", owners = "ana" }]',
+        "suite.toml:38: policies.quick.skip[0].owners: unknown key (known are cases, reason",
+    ),
+    "select of a policy": (
+        'tags = ["quick"]',
+        'select = "declard"',
+        "suite.toml:38: policies.quick.select: invalid enum value 'declard' (did you mean 'declared'",
+    ),
+    "key of a policy": (
+        'tags = ["quick"]',
+        'excludes = ["a/*"]',
+        "suite.toml:38: policies.quick.excludes: unknown key (did you mean 'exclude'",
+    ),
+    "smoke is neither": (
+        'name = "two", shape',
+        'smoke = "onyl", name = "two", shape',
+        "suite.toml:35: testcase[1].case[1].smoke: invalid enum value 'onyl' (did you mean 'only'",
     ),
     "include of nothing": (
         'name = "s"',

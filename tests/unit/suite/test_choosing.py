@@ -24,17 +24,18 @@ def case(
     dtype: str = "float32",
     *,
     family: str = "sum",
-    smoke: bool = False,
+    smoke: bool | None = False,
     tags: tuple[str, ...] = (),
 ) -> SuiteCase:
-    """A case of which only what choosing looks at matters."""
+    """A case of which only what choosing looks at matters; ``smoke`` is None for one of smoke runs only."""
     return SuiteCase(
         testcase=family if family == "odd" else f"row{family}",
         name=name,
         work=WORK,
         family=family,
         dtype=dtype,
-        smoke=smoke,
+        smoke=smoke is not False,
+        only_smoke=smoke is None,
         tags=tags,
     )
 
@@ -278,6 +279,75 @@ def test_policies_of_the_suite_choose_by_glob_and_tag() -> None:
         "policy quick takes only cases like row*",
     }
     assert names(run(suite, policy="sums")) == ["c10", "c2"]
+
+
+def test_all_but_the_heavy_ones() -> None:
+    """A policy excludes by testcase, family, tag or glob, and says of which families, whole or in part."""
+    light = Policy(name="light", exclude=("odd", "max", "*/c1*"))
+    selection = run(suite_with(policies=(light,)), policy="light")
+    expected = ["c2", "c3"]
+    assert names(selection) == expected
+    assert selection.uncovered == ("max", "odd")
+    assert selection.notes[0] == "policy light excludes 5 cases: max, odd, sum (2 of 4)"
+    reasons = {one.case: one.reason for one in selection.left_out}
+    assert reasons["rowsum/c10"] == "policy light excludes */c1*"
+
+
+def test_a_policy_skips_for_a_reason_of_its_own() -> None:
+    """Other policies run what one of them skips."""
+    nightly = Policy(name="nightly", skip=(Rule(cases="rowsum/c?", reason="too long for a night"),))
+    suite = suite_with(policies=(nightly,))
+    selection = run(suite, policy="nightly")
+    expected = ["c10", "i", "u", "x"]
+    assert names(selection) == expected
+    reason = "is on the skip list of policy nightly: too long for a night"
+    assert {one.reason for one in selection.left_out} == {reason}
+    assert names(run(suite)) == [case.name for case in CASES]
+
+
+DECLARED = Suite(
+    name="s",
+    path="/s/suite.toml",
+    folder="/s",
+    cases=(*CASES, case("tiny", smoke=None), case("old", family="odd", smoke=None)),
+    policies={"change": Policy(name="change", select="declared")},
+)
+
+
+def test_a_declared_smoke_run_is_what_its_owner_lists() -> None:
+    """No case stands in for a family of which none is declared."""
+    selection = run(DECLARED, policy="change")
+    expected = ["c10", "tiny", "old"]
+    assert names(selection) == expected
+    assert selection.uncovered == ("max",)
+    with pytest.raises(UsageError, match="takes only cases that are declared as smoke"):
+        run(DECLARED, policy="change", select=("rowmax",))
+
+
+def test_cases_of_smoke_runs_only_are_in_no_full_run() -> None:
+    """They run in smoke runs, and where one is asked for by its id."""
+    assert run(DECLARED).cases == CASES
+    expected = ["c10", "c2", "i", "x", "tiny", "old"]
+    assert names(run(DECLARED, policy="smoke")) == expected
+    assert names(run(DECLARED, select=("rowsum/tiny",))) == ["tiny"]
+    assert names(run(DECLARED, select=("odd",))) == ["x"]
+
+
+def test_skips_on_the_command_line_are_named_as_selections_are() -> None:
+    """Also of what failed before; one that means no case is refused."""
+    selection = run(skip=("quick", "odd", "rowsum/c1"))
+    expected = ["c10", "c3", "i"]
+    assert names(selection) == expected
+    assert selection.left_out[0] == LeftOut(
+        case="rowsum/c1", reason="is left out by --skip rowsum/c1"
+    )
+    assert names(run(rerun=("rowsum/c1", "rowsum/c2"), skip=("rowsum/c1",))) == ["c2"]
+    with pytest.raises(UsageError) as refused:
+        run(skip=("rowsun/*",))
+    assert refused.value.message == "/s/suite.toml: --skip rowsun/* means none of its 7 cases"
+    assert refused.value.hint.startswith("did you mean rowsum")
+    with pytest.raises(UsageError, match=r"policy full, --select odd, --skip odd/x: odd/x is left"):
+        run(select=("odd",), skip=("odd/x",))
 
 
 def test_it_is_known_which_policies_cover_a_family() -> None:

@@ -139,7 +139,6 @@ OTHERS = [
     ),
     commands(hot=HotRun(step=Step(argv=("true",)), began="a", ended="b", verdicts={})),
     commands(hot=HotRun(step=Step(argv=("true",)), began="a", ended="c", verdicts={})),
-    commands(seed=1),
 ]
 
 

@@ -73,6 +73,152 @@ def test_files_are_read(tmp_path: Path, text: str, expected: dict[str, float]) -
     assert read(tmp_path, text) == expected
 
 
+GOOGLE_TEST = """[==========] Running 3 tests from 2 test suites.
+[ RUN      ] Adds.Rows
+[       OK ] Adds.Rows (1500 ms)
+[  FAILED  ] All/Adds.Sizes/1, where GetParam() = (3, 4) (20 ms)
+[----------] 2 tests from Adds (1520 ms total)
+[  FAILED  ] All/Adds.Sizes/1, where GetParam() = (3, 4)
+"""
+LIT = """-- Testing: 2 tests, 2 workers --
+PASS: Tile :: ops/add.pto (1 of 2)
+Slowest Tests:
+--------------------------------------------------------------------------
+6.10s: Tile :: ops/add.pto
+0.25s: Tile :: ops/a b.pto
+"""
+LIT_JSON = (
+    '{"__version__": [0, 1], "elapsed": 7.0, "tests": [{"code": "PASS", "name": "Tile :: ops/add.pto",'
+    ' "elapsed": 6.1}, {"code": "SKIPPED", "name": "Tile :: ops/off.pto"}]}'
+)
+SIMULATOR = """[INFO] run_mode=sim
+[INFO] [1/3] running testcase: trowargmax
+[INFO] === case: f32_16x64 (shape=16x64, valid=16x64) ===
+Total tick: 590261
+Model RUN TIME: 98639.5 ms
+[INFO] ===== testcase tadd output begin =====
+[INFO] === case: f32_16x64 (shape=16x64, valid=16x64) ===
+[INFO] === case: i32_16x64 (shape=16x64, valid=16x64) ===
+\x1b[32mModel RUN TIME: 2000 ms\x1b[0m
+[INFO] ===== testcase tadd output end =====
+[INFO] === case: f32_lost (shape=16x64, valid=16x64) ===
+Model RUN TIME: 7 ms
+2026-11-25T12:00:00.1234567Z # testcase: tsub
+2026-11-25T12:00:00.1234567Z Model RUN TIME: 3 s
+"""
+OF_TOOLS = [
+    (GOOGLE_TEST, {"Adds/Rows": 1.5, "All/Adds/Sizes/1": 0.02}),
+    (LIT, {"Tile/ops/add.pto": 6.1, "Tile/ops/a b.pto": 0.25}),
+    (LIT_JSON, {"Tile/ops/add.pto": 6.1}),
+    (
+        "1.250000e+00 ops/add.pto\n-5.000000e-01 ops/fails.pto\n",
+        {"ops/add.pto": 1.25, "ops/fails.pto": 0.5},
+    ),
+    (SIMULATOR, {"trowargmax/f32_16x64": 98.6395, "tadd": 2.0, "tsub": 3.0}),
+    (
+        "[  2%] Built, linked\n 1/1 Test  #1: gt .....   Passed  9.00 sec\n[       OK ] A.B (12 ms)\n",
+        {"gt": 9.0},
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), OF_TOOLS)
+def test_logs_of_tools_are_known_by_themselves(
+    tmp_path: Path, text: str, expected: dict[str, float]
+) -> None:
+    """Google Test, lit and the serial simulator; what ctest runs counts once."""
+    assert read(tmp_path, text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        (
+            r"done (?P<case>\S+) in (?P<seconds>[\d.]+)s",
+            "x done a/b/c in 2.5s\ndone t in 1s\n",
+            {"a/b/c": 2.5, "t": 1.0},
+        ),
+        (
+            r"case (?P<case>\S+)|took (?P<seconds>\d+) (?P<unit>\w+)",
+            "took 9 s\ncase t/a\n\ntook 1500 ms\ntook 8 s\ncase t/b\ncase t/c\ntook 2 min\n",
+            {"t/a": 1.5, "t/c": 120.0},
+        ),
+        (
+            r"suite (?P<testcase>\S+)|case (?P<case>\S+)|took (?P<seconds>\d+)",
+            "case a\nsuite t\ntook 3\ncase a\ntook 1\nsuite u\ncase a\ntook 2\n",
+            {"t": 3.0, "t/a": 1.0, "u/a": 2.0},
+        ),
+    ],
+)
+def test_a_pattern_finds_times_in_any_log(
+    tmp_path: Path, pattern: str, text: str, expected: dict[str, float]
+) -> None:
+    """Names and times stand on one line or on several, in the units of the log, whatever else it holds."""
+    path = tmp_path / "log"
+    path.write_bytes(b"\xff\n" + text.encode())
+    assert {time.id: time.seconds for time in read_times(path, pattern)} == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("(", "--durations-pattern: '(' is no regular expression: missing )"),
+        ("(?P<case>x)", "--durations-pattern: '(?P<case>x)' has no group (?P<seconds>...)"),
+        (
+            "(?P<cases>x)(?P<seconds>1)",
+            "--durations-pattern: unknown group (?P<cases>...) (did you mean 'case'",
+        ),
+        (
+            r"(?P<case>\w+) (?P<seconds>\d+) (?P<unit>\w+)",
+            "log:2: unit: 'mss' is none (did you mean 'ms'",
+        ),
+        (
+            r"(?P<case>one) (?P<seconds>\w+)",
+            "log:2: one: 'two' is not a number of seconds",
+        ),
+        (
+            r"(?P<case>z) (?P<seconds>\d+)",
+            "log:1: no line has a time by --durations-pattern '(?P<case>z) (?P<seconds>\\\\d+)': "
+            "it looks like 3 lines of text that begin with 'hello'",
+        ),
+    ],
+)
+def test_bad_patterns_are_refused(tmp_path: Path, pattern: str, expected: str) -> None:
+    """In one line: the option and its group, or file, line and key."""
+    (tmp_path / "log").write_text("hello\na 1 mss one two\n\n")
+    with pytest.raises(UsageError) as caught:
+        read_times(tmp_path / "log", pattern)
+    assert str(caught.value).removeprefix(f"{tmp_path}/").startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "an empty file"),
+        ("hello, world\n", "1 line of text that begins with 'hello, world'"),
+        ("[INFO] a\n" + "b" * 99 + "\n", "2 lines of text that begin with '[INFO] a'"),
+        ("=== test session starts ===\n", "a log of pytest without --durations=0 (line 1)"),
+        ("-- Testing: 3 tests, 1 workers --\n", "a log of lit without --time-tests (line 1)"),
+        (
+            "[==========] Running 1 test from A\n[ OK ] A.B\n",
+            "a log of Google Test with --gtest_print",
+        ),
+        (
+            "x\nModel RUN TIME: 3 ms\n",
+            "a log of the simulator that names no testcase before its times",
+        ),
+    ],
+)
+def test_a_log_that_says_nothing_is_told_what_it_looks_like(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    """In one line, with what to do about it."""
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, text)
+    assert f"it looks like {expected}" in caught.value.message
+    assert caught.value.hint.startswith("--durations-pattern")
+
+
 def test_the_long_tail_is_read() -> None:
     """71 testcases, 595.86 minutes."""
     times = read_times(ROOT / "tests" / "data" / "st_long_tail.csv")

@@ -124,6 +124,8 @@ def test_a_jobs_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
             "[jobs.a]\nselect = ['a.toml']\nseconds = 3\n",
             ":3: jobs.a.seconds: belongs to a command",
         ),
+        ("[jobs.a]\ndose = 'x'\n", ":2: jobs.a.dose: unknown key .did you mean 'does'"),
+        ("[jobs.a]\ndoes = 3\n", ":2: jobs.a.does: expected"),
         ("[jobs.a]\nsetup_s = -1\n", ":2: jobs.a.setup_s: expected"),
         ("jobs = 3\n", ":1: jobs: expected"),
         ("[jobs]\na = 3\n", ":2: jobs.a: is no table but 3"),

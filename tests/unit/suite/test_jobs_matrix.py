@@ -7,12 +7,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, Step
 from tileyard.suite.choosing import choose
 from tileyard.suite.content import Change
-from tileyard.suite.jobs_matrix import MOST_JOBS, Matrix, MatrixJob, MatrixRequest, make_matrix
+from tileyard.suite.jobs import DraftJob
+from tileyard.suite.jobs_matrix import (
+    MOST_JOBS,
+    Matrix,
+    MatrixJob,
+    MatrixRequest,
+    decide_commands,
+    make_matrix,
+)
 from tileyard.suite.records import Expected, Policy, Suite, SuiteCase, Wish
 from tileyard.suite.shards import parse_shard, take_shard
 
@@ -90,6 +99,16 @@ def test_each_case_is_run_by_one_job() -> None:
     assert [job.cases for job in found.jobs] == [5, 5, 5, 5]
     assert [job.expected_s for job in found.jobs] == [50.0] * 4
     assert [job.shard for job in found.jobs] == ["1/4", "2/4", "3/4", "4/4"]
+
+
+def test_jobs_skip_and_set_what_the_matrix_does() -> None:
+    """They would cut other shards, or run other cases, if they did not; a change keeps to that, too."""
+    suite = replace(make_suite(EVEN), parameters={"mode": "npu"})
+    for change in (None, Change(root=Path("/r"), files=("s/t1/c1.bin", "s/t2/c0.bin"))):
+        request = MatrixRequest(wish=Wish(skip=("t0", "t2/c0")), jobs=1, change=change)
+        (job,) = make_matrix(suite, request, expect(EVEN)).jobs
+        assert "--skip t0 --skip t2/c0 --set mode=npu" in job.arguments
+        assert job.cases == (14 if change is None else 1)
 
 
 def test_a_shard_without_a_case_is_no_job() -> None:
@@ -218,3 +237,32 @@ def test_a_policy_that_chooses_nothing_is_refused() -> None:
     policies = {"none": Policy(name="none", cases=("zzz/*",))}
     with pytest.raises(UsageError, match="nothing to run"):
         cut(EVEN, policies, jobs=2, wish=Wish(policy="none"))
+
+
+def test_commands_of_jobs_are_decided_by_their_inputs() -> None:
+    """A changed input, the jobs file itself, and what all depends on; without a change all run."""
+    step = Step(argv=("make", "x y"), inputs=("/r/src", "/r/*.toml"), cwd="/r")
+    drafts = [
+        DraftJob(name="wheel", where="", command=step),
+        DraftJob(
+            name="docs", where="", command=Step(argv=("docs",), inputs=("/r/docs",), cwd="/r")
+        ),
+        DraftJob(name="suite", where=""),
+    ]
+
+    def decide(*files: str, **options: tuple[str, ...]) -> list[tuple[str, bool, str]]:
+        change = Change(root=Path("/r"), files=files, **options)
+        found = decide_commands(drafts, change, Path("/r/ci/jobs.toml"))
+        return [(one.job, one.is_touched, one.because) for one in found]
+
+    expected = [("wheel", True, "src/a.c"), ("docs", False, "")]
+    assert decide("README", "src/a.c") == expected
+    assert decide("pyproject.toml", ignore=("*.toml",)) == [
+        ("wheel", False, ""),
+        ("docs", False, ""),
+    ]
+    both = [("wheel", True, "ci/jobs.toml"), ("docs", True, "ci/jobs.toml")]
+    assert decide("ci/jobs.toml") == both
+    assert [touched for _, touched, _ in decide("cmake/a", always=("cmake",))] == [True, True]
+    assert [one.is_touched for one in decide_commands(drafts, None, Path("/r/x"))] == [True, True]
+    assert decide_commands(drafts, None, Path("/r/x"))[0].command == "make 'x y'"

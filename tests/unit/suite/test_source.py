@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from tileyard.artifacts.keys import canonical_json
 from tileyard.model import Batch, CommandWork, KernelWork, Limits, Outcome, Step, Trial
 from tileyard.suite.records import Piece, Plan, SuiteCase
-from tileyard.suite.source import Part, SuiteSource
+from tileyard.suite.source import Part, SuiteSource, find_target_inputs
 
 RUN = Step(argv=("true",))
 CASES = tuple(
@@ -175,17 +176,19 @@ def test_parts_take_turns_by_their_slots() -> None:
     assert (given.count("cpu"), given.count("command")) == (2, 4)
 
 
-def test_programs_that_share_a_build_are_told_what_all_of_them_need() -> None:
-    """So that equal build steps are one build, whichever case comes first."""
+def test_what_the_targets_of_a_shared_build_depend_on_is_known_before_any_is_built() -> None:
+    """By step and target, whichever case comes first; two cases with one target add up."""
     build = Step(argv=("make", "{targets}"))
     cases = tuple(
-        SuiteCase(testcase="t", name=n, work=CommandWork(run=RUN, build=build, target=n))
-        for n in ("b", "a")
+        SuiteCase(
+            testcase="t",
+            name=f"{target}{number}",
+            work=CommandWork(run=RUN, build=build, target=target, target_inputs=inputs),
+        )
+        for number, (target, inputs) in enumerate([("b", ("x",)), ("a", ()), ("b", ("x", "y"))])
     )
-    piece = Piece(testcase="t", cases=("t/b", "t/a"), expected_s=1.0)
-    (batch,) = ask(make_source(0, cases, (piece,)), 1)
-    works = [case.work for case in batch.cases]
-    assert [work.targets for work in works if isinstance(work, CommandWork)] == [("a", "b")] * 2
+    expected = {canonical_json(build): {"b": ("x", "y"), "a": ()}}
+    assert find_target_inputs(cases) == expected
 
 
 def test_no_name_of_a_case_is_that_of_an_attempt() -> None:

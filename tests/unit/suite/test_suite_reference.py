@@ -36,7 +36,7 @@ def test_the_complete_example_is_a_suite(page: str, tmp_path: Path) -> None:
     suite = read_suite(tmp_path / "suite.toml", read_settings({}, tmp_path))
     expected = ["rowsum/f32_64x128", "rowsum/f16_64x4096", "sort/up", "gemm/small", "gemm/wide"]
     assert [case.id for case in suite.cases] == expected
-    assert set(suite.policies) == {"change", "nightly"}
+    assert set(suite.policies) == {"change", "light", "nightly"}
     assert tomllib.loads(found)["name"] == suite.name
 
 

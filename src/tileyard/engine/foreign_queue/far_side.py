@@ -29,6 +29,7 @@ from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.settings import read_settings
+from tileyard.targets.command.given import OF_QUEUE
 from tileyard.workers.task_lines import Task, TaskEnded, TaskStarted, TokenRead
 
 INFRASTRUCTURE_CODE = 3
@@ -53,6 +54,7 @@ def run_submitted(named: str, objects: Path, device: str, environment: str, tell
         tell(TaskEnded(token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message))
         return INFRASTRUCTURE_CODE
     os.environ[SUBMISSION_VARIABLE] = task.token
+    os.environ[OF_QUEUE] = ",".join((*task.variables, task.device_variable))
     return run_task(task, objects, chosen, tell)
 
 
@@ -112,7 +114,7 @@ def accept_device(name: str) -> Device:
             raise
         stated = Declaration(name=name, id=index_of(name))
         device = make_device(stated, f"device {name!r}", settings)
-        env = {key: value for key, value in device.env.items() if key not in os.environ}
+        env = {key: os.environ.get(key, value) for key, value in device.env.items()}
         device = msgspec.structs.replace(device, env=env)
     return msgspec.structs.replace(device, locks=())
 

@@ -5,23 +5,29 @@ programs with steps and comparisons that are filled in for each case.
 """
 
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.prerequisites import Prerequisites
 from tileyard.errors import UsageError
 from tileyard.measures import Measure
 from tileyard.model import PLACES, CommandWork, HotRun, KernelWork, Limits, OutputCheck, Tolerance
+from tileyard.parts import WHOLE
 from tileyard.quarantine import Quarantine
+from tileyard.suite.choosing import is_about, nearest
 from tileyard.suite.dtypes import canonical_dtype
+from tileyard.suite.files.parameters import show_value
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import (
     OF_TESTCASE,
+    BuildPlan,
+    Env,
+    GoldenPlan,
     Text,
-    read_build,
     read_env,
     read_pattern,
     read_run,
@@ -41,6 +47,7 @@ from tileyard.suite.files.tables import (
     decode,
 )
 from tileyard.suite.records import Policy, Rule, Suite, SuiteCase
+from tileyard.wording import count_of
 
 TAKEN = frozenset(
     {*PLACES, "suite", "python", "testcase", "case", "dtype", "shape", "valid_shape", "seed"}
@@ -72,10 +79,7 @@ class Common:
                 )
         limits = msgspec.structs.asdict(table.limits)
         stated = {name: value for name, value in limits.items() if value is not None}
-        texts = {
-            name: str(value).lower() if isinstance(value, bool) else str(value)
-            for name, value in table.vars.items()
-        }
+        texts = {name: show_value(value) for name, value in table.vars.items()}
         return Common(
             family=self.family if table.family is None else table.family,
             dtype=self.dtype if table.dtype is None else table.dtype,
@@ -84,6 +88,14 @@ class Common:
             limits=msgspec.structs.replace(self.limits, **stated),
             vars={**self.vars, **texts},
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What steps of a file get beside its tables: variables that a script sets, and these parameters."""
+
+    env: Env
+    parameters: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,19 +113,28 @@ class KernelFile:
 
 @dataclass(kw_only=True)
 class Draft:
-    """A suite as far as its files alone say; ``kernel_files`` are still to be asked about."""
+    """A suite as far as its files alone say; ``kernel_files`` are still to be asked about.
+
+    ``texts`` are those with which each policy names cases, and where they stand.
+    """
 
     name: str
     path: Path
     folder: Path
     cases: list[SuiteCase | KernelFile] = field(default_factory=list)
     policies: dict[str, Policy] = field(default_factory=dict)
+    parameters: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, list[tuple[str, Place]]] = field(default_factory=dict)
     allow: list[Rule] = field(default_factory=list)
     skip: list[Rule] = field(default_factory=list)
     quarantine: list[Quarantine] = field(default_factory=list)
+    require: Prerequisites = field(default_factory=Prerequisites)
 
     def finish(self, cases: Iterable[SuiteCase]) -> Suite:
-        """The suite with these cases. Raises UsageError where two of them are called the same."""
+        """The suite with these cases.
+
+        Raises UsageError where two of them are called the same, or a policy names none of them.
+        """
         known: dict[str, SuiteCase] = {}
         for case in cases:
             first = known.setdefault(case.id, case)
@@ -123,16 +144,30 @@ class Draft:
                 )
         if not known:
             raise UsageError(f"{self.path}: has no case")
+        for text, place in (one for texts in self.texts.values() for one in texts):
+            # With another value of a parameter it may be like some.
+            if not (self.parameters and "@" in text):
+                refuse_idle(text, tuple(known.values()), place)
         return Suite(
             name=self.name,
             path=str(self.path),
             folder=str(self.folder),
             cases=tuple(known.values()),
             policies=self.policies,
+            parameters=self.parameters,
             allow=tuple(self.allow),
             skip=tuple(self.skip),
             quarantine=tuple(self.quarantine),
+            require=self.require,
         )
+
+
+def refuse_idle(text: str, cases: Sequence[SuiteCase], place: Place) -> None:
+    """Raise UsageError for a text of a policy that is about none of the cases."""
+    if not any(is_about(text, case) for case in cases):
+        near = nearest(text, cases)
+        hint = f"did you mean {' or '.join(near)}" if near else ""
+        place.fail(f"{text!r} is like none of the {count_of(len(cases), 'case')}", hint)
 
 
 def make_case(
@@ -143,13 +178,14 @@ def make_case(
     where = row.where if isinstance(row, ListedCaseTable) else ""
     return SuiteCase(
         testcase=testcase,
-        name=row.name,
+        name=f"{row.name}{work.variant if isinstance(work, CommandWork) else ''}",
         work=work,
         family=common.family or testcase,
         dtype=common.dtype,
         shape=row.shape if not isinstance(row.shape, str) else (),
         tags=common.tags,
-        smoke=row.smoke,
+        smoke=bool(row.smoke),
+        only_smoke=row.smoke == "only",
         seed=find_seed(row),
         limits=common.limits if isinstance(work, CommandWork) else limit_kernel(common.limits),
         where=where or place.where,
@@ -227,20 +263,21 @@ class OutputPlan:
 class CommandPlan:
     """What all cases of a testcase of programs share, ready to be filled in for each."""
 
-    def __init__(self, testcase: Level, suite: Level, home: Path) -> None:
+    def __init__(self, testcase: Level, suite: Level, home: Path, given: Given) -> None:
         """``home`` is the folder of the whole suite. Raises UsageError with file, line and key."""
         self._home = home
+        self._shared = OF_TESTCASE | given.parameters
         levels = (testcase, suite)
-        own, general = (read_env(table.env, place / "env") for table, place in levels)
-        env = {**general, **own}
+        own, general = (read_env(table, place) for table, place in levels)
+        env = {**given.env, **general, **own}
         place = testcase[1]
         build, run = _find("build", levels), _find("run", levels)
         golden, check, output = (_find(name, levels) for name in ("golden", "check", "output"))
         measure = _find("measure", levels)
         if not run:
             (place / "run").fail("is missing, here and in the suite")
-        self._build = read_build(*build, env) if build else None
-        self._golden = read_step(golden[0], "golden", golden[1], env) if golden else None
+        self._build = BuildPlan(*build, env) if build else None
+        self._golden = GoldenPlan(*golden, env) if golden else None
         self._run, self._hot = read_run(*run, env)
         self._check = read_step(check[0], "check", check[1], env) if check else None
         self._outputs = _read_outputs(*output) if output else ()
@@ -267,26 +304,32 @@ class CommandPlan:
     ) -> CommandWork:
         """The work of one case, which stands at ``case``."""
         build, target, hot = None, "", None
+        target_inputs: tuple[str, ...] = ()
         if self._build is not None:
-            plan, wanted = self._build
-            build = plan.fill_in(values, self._home)
-            target = wanted.fill(values)
+            build = self._build.step.fill_in(values, self._home)
+            target = self._build.target.fill(values)
+            target_inputs = self._build.find_inputs(values)
         if self._hot is not None:
             table, step = self._hot
-            shared = {name: value for name, value in values.items() if name in OF_TESTCASE}
+            shared = {name: value for name, value in values.items() if name in self._shared}
             hot = HotRun(
                 step=step.fill_in(shared, self._home),
                 began=table.began,
                 ended=table.ended,
                 verdicts=table.verdicts,
             )
-        golden = self._golden.fill_in(values, self._home) if self._golden is not None else None
+        golden, part = None, WHOLE
+        if self._golden is not None:
+            golden = self._golden.step.fill_in(values, self._home)
+            part = self._golden.find_part(values)
         check = self._check.fill_in(values, self._home) if self._check is not None else None
         return CommandWork(
             run=self._run.fill_in(values, self._home),
             build=build,
             target=target,
+            target_inputs=target_inputs,
             golden=golden,
+            part=part,
             check=check,
             outputs=tuple(plan.fill(values, shapes, tolerance, case) for plan in self._outputs),
             hot=hot,

@@ -1,22 +1,34 @@
 """From the tables of steps to steps: texts filled as far as is known, programs looked for.
 
-In texts with ``{names}`` what is known when a suite is read is filled in, the rest stays for later.
+In texts with ``{names}`` what is known when a suite is read is filled in, the rest stays for later. One module because
+all kinds of steps are read and filled in by the same rules.
 """
 
+import glob
 import os
 import re
 import shutil
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from tileyard.artifacts.prerequisites import find_near
 from tileyard.model import PLACES, Step
+from tileyard.parts import GoldenPart
 from tileyard.suite.files.places import Place
-from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, decode
+from tileyard.suite.files.tables import (
+    BuildTable,
+    GoldenTable,
+    HotTable,
+    RunTable,
+    StepsTable,
+    StepTable,
+    decode,
+)
 from tileyard.workers.file_digests import find_problem
 
 Kind = Literal["build", "golden", "run", "check", "hot", "list"]
@@ -40,7 +52,7 @@ OF_TESTCASE = frozenset({"suite", "python", "testcase"})
 BRACES = "write a brace that is meant as such twice"
 _NOTHING: frozenset[str] = frozenset()
 _PLACES = frozenset(PLACES)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Form = TypeVar("Form", bound=StepTable)
 
 
@@ -48,13 +60,14 @@ Form = TypeVar("Form", bound=StepTable)
 class Text:
     """A text taken apart: literal pieces, each with the name that follows it, empty for none.
 
-    ``names`` are all that it asks for.
+    ``names`` are all that it asks for. One that ``is_passed`` on is no text: it has the value that the variable has already.
     """
 
     text: str
     place: Place
-    pieces: tuple[tuple[str, str], ...]
-    names: frozenset[str]
+    pieces: tuple[tuple[str, str], ...] = ()
+    names: frozenset[str] = frozenset()
+    is_passed: bool = False
 
     @property
     def first(self) -> str:
@@ -100,6 +113,8 @@ class Text:
 
 Env = Mapping[str, Text]
 """Variables of steps."""
+ALL = "*"
+"""The name that stands for all variables that are passed on."""
 
 
 def read_text(text: str, place: Place) -> Text:
@@ -141,7 +156,14 @@ class StepPlan:
             if text.names.intersection(ALONE) and not text.is_lone:
                 text.place.fail("becomes several arguments, so it must stand alone")
         told = {name: text for name, text in env.items() if text.names & _PLACES <= self._later}
-        self._env = {**told, **read_env(table.env, place / "env")}
+        env = {**told, **read_env(table, place)}
+        self._env = {name: text for name, text in env.items() if not text.is_passed}
+        self._passed = {name: text for name, text in env.items() if text.is_passed}
+        self._runs = None if table.runs is None else _read_all(table.runs, place / "runs")
+        self._versions = _read_versions(table.version, place / "version")
+        for key in ("runs", "version", "inherit"):
+            if kind == "list" and getattr(table, key) is not None:
+                (place / key).fail("belongs to the steps of cases: a list is made anew each time")
         self._inputs = [
             read_text(text, place / "inputs" / number) for number, text in enumerate(table.inputs)
         ]
@@ -152,8 +174,9 @@ class StepPlan:
     @property
     def names(self) -> frozenset[str]:
         """All that its texts ask for."""
-        texts = (*self._argv, *self._env.values(), *self._inputs, self._cwd)
-        return frozenset(name for text in texts for name in text.names)
+        texts = (*self._argv, *self._env.values(), *self._inputs, self._cwd, *(self._runs or ()))
+        versions = (text for argv in self._versions for text in argv)
+        return frozenset(name for text in (*texts, *versions) for name in text.names)
 
     def fill_in(self, values: Mapping[str, str], home: Path) -> Step:
         """The step of a case. ``home`` is the suite's folder, which an empty ``cwd`` stands for."""
@@ -161,36 +184,54 @@ class StepPlan:
             return self._kept
         folder = self.place.document.folder
         step = Step(
-            argv=self._fill_argv(values, folder),
+            argv=self._fill_argv(values, folder, self._argv),
             env={name: text.fill_in(values, self._later) for name, text in self._env.items()},
-            inputs=tuple(self._fill_input(text, values, folder) for text in self._inputs),
+            inputs=tuple(self.fill_input(text, values) for text in self._inputs),
             cwd=self._fill_cwd(values, folder, home),
             limit_s=self._limit_s,
+            inherits=tuple(name for name in self._passed if name != ALL),
+            inherits_all=ALL in self._passed and self._passed[ALL].text == str(True),
+            runs=self._fill_runs(values, folder),
+            versions=tuple(self._fill_argv(values, folder, argv) for argv in self._versions),
         )
         if self._is_same_for_all:
             self._kept = step
         return step
 
-    def _fill_input(self, text: Text, values: Mapping[str, str], folder: Path) -> str:
-        pattern = folder / text.fill(values)
+    def fill_input(self, text: Text, values: Mapping[str, str]) -> str:
+        """A file, folder or glob that is named from the step's file, absolute."""
+        pattern = self.place.document.folder / text.fill(values)
         if problem := find_problem(pattern):
             text.place.fail(problem)
         return str(pattern)
 
-    def _fill_argv(self, values: Mapping[str, str], folder: Path) -> tuple[str, ...]:
-        program, *rest = self._argv
+    def _fill_argv(
+        self, values: Mapping[str, str], folder: Path, texts: Sequence[Text]
+    ) -> tuple[str, ...]:
+        program, *rest = texts
         argv = [text.fill_in(values, self._later) for text in rest]
-        if program.names & self._later:
-            return (program.fill_in(values, self._later), *argv)
+        return (self._fill_program(program, values, folder), *argv)
+
+    def _fill_runs(self, values: Mapping[str, str], folder: Path) -> tuple[str, ...] | None:
+        if self._runs is None:
+            return None
+        return tuple(self._fill_program(text, values, folder) for text in self._runs)
+
+    def _fill_program(self, text: Text, values: Mapping[str, str], folder: Path) -> str:
+        if text.names & self._later:
+            return text.fill_in(values, self._later)
         search = self._env["PATH"].fill_in(values, self._later) if "PATH" in self._env else ""
-        name = program.fill(values)
+        name = text.fill(values)
         found = find_program(name, folder, search)
         if not found:
-            program.place.fail(
+            near = find_near(name, search or os.environ.get("PATH", ""))
+            text.place.fail(
                 f"there is no program {name!r}, neither on PATH nor in {folder}",
-                "what a build step makes is found under {build}",
+                f"did you mean {near!r}"
+                if near
+                else "what a build step makes is found under {build}",
             )
-        return (double(found), *argv)
+        return double(found)
 
     def _fill_cwd(self, values: Mapping[str, str], folder: Path, home: Path) -> str:
         cwd = self._cwd.fill_in(values, self._later)
@@ -206,12 +247,40 @@ def read_step(raw: object, kind: Kind, place: Place, env: Env) -> StepPlan:
     return _read(raw, StepTable, kind, place, env)[1]
 
 
-def read_build(raw: object, place: Place, env: Env) -> tuple[StepPlan, Text]:
-    """A build step, and what of it a case needs."""
-    table, plan = _read(raw, BuildTable, "build", place, env)
-    if "targets" in plan.names and not table.target:
-        place.fail("asks for {targets}, and no `target` says what a case needs")
-    return plan, read_text(table.target, place / "target")
+class BuildPlan:
+    """A build step, what of it a case needs, and the files on which that alone depends."""
+
+    def __init__(self, raw: object, place: Place, env: Env) -> None:
+        table, self.step = _read(raw, BuildTable, "build", place, env)
+        if "targets" in self.step.names and not table.target:
+            place.fail("asks for {targets}, and no `target` says what a case needs")
+        if table.target_inputs and not table.target:
+            (place / "target_inputs").fail("belongs to a `target`, which says what a case needs")
+        self.target = read_text(table.target, place / "target")
+        self._inputs = [
+            read_text(text, place / "target_inputs" / number)
+            for number, text in enumerate(table.target_inputs)
+        ]
+
+    def find_inputs(self, values: Mapping[str, str]) -> tuple[str, ...]:
+        """What the target of a case depends on besides the step's own inputs."""
+        return tuple(self.step.fill_input(text, values) for text in self._inputs)
+
+
+class GoldenPlan:
+    """A golden step, and what a case gets of what it makes."""
+
+    def __init__(self, raw: object, place: Place, env: Env) -> None:
+        table, self.step = _read(raw, GoldenTable, "golden", place, env)
+        self._part = read_text(table.part, place / "part")
+        self._is_linked = bool(table.part) if table.link is None else table.link
+
+    def find_part(self, values: Mapping[str, str]) -> GoldenPart:
+        """The part of a case; signs of patterns in what its names stand for are no patterns."""
+        path = self._part.fill({name: glob.escape(value) for name, value in values.items()})
+        if path and not {"", ".", ".."}.isdisjoint(path.split("/")):
+            self._part.place.fail(f"{path!r} is no plain path below {{out}}")
+        return GoldenPart(path=path, is_linked=self._is_linked)
 
 
 def read_run(
@@ -233,12 +302,45 @@ def read_run(
     return plan, (hot, step)
 
 
-def read_env(table: Mapping[str, str], place: Place) -> Env:
-    """The variables that a table at a place sets."""
-    for variable in table:
-        if _VARIABLE.fullmatch(variable) is None:
-            (place / variable).fail(f"{variable!r} is not the name of a variable")
-    return {name: read_text(text, place / name) for name, text in table.items()}
+def read_env(table: StepTable | StepsTable, place: Place) -> Env:
+    """The variables that a table at a place sets, and those that it passes on."""
+    at = place / "env"
+    texts: dict[str, Text] = {}
+    if isinstance(table.env, dict):
+        rows = [(name, text, at / name) for name, text in table.env.items()]
+    else:
+        rows = []
+        for number, row in enumerate(table.env):
+            name, sign, text = row.partition("=")
+            if sign:
+                rows.append((name, text, at / number))
+            else:
+                texts[name] = Text(text=name, place=at / number, is_passed=True)
+    texts |= {name: read_text(text, where) for name, text, where in rows}
+    for name, one in texts.items():
+        if VARIABLE.fullmatch(name) is None:
+            one.place.fail(f"{name!r} is not the name of a variable")
+    if table.inherit is not None:
+        texts[ALL] = Text(text=str(table.inherit), place=place / "inherit", is_passed=True)
+    return texts
+
+
+def _read_all(texts: Iterable[str], place: Place) -> list[Text]:
+    return [read_text(text, place / number) for number, text in enumerate(texts)]
+
+
+def _read_versions(raw: object, place: Place) -> list[list[Text]]:
+    """The commands of ``version``: one, or a list of them."""
+    if raw is None:
+        return []
+    rows = raw if isinstance(raw, list) and raw and isinstance(raw[0], list) else [raw]
+    found = []
+    for number, row in enumerate(rows):
+        at = place / number if rows is raw else place
+        if not (isinstance(row, list) and row and all(isinstance(one, str) for one in row)):
+            at.fail('is no command, as ["sim", "--version"], nor a list of such')
+        found.append(_read_all(row, at))
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Annotated, Literal, TypeVar
+from functools import cache
+from typing import Annotated, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -17,6 +18,10 @@ Name = Annotated[str, msgspec.Meta(max_length=200)]
 Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
 Distance = Annotated[float, msgspec.Meta(ge=0)]
+LISTED = 8
+"""Unknown keys that a message names before it counts the others."""
+EnvTable = dict[str, str] | tuple[str, ...]
+"""Variables that are set, or as a list ``NAME`` for one that is passed on and ``NAME=text`` for one that is set."""
 _PART = re.compile(r"\[([^\]]+)\]|([^.\[]+)")
 """An index or a key in a path of msgspec's."""
 
@@ -29,16 +34,27 @@ class StepTable(Strict):
     """A step. A list in its place is its ``argv``."""
 
     argv: tuple[str, ...]
-    env: dict[str, str] = {}
+    env: EnvTable = {}
+    inherit: bool | None = None
+    runs: tuple[Text, ...] | None = None
+    version: object = None
     inputs: tuple[Text, ...] = ()
     cwd: str = ""
     limit_s: Seconds | None = None
 
 
 class BuildTable(StepTable):
-    """A build step; ``target`` is what a case needs of it."""
+    """A build step; ``target`` is what a case needs of it, and depends on ``target_inputs`` besides ``inputs``."""
 
     target: str = ""
+    target_inputs: tuple[Text, ...] = ()
+
+
+class GoldenTable(StepTable):
+    """A golden step; ``part`` is what a case gets of what it makes, as links unless ``link`` says otherwise."""
+
+    part: str = ""
+    link: bool | None = None
 
 
 class RunTable(StepTable):
@@ -110,7 +126,8 @@ class StepsTable(CommonTable):
     check: object = None
     output: object = None
     measure: object = None
-    env: dict[str, str] = {}
+    env: EnvTable = {}
+    inherit: bool | None = None
     list: object = None
 
 
@@ -118,12 +135,16 @@ class SuiteTable(StepsTable, kw_only=True):
     """The file itself."""
 
     name: Name
+    python: Text | None = None
+    parameters: dict[str, tuple[Value, ...]] = {}
+    env_from: Text | None = None
     include: tuple[Text, ...] = ()
     testcase: tuple[Table, ...] = ()
     policies: dict[str, Table] = {}
     allow: tuple[Table, ...] = ()
     skip: tuple[Table, ...] = ()
     quarantine: tuple[Table, ...] = ()
+    require: object = None
 
 
 class TestcaseTable(StepsTable, kw_only=True):
@@ -144,7 +165,7 @@ class CaseTable(CommonTable, kw_only=True):
     name: Name
     shape: Shape | str = ()
     valid_shape: Shape = ()
-    smoke: bool = False
+    smoke: bool | Literal["only"] = False
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
     arguments: dict[str, Value] = {}
     config: dict[str, Value] = {}
@@ -164,19 +185,47 @@ def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
     """The table that stands at a place. Raises UsageError with file, line and key."""
     if not isinstance(raw, dict):
         place.fail(f"is no table but {'a list' if isinstance(raw, list) else repr(raw)}")
-    known = kind.__struct_fields__
-    for key in raw:
-        if key not in known:
-            near = get_close_matches(key, known, n=1)
-            meant = f"did you mean {near[0]!r}" if near else f"known are {', '.join(known)}"
-            (place / key).fail("unknown key", meant)
+    _refuse_unknown(raw, kind, place)
+    for name, inner in _find_inner(kind).items():
+        if isinstance(table := raw.get(name), dict):
+            _refuse_unknown(table, inner, place / name)
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         problem, _, tail = str(error).partition(" - at ")
-        for key in _read_path(tail):
+        keys = _read_path(tail)
+        for key in keys:
             place = place / key
-        place.fail(_reword(problem))
+        place.fail(_reword(problem), _suggest(problem, kind, keys))
+
+
+@cache
+def _find_inner(kind: type[Record]) -> dict[str, type[Strict]]:
+    """The keys of a table that hold one with keys of its own."""
+    found = get_type_hints(kind).items()
+    return {k: t for k, t in found if isinstance(t, type) and issubclass(t, Strict)}
+
+
+def _refuse_unknown(raw: Table, kind: type[Record], place: Place) -> None:
+    """Raise UsageError that names all keys which a table does not have, and what each may have meant."""
+    known = kind.__struct_encode_fields__
+    unknown = [key for key in raw if key not in known]
+    if not unknown:
+        return
+    first, *others = unknown
+    near = {key: get_close_matches(key, known, n=1) for key in unknown[:LISTED]}
+    problem = "unknown key"
+    if others:
+        more = f" and {len(unknown) - LISTED} more" if len(unknown) > LISTED else ""
+        problem += f", and so {'are' if others[1:] else 'is'} {', '.join(unknown[1:LISTED])}{more}"
+    meant = ", ".join(
+        f"{found[0]!r} for {key!r}" if others else repr(found[0])
+        for key, found in near.items()
+        if found
+    )
+    (place / first).fail(
+        problem, f"did you mean {meant}" if meant else f"known are {', '.join(known)}"
+    )
 
 
 def decode_all(rows: Iterable[object], kind: type[Decoded], place: Place) -> tuple[Decoded, ...]:
@@ -189,6 +238,22 @@ def check_name(name: str, place: Place) -> None:
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts) or not name.isprintable() or " " in name:
         place.fail(f"{name!r} is no name: it may hold neither spaces nor empty or dotted parts")
+
+
+def _suggest(problem: str, kind: type[Record], keys: list[str | int]) -> str:
+    """What may have been meant where a key has none of the words that it can have."""
+    if not problem.startswith("Invalid enum value") or len(keys) != 1:
+        return ""
+    words = _find_words(get_type_hints(kind).get(str(keys[0])))
+    near = get_close_matches(problem.partition("'")[2].rstrip("'"), words, n=1)
+    return f"did you mean {near[0]!r}" if near else f"known are {', '.join(words)}"
+
+
+def _find_words(hint: object) -> list[str]:
+    """The words of a type that is, or has among its parts, a Literal."""
+    if get_origin(hint) is Literal:
+        return [str(word) for word in get_args(hint)]
+    return [word for part in get_args(hint) for word in _find_words(part)]
 
 
 def _read_path(tail: str) -> list[str | int]:

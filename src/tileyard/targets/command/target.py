@@ -13,12 +13,13 @@ from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.artifacts.pins import locked_cache
 from tileyard.errors import HomeError, TileyardError
-from tileyard.model import Device, Diagnostic, Outcome, Record
+from tileyard.model import Device, Diagnostic, Outcome, Record, Step
 from tileyard.modes import make_folder
 from tileyard.processes.step_keepers import warm
 from tileyard.processes.steps import StepOrder, describe_complaints, describe_end, insist_on
 from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
+from tileyard.targets.command.given import give
 from tileyard.targets.command.step_site import find_site
 from tileyard.targets.own_sources import digest_own_sources
 
@@ -31,13 +32,16 @@ LOG_BYTES = 4 << 20
 class BuildCommand(Record):
     """What the text of such a kernel says: the step, and the content of all that it reads, toolchain included.
 
-    ``targets`` is what of a shared build is needed. ``argv`` is empty where nothing is built.
+    ``targets`` is what of a shared build is needed. ``argv`` is empty where nothing is built. ``uses`` identifies what the step uses outside of its suite.
     """
 
     argv: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str = ""
     inputs: str = ""
+    inherits: tuple[str, ...] = ()
+    inherits_all: bool = False
+    uses: str = ""
     targets: tuple[str, ...] = ()
 
 
@@ -96,9 +100,12 @@ class CommandTarget:
             }
             try:
                 env = {name: fill(value, places) for name, value in command.env.items()}
+                step = Step(
+                    argv=command.argv, inherits=command.inherits, inherits_all=command.inherits_all
+                )
                 order = StepOrder(
                     argv=fill_argv(command.argv, places),
-                    env={**os.environ, **site.env, "TMPDIR": str(temporary), **env},
+                    env={**give(os.environ, step), **site.env, "TMPDIR": str(temporary), **env},
                     cwd=fill(command.cwd, places),
                     log=str(folder / LOG),
                     title="build",

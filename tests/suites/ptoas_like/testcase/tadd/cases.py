@@ -18,6 +18,14 @@ CASES = [
         "valid_shape": (31, 30),
         "eps": 1e-6,
     },
-    {"name": "i32_16x64", "dtype": np.int32, "shape": (16, 64), "valid_shape": (16, 64), "eps": 0},
+    {
+        "name": "i32_16x64",
+        "dtype": np.int32,
+        "dst_dtype": np.int32,
+        "tmp_shape": (1, 64),
+        "shape": (16, 64),
+        "valid_shape": (16, 64),
+        "eps": 0,
+    },
 ]
 validate_cases(CASES)

@@ -1,0 +1,140 @@
+"""Parameters of a suite file: the values that each may have, the one that it has, and what depends on that.
+
+In limits and policies a table by parameter and value stands for one of its entries:
+``run_s = { mode.sim = 1800, mode.npu = 60 }``.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+import msgspec
+
+from tileyard.model import Value
+from tileyard.suite.files.places import Place, Table
+
+STEPS = ("build", "golden", "run", "hot", "check")
+"""Tables with a limit of their own; ``hot`` is one of ``run``."""
+_VALUE = re.compile(r"[A-Za-z0-9_.+-]+")
+"""Values become parts of names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """The values that each parameter of a file may have, and those that are chosen."""
+
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    chosen: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def variant(self) -> str:
+        """What the names of cases end with: ``@npu``; empty without parameters."""
+        return f"@{','.join(self.chosen.values())}" if self.chosen else ""
+
+
+def show_value(value: Value) -> str:
+    """A value as templates have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_parameters(
+    raw: object, place: Place, wanted: Mapping[str, str], taken: frozenset[str]
+) -> Parameters:
+    """The parameters that are declared at a place; of each the value that is wanted, else the first.
+
+    ``taken`` are names that stand for something else. Raises UsageError.
+    """
+    try:
+        declared = msgspec.convert(raw, dict[str, tuple[Value, ...]])
+    except msgspec.ValidationError:
+        place.fail("is no table of lists, such as mode = ['sim', 'npu']")
+    values = {name: tuple(map(show_value, those)) for name, those in declared.items()}
+    chosen = {}
+    for name, those in values.items():
+        at = place / name
+        if name in taken or not name.isidentifier():
+            at.fail("is no name" if name not in taken else "stands for something else already")
+        if not those:
+            at.fail("has no value")
+        for number, value in enumerate(those):
+            if _VALUE.fullmatch(value) is None:
+                (at / number).fail(
+                    f"{value!r} is no value: it becomes part of names, of letters, digits and _.+-"
+                )
+            if value in those[:number]:
+                (at / number).fail(f"{value!r} stands twice")
+        chosen[name] = wanted.get(name, those[0])
+        if chosen[name] not in those:
+            at.fail(
+                f"--set {name}={chosen[name]} is none of its values", _suggest(chosen[name], those)
+            )
+    return Parameters(values=values, chosen=chosen)
+
+
+def settle(table: Table, parameters: Parameters, place: Place) -> Table:
+    """A suite file with one value wherever its limits and policies have one for each value of a parameter.
+
+    Raises UsageError for a table by a parameter, or a value, that there is not.
+    """
+    if not parameters.values:
+        return table
+    settled = _settle_limits(table, parameters, place)
+    policies = table.get("policies")
+    if isinstance(policies, dict):
+        settled["policies"] = {
+            name: _settle_all(policy, parameters, place / "policies" / name)
+            for name, policy in policies.items()
+        }
+    return settled
+
+
+def _settle_limits(table: Table, parameters: Parameters, place: Place) -> Table:
+    """A table of a suite, testcase, case or step, and those in it."""
+    settled = dict(table)
+    for key, value in table.items():
+        at = place / key
+        if key == "limits":
+            settled[key] = _settle_all(value, parameters, at)
+        elif key in STEPS and isinstance(value, dict):
+            settled[key] = _settle_limits(value, parameters, at)
+        elif key in ("testcase", "case") and isinstance(value, list):
+            settled[key] = [
+                _settle_limits(one, parameters, at / number) if isinstance(one, dict) else one
+                for number, one in enumerate(value)
+            ]
+        elif key == "limit_s":
+            del settled[key]
+            settled |= _settle_all({key: value}, parameters, place)
+    return settled
+
+
+def _settle_all(table: object, parameters: Parameters, place: Place) -> Table:
+    """A table whose values may each be given by parameter; what is not given for the chosen value is left out."""
+    settled: Table = {}
+    if not isinstance(table, dict):
+        return table  # type: ignore[return-value]  # refused where it is decoded
+    for key, value in table.items():
+        if not isinstance(value, dict):
+            settled[key] = value
+            continue
+        at = place / key
+        if len(value) != 1:
+            at.fail("is a table, and not one by the values of one parameter")
+        ((name, options),) = value.items()
+        if name not in parameters.values:
+            (at / name).fail("is no parameter", _suggest(name, tuple(parameters.values)))
+        if not isinstance(options, dict):
+            (at / name).fail(f"is no table by the values of {name}")
+        for option in options:
+            if option not in parameters.values[name]:
+                hint = _suggest(option, parameters.values[name])
+                (at / name / option).fail(f"is no value of {name}", hint)
+        if parameters.chosen[name] in options:
+            settled[key] = options[parameters.chosen[name]]
+    return settled
+
+
+def _suggest(name: str, known: tuple[str, ...]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}" if near else f"known are {', '.join(known)}"

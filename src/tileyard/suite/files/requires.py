@@ -1,0 +1,34 @@
+"""What a suite file, or a file that is made for a toolchain, requires of a host."""
+
+from pathlib import Path
+
+from tileyard.artifacts.prerequisites import Prerequisites, VersionNeed, find_fault
+from tileyard.devices.classes import CLASSES
+from tileyard.devices.names import NAME
+from tileyard.suite.files.places import Document, Place
+from tileyard.suite.files.tables import decode
+
+
+def read_require(raw: object, place: Place) -> Prerequisites:
+    """The requirements that are written at a place. Raises UsageError with file, line and key."""
+    if isinstance(raw, dict):
+        rows = raw.get("versions")
+        for number, row in enumerate(rows if isinstance(rows, list) else ()):
+            decode(row, VersionNeed, place / "versions" / number)
+    needed = decode(raw, Prerequisites, place)
+    keys, reason = find_fault(needed)
+    if reason:
+        for key in keys:
+            place = place / key
+        place.fail(reason)
+    for kind in needed.devices:
+        if NAME.fullmatch(f"{kind}:0") is None:
+            known = ", ".join(sorted(CLASSES))
+            (place / "devices" / kind).fail(f"{kind!r} is no class of devices", f"as {known}")
+    return needed
+
+
+def read_require_file(path: Path) -> Prerequisites:
+    """The requirements that a TOML file holds, with the keys of ``[require]``. Raises UsageError."""
+    document = Document(path)
+    return read_require(document.table, Place(document=document))

@@ -1,0 +1,219 @@
+"""What the jobs of workflows do twice, and trees of tests that are copies which have gone their own ways since.
+
+Which side keeps what is for ``jobs_duplicates`` to say: each finding is a check of its jobs.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tileyard.artifacts.keys import digest_parts
+from tileyard.model import Digest
+from tileyard.suite.jobs import Check, CiJob
+from tileyard.suite.jobs_duplicates import Duplicate, Finding, Spot
+from tileyard.suite.workflow_expressions import can_both_hold
+from tileyard.suite.workflow_tests import list_covered
+from tileyard.suite.workflow_work import Work, matters
+from tileyard.suite.workflows import WorkflowJob
+
+MANUAL = frozenset({"workflow_dispatch", "repository_dispatch", "workflow_call", "workflow_run"})
+"""Events that start one workflow, and no other one with it."""
+MOST_APART = 20
+"""So many jobs that never run together are named."""
+FEWEST_NAMESAKES = 3
+FEWEST_FILES = 8
+"""So many files, or so many tests by their names or folders of tests, make a tree the copy of another one."""
+MOST_BEARERS = 20
+"""A name that more folders hold says nothing of them."""
+_Jobs = Mapping[str, WorkflowJob]
+
+
+def find_repeated(jobs: Sequence[WorkflowJob], work: Sequence[Work]) -> list[Finding]:
+    """All that at least two jobs do on machines of the same kind."""
+    by_name = {job.name: job for job in jobs}
+    groups: list[list[Work]] = []
+    for one in work:
+        group = next((some for some in groups if all(_is_same(one, other) for other in some)), None)
+        if group is None:
+            groups.append([one])
+        elif all(other.job != one.job for other in group):
+            group.append(one)
+    parts = [part for group in groups for part in _split(group, by_name)]
+    tests = [one for one in work if one.kind == "tests"]
+    return [*(_describe(part, by_name) for part in parts), *_find_overlaps(tests, by_name)]
+
+
+def make_jobs(
+    jobs: Sequence[WorkflowJob], work: Sequence[Work], found: Sequence[Finding]
+) -> list[CiJob]:
+    """The jobs with all their work as checks: what jobs that run together repeat is one check of theirs."""
+    checks: dict[str, list[Check]] = {job.name: [] for job in jobs}
+    rest = {(one.job, one.where, one.command): one.seconds for one in work}
+    for finding in found:
+        for spot in finding.spots if finding.together else ():
+            rest[spot.job, spot.where, spot.command] -= spot.seconds
+            check = Check(identity=finding.identity, name=finding.what, seconds=spot.seconds, is_guess=spot.is_guess)  # fmt: skip
+            checks[spot.job].append(check)
+    for one in work:
+        key = (one.job, one.where, one.command)
+        if rest[key] > 1e-6:
+            identity = identify_label(one.subject) if one.kind == "label" else digest_parts("own", *key)  # fmt: skip
+            checks[one.job].append(Check(identity=identity, name=one.command, seconds=rest[key], is_guess=one.is_guess))  # fmt: skip
+    return [CiJob(name=name, checks=tuple(those)) for name, those in checks.items() if those]
+
+
+def identify_label(does: str) -> Digest:
+    """What is declared to be the same by a label, which nothing else repeats."""
+    return digest_parts("label", does)
+
+
+def name_keepers(found: Iterable[Finding], duplicates: Iterable[Duplicate]) -> tuple[Finding, ...]:
+    """The findings with the jobs that are to keep them."""
+    keepers = {one.identity: one.keeper for one in duplicates}
+    return tuple(replace(one, keeper=keepers.get(one.identity, "")) for one in found)
+
+
+def _is_same(one: Work, other: Work) -> bool:
+    """Whether both do the same. Builds may be made in other ways, tests and commands may not."""
+    keys = ((work.kind, work.subject, work.tests.variant, work.tests.select) for work in (one, other))  # fmt: skip
+    return next(keys) == next(keys) and _agree(one, other)
+
+
+def _agree(one: Work, other: Work) -> bool:
+    """Whether machines, versions of languages and variables that count are the same for both.
+
+    A job that sets up no version of a language takes what is there.
+    """
+    if one.kind == "label" or one.platform != other.platform:
+        return one.kind == "label"
+    return one.kind == "build" or (
+        all(other.versions.get(key, text) == text for key, text in one.versions.items())
+        and not any(
+            one.env.get(name) != other.env.get(name) and (matters(one, name) or matters(other, name))
+            for name in {*one.env, *other.env}
+        )
+    )  # fmt: skip
+
+
+def _split(group: list[Work], jobs: _Jobs) -> Iterator[list[Work]]:
+    """A group without what a matrix repeats on purpose, as those that run together and those that never do."""
+    if len({jobs[one.job].leg_of or one.job for one in group}) < 2:
+        return
+    parts: list[list[Work]] = []
+    for one in group:
+        joined = [part for part in parts if any(_together(one, other, jobs) for other in part)]
+        merged = [other for part in joined for other in part]
+        parts = [*(part for part in parts if part not in joined), [*merged, one]]
+    yield from (part for part in parts if len(part) > 1)
+    if any(len(part) == 1 for part in parts) and len(parts) > 1:
+        yield [part[0] for part in sorted(parts, key=lambda part: -len(part))][:MOST_APART]
+
+
+def _together(one: Work, other: Work, jobs: _Jobs) -> frozenset[str]:
+    """The events at which both may be done."""
+    first, second = jobs[one.job], jobs[other.job]
+    is_same_run = first.workflow == second.workflow
+    events = [event for event in first.events if event in second.events and (is_same_run or event not in MANUAL)]  # fmt: skip
+    mine, yours = ((*job.conditions, *work.conditions) for job, work in ((first, one), (second, other)))  # fmt: skip
+    return can_both_hold(mine, yours, events, is_same_run=is_same_run)
+
+
+def _describe(group: Sequence[Work], jobs: _Jobs, shares: Sequence[float] = ()) -> Finding:
+    first = group[0]
+    names = dict.fromkeys(name for one in group for name in (*one.details, "selected by"))
+    told = {"selected by": [" ".join(one.tests.select) for one in group]}
+    texts = {name: tuple(told.get(name) or (one.details.get(name, "") for one in group)) for name in names}  # fmt: skip
+    events = set[str]().union(*(_together(a, b, jobs) for a, b in combinations(group, 2)))
+    spots = tuple(
+        Spot(
+            job=one.job,
+            where=one.where,
+            command=one.command,
+            seconds=one.seconds * share,
+            is_guess=one.is_guess,
+            conditions=one.conditions,
+        )
+        for one, share in zip(group, shares or [1.0] * len(group), strict=True)
+    )
+    return Finding(
+        kind=first.kind,
+        what=first.command if first.kind in ("tests", "command") else first.subject,
+        spots=spots,
+        identity=digest_parts(first.kind, first.subject, *(f"{one.job} {one.where} {one.command}" for one in group)),
+        differences={name: those for name, those in texts.items() if len({*those}) > 1},
+        together=tuple(sorted(events)),
+        tests=first.tests.ids,
+    )  # fmt: skip
+
+
+def _find_overlaps(tests: Sequence[Work], jobs: _Jobs) -> Iterator[Finding]:
+    """Pairs of commands that are not the same, of two jobs, that have tests in common."""
+    for one, other in combinations(tests, 2):
+        mine, yours = one.tests, other.tests
+        leg = jobs[one.job].leg_of
+        if one.job == other.job or (leg and leg == jobs[other.job].leg_of) or _is_same(one, other):
+            continue
+        is_other_run = mine.select and yours.select and mine.select != yours.select
+        if mine.variant != yours.variant or is_other_run or not _agree(one, other):
+            continue
+        narrow, wide = list_covered(mine.ids, yours.ids), list_covered(yours.ids, mine.ids)
+        if narrow or wide:
+            # Of tests that one command selects further the other one runs all, at no cost besides.
+            mine_s = 0.0 if yours.select and not mine.select else max(1, len(narrow)) / len(mine.ids)  # fmt: skip
+            yours_s = 0.0 if mine.select and not yours.select else max(1, len(wide)) / len(yours.ids)  # fmt: skip
+            found = _describe((one, other), jobs, (mine_s, yours_s))
+            what = f"{one.command} | {other.command}"
+            yield replace(found, what=what, tests=tuple(dict.fromkeys((*narrow, *wide))))
+
+
+# ---- trees of tests -----------------------------------------------------------------------------
+
+
+def find_copies(root: Path) -> list[Finding]:
+    """Folders of tests of which one has the names of the other, and how many of these are not the same."""
+    held: dict[Path, set[str]] = {}
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")) and name not in ("build", "node_modules"))  # fmt: skip
+        if "test" in os.path.relpath(folder, root).lower():
+            told = ("__init__", "CMakeLists", "README", "conftest")
+            held[Path(folder)] = {*folders, *(name for name in files if not name.startswith(told))}
+    bearers = Counter(name for names in held.values() for name in names)
+    held = {folder: {name for name in names if bearers[name] <= MOST_BEARERS} for folder, names in held.items()}  # fmt: skip
+    found: list[tuple[Path, Path]] = []
+    copies = []
+    for one, other in combinations(sorted(held), 2):
+        names = sorted(held[one] & held[other])
+        is_told = len(names) >= FEWEST_FILES or sum("test" in name.lower() for name in names) >= FEWEST_NAMESAKES  # fmt: skip
+        if not is_told or 2 * len(names) < min(len(held[one]), len(held[other])):
+            continue
+        if any(one.is_relative_to(a) and other.is_relative_to(b) for a, b in found):
+            continue
+        folders = [name for name in names if (one / name).is_dir() and (other / name).is_dir()]
+        read = {name: (_read_all(one / name), _read_all(other / name)) for name in names}
+        lines = [tuple({*b"\n".join(tree.values()).split(b"\n")} for tree in both) for both in read.values()]  # fmt: skip
+        if 4 * sum(len(a & b) for a, b in lines) < sum(len(a) + len(b) for a, b in lines):
+            continue  # they only use the same names
+        found.append((one, other))
+        names = folders if len(folders) >= FEWEST_NAMESAKES else names
+        mine, yours = (str(path.relative_to(root)) for path in (one, other))
+        copies.append(
+            Finding(
+                kind="copies",
+                what=f"tests of the same names in {mine} and {yours}",
+                spots=tuple(Spot(job="", where=path, command="") for path in (mine, yours)),
+                identity=digest_parts("copies", mine, yours),
+                tests=tuple(names),
+                differing=sum(read[name][0] != read[name][1] for name in names),
+                keeper=mine if len(held[one]) >= len(held[other]) else yours,
+            )
+        )
+    return copies
+
+
+def _read_all(path: Path) -> dict[str, bytes]:
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return {str(one.relative_to(path)): one.read_bytes() for one in files if one.is_file()}

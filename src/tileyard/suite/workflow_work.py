@@ -1,0 +1,383 @@
+"""What the steps of a job do that is worth doing once: builds of trees, runs of tests, other commands.
+
+What only prepares a runner is no work: checkouts, packages, caches, artifacts. One module because all of it follows
+a job from step to step, with its variables, its checkouts and its build folders.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from msgspec.structs import replace
+
+from tileyard.model import Record
+from tileyard.suite.shell_commands import ShellCommand, join_path, read_script
+from tileyard.suite.workflow_expressions import fill, holds
+from tileyard.suite.workflow_tests import Tests, list_files, read_ctest, read_pytest, read_unittest
+from tileyard.suite.workflows import WorkflowJob, WorkflowStep
+
+Kind = Literal["build", "tests", "command", "label"]
+GUESSES_S: Mapping[Kind, float] = {"build": 600.0, "tests": 300.0, "label": 300.0, "command": 60.0}
+"""What a step takes that nobody has measured."""
+_QUIET = frozenset(re.split(" ", ". : [ [[ apt apt-get awk basename break brew cat ccache chmod chown cmake command compgen conan conda continue cp curl cut date declare df dirname dnf du echo ensurepip env exit export false find free gh git git-lfs grep hash head id jq kill ln local ls lscpu mkdir mktemp mv nproc npm npu-smi nvidia-smi pip pipx pnpm poetry popd printf ps pushd pwd python_version read readarray readlink realpath return rm rmdir rsync rustup sccache sed set shopt sleep sort source sudo systemctl tail tar task-submit tee test touch tr trap true type ulimit uname uniq unlink unset unzip update-alternatives uv venv wait wc wget which whoami xargs yarn yum zip"))  # fmt: skip
+_TOOLS = re.compile(r"(cargo|go|bazel|meson|mvn|gradlew?|npm|yarn|pnpm)(?: run)? (?:(build|compile|package|assemble)|test|nextest|verify)\b")  # fmt: skip
+_UNTOLD = re.compile(r"(?:LD_|DYLD_)?(?:LIBRARY_)?PATH|PYTHONPATH|PYTHONUNBUFFERED|(?:GITHUB|RUNNER|CCACHE|PIP)_\w+|HOME")  # fmt: skip
+"""Variables by which commands are not told apart."""
+_PREPARING = re.compile(r"actions/|github/|\./|.*(cache|artifact|checkout|setup|login|release|paths-filter)")  # fmt: skip
+_REMOTE = re.compile(r"(?:https?://|git@|ssh://)[^/:]*[/:](.*?)(?:\.git)?/?")
+_PIP_VALUES = frozenset(re.split(" ", "-r -c --target -t --prefix -w --wheel-dir -f --find-links --python --index-url -i"))  # fmt: skip
+
+
+NO_TESTS = Tests(ids=())
+
+
+class Work(Record):
+    """One thing that a step does. ``subject`` is what it is done to: the same text is the same tree, or command.
+
+    ``details`` are shown where they differ; ``env`` are all variables, ``own`` of these are set for it alone.
+    ``named`` are the files whose text says which variables matter, ``versions`` the languages that were set up.
+    """
+
+    kind: Kind
+    subject: str
+    job: str
+    where: str
+    command: str
+    platform: str
+    details: dict[str, str] = {}
+    env: dict[str, str] = {}
+    own: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
+    tests: Tests = NO_TESTS
+    conditions: tuple[str, ...] = ()
+    seconds: float = 0.0
+    is_guess: bool = True
+
+
+@dataclass
+class _Tracer:
+    """A job, followed from step to step. The same tree has the same name in every job, wherever it lies."""
+
+    job: WorkflowJob
+    root: str
+    env: dict[str, str]
+    outputs: dict[str, str] = field(default_factory=dict)
+    aliases: list[str] = field(default_factory=list)
+    """Other places of the repository that lies at the root."""
+    sources: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """For each folder with another checkout: which repository, and at which commit."""
+    trees: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    """For each build folder: its tree, and how it was configured."""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def trace(self, times: Mapping[tuple[str, str], float]) -> Iterator[Work]:
+        """All work, step by step; a step's time is shared by what it does."""
+        for step in self.job.steps:
+            if any(holds(self._fill(one), {}) is False for one in step.conditions):
+                continue
+            self.env = {name: self._fill(text) for name, text in self.env.items()}
+            found = list(self._action(step) if step.uses else self._run(step))
+            if step.does:
+                found = [self._work("label", step.does, step, ShellCommand([], "", 0))]
+            seconds = times.get((self.job.title, step.name), step.seconds)
+            for work in found:
+                total_s = seconds or GUESSES_S[work.kind]
+                yield replace(work, seconds=total_s / len(found), is_guess=not seconds)
+
+    def _run(self, step: WorkflowStep) -> Iterator[Work]:
+        folder = self._settle(join_path(self.root, self._fill(step.cwd)))
+        own = {name: self._fill(text) for name, text in step.env.items()}
+        script = read_script(self._fill(step.run), self.env | own, folder)
+        for one in script.commands:
+            env = {name: self._settle(text) for name, text in (own | one.env).items()}
+            argv = list(map(self._settle, one.argv))
+            yield from self._command(ShellCommand(argv, self._settle(one.cwd), one.line, env), step)
+        self.env |= script.exports
+        self.outputs |= {f"steps.{step.id}.outputs.{k}": v for k, v in script.outputs.items()}
+
+    def _action(self, step: WorkflowStep) -> Iterator[Work]:
+        name = step.uses.partition("@")[0]
+        options = {key: self._fill(text) for key, text in step.options.items()}
+        path, other = join_path(self.root, options.get("path", "")), options.get("repository", "")
+        if name == "actions/checkout" and other and "github." not in other:
+            self.sources[path] = (other.lower(), options.get("ref", ""))
+        elif name == "actions/checkout" and path != self.root and "sparse-checkout" not in options:
+            self.aliases.append(path)
+        elif re.search(r"(^|/)setup-", name):
+            self.versions |= {key: text for key, text in options.items() if key.endswith("version")}
+        elif name == "docker/build-push-action":
+            words = ["docker", "build", "-f", options.get("file", ""), options.get("context", ".")]
+            yield from self._command(ShellCommand(words, self.root, 0), step)
+        elif not _PREPARING.match(name):
+            argv = [step.uses, *(f"{key}={text}" for key, text in sorted(options.items()))]
+            yield self._work("command", shlex.join(argv), step, ShellCommand(argv, self.root, 0))
+
+    def _command(self, command: ShellCommand, step: WorkflowStep) -> Iterator[Work]:
+        name, words = _name(command.argv)
+        if name == "git":
+            self._git(words, command.cwd)
+        elif tests := self._find_tests(name, words, command.cwd):
+            named = tuple(one.partition("::")[0] for one in tests.ids)
+            ids = tuple(map(self._name_tree, tests.ids))
+            tests = replace(tests, ids=ids)
+            yield self._work("tests", " ".join(ids), step, command, tests=tests, named=named)
+        elif found := self._find_build(name, words, command):
+            yield self._work("build", found[0], step, command, found[1])
+        elif not step.is_setup and _is_work(name, words):
+            plain = ["python", *words] if name == "python" else command.argv
+            subject = shlex.join(map(self._name_tree, [*plain, "in", command.cwd]))
+            paths = [self._join(command.cwd, word) for word in command.argv]
+            named = tuple(path for path in paths if Path(path).is_file())
+            yield self._work("command", subject, step, command, named=named)
+
+    def _work(  # noqa: PLR0913 - of one step
+        self, kind: Kind, subject: str, step: WorkflowStep, command: ShellCommand,
+        details: Mapping[str, str] | None = None, tests: Tests = NO_TESTS, named: tuple[str, ...] = (),
+    ) -> Work:  # fmt: skip
+        file, _, line = step.where.rpartition(":")
+        env = {k: v for k, v in (self.env | command.env).items() if not _UNTOLD.fullmatch(k)}
+        shown = dict(details or {}) | ({k: env[k] for k in command.env if k in env} if kind == "build" else {})  # fmt: skip
+        shown |= {"runs-on": self.job.runs_on, "container": self.job.container}
+        shown["versions"] = ", ".join(f"{k}={v}" for k, v in sorted(self.versions.items()))
+        conditions = (" ".join(self._fill(one).split()) for one in step.conditions)
+        return Work(
+            kind=kind,
+            subject=subject,
+            job=self.job.name,
+            where=f"{file}:{step.run_line + command.line if step.run and command.argv else line}",
+            command=self._shorten(shlex.join(command.argv)) or step.name,
+            platform=_name_platform(self.job.runs_on),
+            details={key: self._shorten(text) for key, text in shown.items() if text},
+            env=env,
+            own=tuple(command.env),
+            named=named,
+            versions=dict(self.versions),
+            tests=tests,
+            conditions=tuple(one for one in conditions if holds(one, {}) is None),
+        )
+
+    # ---- tests and builds -----------------------------------------------------------------------
+
+    def _find_tests(self, name: str, words: list[str], cwd: str) -> Tests | None:
+        options = dict(pairwise(words))
+        if name in ("pytest", "py.test"):
+            return None if "--collect-only" in words else read_pytest(words, cwd)
+        if name == "unittest":
+            return read_unittest(words, cwd)
+        if name == "ctest" and "--version" not in words:
+            folder = self._join(cwd, options.get("--test-dir", "."))
+            return read_ctest(words, self.trees.get(folder, (folder,))[0])
+        if name in ("lit", "llvm-lit", "lit.py"):
+            return Tests(ids=tuple(self._join(cwd, one) for one in words if one[:1] != "-"))
+        if name in ("ninja", "make", "cmake") and (targets := _targets(name, words)):
+            folder = self._join(cwd, _folder(name, words))
+            tree = self.trees.get(folder, (folder,))[0]
+            if targets == ["test"] and folder in self.trees:
+                return read_ctest((), tree)
+            if all(re.match(r"check|test", target) for target in targets):
+                return Tests(ids=tuple(f"target {one} of {self._name_tree(tree)}" for one in targets))  # fmt: skip
+        if name == "python" and words and re.match(r"(.*/)?(test_\w+|\w+_test)\.py$", words[0]):
+            return Tests(ids=(self._join(cwd, words[0]),), variant=tuple(words[1:]))
+        tool = _TOOLS.match(" ".join((name, *words)))
+        if (tool and not tool[2]) or name in ("tox", "nox"):
+            plain = tuple(word for word in words if not word.startswith("-"))
+            return Tests(ids=(f"{name} in {self._name_tree(cwd)}",), variant=plain)
+        return None
+
+    def _find_build(
+        self, name: str, words: list[str], command: ShellCommand
+    ) -> tuple[str, dict[str, str]] | None:
+        """The tree that a command builds, and how; configuring alone is no build."""
+        cwd, options = command.cwd, dict(pairwise(words))
+        if name in ("ninja", "make") or (name == "cmake" and "--build" in words):
+            folder, targets = self._join(cwd, _folder(name, words)), _targets(name, words)
+            if name != "cmake" and targets and {*targets} <= {"install", "clean"} and folder in self.trees:  # fmt: skip
+                return None
+            tree, details = self.trees.get(folder, (folder, {}))
+            said = "" if folder in self.trees or not targets else f": {' '.join(targets)}"
+            return f"{self._name_tree(tree)}{said}", details | {"targets": " ".join(targets)}
+        if name == "cmake" and words and not re.match(r"-[EP]$|--(install|version)", words[0]):
+            joined = {word[:2]: word[2:] for word in words if re.match(r"-[SB].", word)}
+            plain = [word for before, word in pairwise(("", *words)) if not re.fullmatch(r"-\S+", word) and not re.fullmatch(r"-[SBGCDAT]|--preset", before)]  # fmt: skip
+            tree = options.get("-S") or joined.get("-S") or (plain or ["."])[0]
+            into = self._join(cwd, options.get("-B") or joined.get("-B") or ".")
+            env = {key: text for key, text in command.env.items() if not _UNTOLD.fullmatch(key)}
+            self.trees[into] = (self._join(cwd, tree), env | _flags(words) | {"into": into})
+            return None
+        if name == "pip" or command.argv[1:3] == ["-m", "build"]:
+            return self._pip(words if name == "pip" else ["wheel", *(words or ["."])], cwd)
+        if name in ("docker", "podman") and "build" in words[:2]:
+            context = self._join(cwd, words[-1])
+            file = self._join(cwd, options.get("-f") or options.get("--file") or f"{context}/Dockerfile")  # fmt: skip
+            return f"image {self._name_tree(file)} of {self._name_tree(context)}", _flags(words)
+        tool = _TOOLS.match(" ".join((name, *words)))
+        return (f"{self._name_tree(cwd)} by {name}", _flags(words)) if tool and tool[2] else None
+
+    def _pip(self, words: list[str], cwd: str) -> tuple[str, dict[str, str]] | None:
+        """A build of a local tree that has something to compile, or of which a wheel is made."""
+        verb = words[0] if words else ""
+        for before, word in pairwise(words if verb in ("install", "wheel") else ()):
+            if before in _PIP_VALUES or not re.match(r"[./$]|[^-].*/|\w+$", word) or word.endswith((".whl", ".txt")):  # fmt: skip
+                continue
+            path = self._join(cwd, re.sub(r"\[[^\]]*\]$", "", word))
+            is_path = not re.fullmatch(r"\w+", word) or (verb == "wheel" and Path(path).is_dir())
+            if is_path and (verb == "wheel" or self._is_compiled(path)):
+                found = re.search(r"build-dir=(\S+)", " ".join(words))
+                if found:
+                    self.trees[self._join(cwd, found[1])] = (path, {})
+                return self._name_tree(path), {"by": f"pip {verb}", "into": found[1] if found else ""}  # fmt: skip
+        return None
+
+    def _is_compiled(self, path: str) -> bool:
+        """Whether there is something to compile; of what is not in this checkout nobody knows."""
+        if not path.startswith(self.root) or any(path.startswith(one) for one in self.sources):
+            return True
+        names = ("CMakeLists.txt", "meson.build", "Cargo.toml", "WORKSPACE", "MODULE.bazel")
+        setup = Path(path, "setup.py")
+        return any(Path(path, name).exists() for name in names) or (
+            setup.is_file() and "ext_modules" in setup.read_text(encoding="utf-8", errors="replace")
+        )
+
+    # ---- checkouts ------------------------------------------------------------------------------
+
+    def _git(self, words: list[str], cwd: str) -> None:
+        """Where other checkouts lie, and at which commit."""
+        while words[:1] == ["-C"]:
+            cwd, words = self._join(cwd, words[1]), words[2:]
+        verb, *plain = [word for word in words if not word.startswith("-")] or [""]
+        name, ref = self.sources.get(cwd, ("", ""))
+        if verb == "clone" and (url := next(filter(_REMOTE.fullmatch, plain), "")):
+            folder = [*plain, Path(url).stem][plain.index(url) + 1]
+            options = dict(pairwise(words))
+            ref = options.get("--branch") or options.get("-b") or ""
+            self.sources[self._join(cwd, folder)] = (_name_repository(url), ref)
+        elif verb == "remote" and len(plain) == 3:
+            self.sources[cwd] = (_name_repository(plain[2]), ref)
+        elif name and verb in ("fetch", "checkout", "reset", "switch") and plain:
+            self.sources[cwd] = (name, ref if plain[-1] in ("FETCH_HEAD", "origin") else plain[-1])
+
+    def _name_tree(self, path: str) -> str:
+        """A path as part of the checkout that it lies in, the same in every job; other words as they are."""
+        for folder in sorted(self.sources, key=len, reverse=True):
+            if path == folder or path.startswith(f"{folder}/"):
+                name, ref = self.sources[folder]
+                return f"{name}@{_name_ref(ref)}:{path[len(folder) + 1 :]}".rstrip(":")
+        return "." if path == self.root else path.removeprefix(f"{self.root}/")
+
+    def _join(self, folder: str, path: str) -> str:
+        return self._settle(join_path(folder, path))
+
+    def _settle(self, text: str) -> str:
+        """A text in which the repository lies at the root, wherever it was checked out to."""
+        for path in self.aliases:
+            text = re.sub(rf"{re.escape(path)}(?![\w.-])", self.root, text)
+        return text
+
+    def _fill(self, text: str) -> str:
+        return fill(text, {f"env.{name}": value for name, value in self.env.items()} | self.outputs)
+
+    def _shorten(self, text: str) -> str:
+        return text.replace(f"{self.root}/", "").replace(self.root, ".")
+
+
+def find_work(job: WorkflowJob, root: Path, times: Mapping[tuple[str, str], float]) -> list[Work]:
+    """What a job does. ``times`` are the seconds of steps, by the names of job and step."""
+    env = {"GITHUB_WORKSPACE": str(root), **job.env}
+    return list(_Tracer(job=job, root=str(root), env=env).trace(times))
+
+
+def matters(work: Work, variable: str) -> bool:
+    """Whether a variable may change what a command does: its files mention it, or it was set for it alone.
+
+    Where something lies, as a path says, does not.
+    """
+    if "/" in work.env.get(variable, ""):
+        return False
+    texts = [text for path in work.named for text in _read_texts(path)]
+    return any(variable in text for text in texts) if texts else variable in work.own
+
+
+@lru_cache(maxsize=1024)
+def _read_texts(path: str) -> tuple[str, ...]:
+    files = [Path(file) for file in list_files(path)]
+    return tuple(one.read_text(encoding="utf-8", errors="replace") for one in files if one.is_file())  # fmt: skip
+
+
+def _name(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """A program by its name alone, with the rest; a module of Python stands for itself."""
+    words = list(argv[1:])
+    name = re.sub(r"(?<=^python)[\d.]+$|(?<=^pip)[\d.]+$|\.exe$", "", Path((*argv, "")[0]).name)
+    if re.search(r"PYTHON\w*\}?$", (*argv, "")[0]):
+        name = "python"
+    if name == "python" and "-m" in words[:3]:
+        return _name(words[words.index("-m") + 1 :])
+    if name == "uv" and words[:1] == ["pip"]:
+        return "pip", words[1:]
+    if name in ("uv", "poetry", "pipx", "hatch", "coverage") and words[:1] == ["run"]:
+        return _name([word for word in words[1:] if word != "-m"])
+    if name in ("bash", "sh") and words and not words[0].startswith("-"):
+        return Path(words[0]).name, words[1:]
+    return name, words
+
+
+def _folder(name: str, words: Sequence[str]) -> str:
+    """The folder that a build program works in."""
+    joined = next((word[2:] for word in words if re.match("-C.", word)), ".")
+    return dict(pairwise(words)).get("--build" if name == "cmake" else "-C", joined)
+
+
+def _targets(name: str, words: Sequence[str]) -> list[str]:
+    """The targets among the arguments of a build program."""
+    if name == "cmake":
+        rest = words[words.index("--target") + 1 :] if {"--target", "--build"} <= {*words} else []
+        return shlex.split(shlex.join(rest).partition(" -")[0])
+    return [
+        word
+        for before, word in pairwise(("", *words))
+        if before not in ("-C", "-j", "-f", "-k", "-l") and not re.match(r"-|.*(=|\$\()", word)
+    ]
+
+
+def _flags(words: Sequence[str]) -> dict[str, str]:
+    """``-DNAME=VALUE`` and the options that say how."""
+    found = {}
+    for before, word in pairwise(("", *words)):
+        if said := re.fullmatch(r"(?:-D)?(\w+)(?::\w+)?=(.*)|-D(\w+)", word if before != "-D" else f"-D{word}"):  # fmt: skip
+            found[said[1] or said[3]] = said[2] or ""
+        elif before in ("-G", "-C", "--preset"):
+            found[before] = word
+        elif word.startswith("--") and "=" in word:
+            found[word.partition("=")[0]] = word.partition("=")[2]
+    return found
+
+
+def _is_work(name: str, words: Sequence[str]) -> bool:
+    if not name or name in _QUIET or re.match(r"-|.*\$", name) or "--version" in words:
+        return False
+    return name != "python" or (bool(words) and not words[0].startswith("-"))
+
+
+def _name_platform(runs_on: str) -> str:
+    """``linux x64`` and the like, as labels of runners say it."""
+    words = runs_on.lower()
+    system = next((name for name in ("windows", "macos") if name in words), "linux")
+    arm = r"arm64|aarch64|-arm\b|macos-(?:1[4-9]|[2-9]\d|latest)(?!-intel|\d|-large)"
+    return f"{system} {'arm64' if re.search(arm, words) else 'x64'}"
+
+
+def _name_repository(url: str) -> str:
+    found = _REMOTE.fullmatch(url)
+    return (found[1] if found else url).lower()
+
+
+def _name_ref(text: str) -> str:
+    """A commit, tag or branch; of one that a command looks up, what it asks for."""
+    found = re.fullmatch(r"\$\(git ls-remote \S+ (?:\S+ )*?(\S+?)(?: \|.*)?\)", text, re.DOTALL)
+    name = found[1].strip("\"'") if found else text
+    return re.sub(r"^(refs/(heads|tags)/|origin/)", "", name) or "HEAD"

@@ -1,0 +1,274 @@
+"""Workflows of GitHub Actions as they are written: jobs with all their steps, each with its file and line.
+
+Matrices, local reusable workflows and local composite actions are expanded. Messages name file, line and key.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from msgspec.structs import replace
+
+from tileyard.errors import UsageError
+from tileyard.model import Record
+from tileyard.suite.files.places import Place
+from tileyard.suite.files.tables import Strict, decode
+from tileyard.suite.files.yaml_files import YamlFile
+from tileyard.suite.workflow_expressions import fill
+
+DEEPEST = 10
+"""So many workflows or actions may call each other, as GitHub allows."""
+
+
+def _keys(words: str) -> type[Record]:
+    names = {word.replace("-", "_") + "_": word for word in words.split()}
+    fields = [(name, object, None) for name in names]
+    return cast(type[Record], msgspec.defstruct("Keys", fields, bases=(Strict,), rename=names))
+
+
+_WORKFLOW = _keys("name run-name on permissions env defaults concurrency jobs")
+_JOB = _keys(
+    "name permissions needs if runs-on environment concurrency outputs env defaults steps timeout-minutes"
+    " strategy continue-on-error container services snapshot uses with secrets"
+)
+_STEP = _keys(
+    "id if name uses run working-directory shell with env continue-on-error timeout-minutes"
+)
+
+
+class WorkflowStep(Record):
+    """A step. ``run`` is a script for a shell, ``does`` its label, ``seconds`` what a comment says that it takes, and
+    ``run_line`` where its script begins. One that ``is_setup`` belongs to an action whose name says that it prepares a runner.
+    """
+
+    where: str
+    name: str
+    id: str = ""
+    run: str = ""
+    uses: str = ""
+    options: dict[str, str] = {}
+    env: dict[str, str] = {}
+    cwd: str = ""
+    conditions: tuple[str, ...] = ()
+    does: str = ""
+    seconds: float = 0.0
+    run_line: int = 0
+    is_setup: bool = False
+
+
+class WorkflowJob(Record):
+    """A job, one of a matrix. ``title`` is what GitHub calls it; ``events`` start it; ``leg_of`` is its matrix."""
+
+    name: str
+    title: str
+    workflow: str
+    events: tuple[str, ...]
+    conditions: tuple[str, ...] = ()
+    runs_on: str = ""
+    container: str = ""
+    env: dict[str, str] = {}
+    steps: tuple[WorkflowStep, ...] = ()
+    leg_of: str = ""
+
+
+class _Scope(Record):
+    """The workflow, job or action that is read: names and conditions so far, what is known, the files on the way."""
+
+    root: str
+    known: dict[str, str]
+    name: str
+    title: str = ""
+    events: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str = ""
+    files: tuple[str, ...] = ()
+
+    def enter(self, path: Path, inputs: Mapping[str, str] | None = None) -> "_Scope":
+        """The scope of a file that is called with these inputs, of which all else is hidden."""
+        if str(path) in self.files or len(self.files) > DEEPEST:
+            raise UsageError(f"{self.files[-1]}: calls itself through {path}")
+        known = {key: text for key, text in self.known.items() if key.startswith("github.")}
+        known |= {f"inputs.{key}": text for key, text in (inputs or {}).items()}
+        return replace(self, known=known, env={}, cwd="", files=(*self.files, str(path)))
+
+
+def list_workflows(path: Path) -> list[Path]:
+    """The workflows of a folder, or a file itself. Raises UsageError where there is none."""
+    if not path.is_dir():
+        return [path]
+    inner = path / ".github" / "workflows"
+    path = inner if inner.is_dir() else path
+    files = sorted(one for one in path.iterdir() if one.suffix in (".yml", ".yaml"))
+    if not files:
+        raise UsageError(f"{path}: holds no workflow *.yml")
+    return files
+
+
+def read_workflow(path: Path, root: Path) -> list[WorkflowJob]:
+    """The jobs of a workflow in the checkout whose top is ``root``. Raises UsageError."""
+    scope = _Scope(root=str(root), known={"github.workspace": str(root)}, name=path.stem)
+    return list(_read_file(path, scope.enter(path)))
+
+
+def _read_file(path: Path, scope: _Scope) -> Iterator[WorkflowJob]:
+    document = YamlFile(path)
+    top, table = Place(document=document), document.table
+    decode(table, _WORKFLOW, top)
+    jobs, on = table.get("jobs"), table.get("on")
+    if not isinstance(jobs, dict):
+        top.fail("has no job")
+    events = [on] if isinstance(on, str) else [*on] if isinstance(on, list | dict) else []
+    if not events:
+        top.fail("says no event under `on`")
+    if events == ["workflow_call"] and not scope.events:
+        return  # its callers say when it runs, and with what
+    known = _defaults(_get(on, "workflow_call", "inputs")) | scope.known
+    scope = replace(scope, known=known, events=scope.events or tuple(events), env=_texts(table, "env", known, top), cwd=_folder(table, known))  # fmt: skip
+    for name, raw in jobs.items():
+        yield from _read_job(name, raw, top / "jobs" / name, scope)
+
+
+def _read_job(name: str, raw: object, place: Place, scope: _Scope) -> Iterator[WorkflowJob]:
+    decode(raw, _JOB, place)
+    table = raw if isinstance(raw, dict) else {}
+    uses, steps = table.get("uses"), table.get("steps")
+    if bool(uses) == bool(steps):
+        place.fail("needs either `steps` or `uses`")
+    legs = list(_expand_matrix(_get(table, "strategy", "matrix")))
+    for leg in legs:
+        known = scope.known | {f"matrix.{key}": value for key, value in leg.items()}
+        shown = f" ({', '.join(leg.values())})" if leg else ""
+        title = _text(table, "name", known) or name + shown
+        inner = replace(
+            scope,
+            name=f"{scope.name}/{name}{shown}",
+            title=f"{scope.title} / {title}" if scope.title else title,
+            known=known,
+            conditions=(*scope.conditions, *filter(None, [_text(table, "if", known)])),
+            cwd=_folder(table, known) or scope.cwd,
+        )
+        if steps:
+            yield WorkflowJob(
+                name=inner.name,
+                title=inner.title,
+                workflow=scope.name.partition("/")[0],
+                events=scope.events,
+                conditions=inner.conditions,
+                runs_on=_text(table, "runs-on", known),
+                container=_text(table, "container", known),
+                env=scope.env | _texts(table, "env", known, place),
+                steps=tuple(_read_steps(steps, place / "steps", inner)),
+                leg_of=f"{scope.name}/{name}" if len(legs) > 1 else "",
+            )
+        elif str(uses).startswith("./"):  # one of another repository has no job that can be seen
+            path = Path(scope.root, str(uses))
+            if not path.is_file():
+                (place / "uses").fail(f"there is no workflow {uses}")
+            yield from _read_file(path, inner.enter(path, _texts(table, "with", known, place)))
+
+
+def _read_steps(rows: object, place: Place, scope: _Scope) -> Iterator[WorkflowStep]:
+    known, document = scope.known, place.document
+    for number, raw in enumerate(rows if isinstance(rows, list) else ()):
+        here = place / number
+        decode(raw, _STEP, here)
+        if ("run" in raw) == ("uses" in raw):
+            here.fail("needs either `run` or `uses`")
+        run, uses = _text(raw, "run", known), _text(raw, "uses", known)
+        labels = document.labels.get(here.keys, {}) if isinstance(document, YamlFile) else {}
+        lines = document.text_lines if isinstance(document, YamlFile) else {}
+        step = WorkflowStep(
+            where=here.where,
+            name=_text(raw, "name", known) or uses or run.partition("\n")[0],
+            id=_text(raw, "id", known),
+            run=run if re.match(r"$|(ba)?sh\b", _text(raw, "shell", known)) else "",
+            uses=uses,
+            options=_texts(raw, "with", known, here),
+            env=_texts(raw, "env", known, here),
+            cwd=_text(raw, "working-directory", known) or ("" if uses else scope.cwd),
+            conditions=(*scope.conditions, *filter(None, [_text(raw, "if", known)])),
+            does=labels.get("does", ""),
+            seconds=60 * float(labels.get("minutes", 0)),
+            run_line=lines.get((*here.keys, "run"), 0),
+        )
+        yield from [step] if step.does or not uses.startswith("./") else _read_action(step, scope)
+
+
+def _read_action(step: WorkflowStep, scope: _Scope) -> Iterator[WorkflowStep]:
+    """The steps of a local composite action. One of another kind, or that a step before fetches, is one step."""
+    paths = (Path(scope.root, step.uses, name) for name in ("action.yml", "action.yaml"))
+    path = next((path for path in paths if path.is_file()), None)
+    document = None if path is None else YamlFile(path)
+    rows = None if document is None else _get(document.table, "runs", "steps")
+    if path is None or document is None or not isinstance(rows, list):
+        yield step
+        return
+    inputs = _defaults(document.table.get("inputs"), "") | step.options
+    inner = scope.enter(path, {key: fill(text, scope.known) for key, text in inputs.items()})
+    place = Place(document=document) / "runs" / "steps"
+    for one in _read_steps(rows, place, replace(inner, conditions=step.conditions)):
+        is_setup = one.is_setup or "setup" in path.parent.name
+        yield replace(one, env=step.env | one.env, is_setup=is_setup)
+
+
+def _expand_matrix(raw: object) -> Iterator[dict[str, str]]:
+    """The combinations of a matrix; one where there is none, or where only a run knows it."""
+    table = raw if isinstance(raw, dict) else {}
+    axes = {key: value for key, value in table.items() if key not in ("include", "exclude")}
+    lists = {key: value for key, value in axes.items() if isinstance(value, list)}
+    combined = product(*lists.values()) if lists else ()
+    legs = [{k: _say(v, {}) for k, v in zip(lists, values, strict=True)} for values in combined]
+    for rule in _rows(table.get("exclude")):
+        legs = [leg for leg in legs if any(leg.get(key) != text for key, text in rule.items())]
+    for extra in _rows(table.get("include")):
+        common = {key: text for key, text in extra.items() if key in lists}
+        fits = [leg for leg in legs if lists and leg.items() >= common.items()]
+        for leg in fits:
+            leg.update(extra)
+        legs += [] if fits else [dict(extra)]
+    yield from legs or [{}]
+
+
+def _rows(raw: object) -> list[dict[str, str]]:
+    rows = raw if isinstance(raw, list) else []
+    return [{key: _say(value, {}) for key, value in row.items()} for row in rows if isinstance(row, dict)]  # fmt: skip
+
+
+def _get(raw: object, *keys: str) -> object:
+    for key in keys:
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    return raw
+
+
+def _defaults(inputs: object, prefix: str = "inputs.") -> dict[str, str]:
+    rows = inputs.items() if isinstance(inputs, dict) else ()
+    found = {key: _get(row, "default") for key, row in rows}
+    return {f"{prefix}{key}": str(text) for key, text in found.items() if text is not None}
+
+
+def _folder(table: object, known: Mapping[str, str]) -> str:
+    return _say(_get(table, "defaults", "run", "working-directory"), known)
+
+
+def _text(table: object, key: str, known: Mapping[str, str]) -> str:
+    return _say(_get(table, key), known)
+
+
+def _texts(table: object, key: str, known: Mapping[str, str], place: Place) -> dict[str, str]:
+    """A table of texts, filled in; one that is an expression is known only in a run."""
+    raw = _get(table, key)
+    if raw is not None and not isinstance(raw, str | dict):
+        (place / key).fail("is no table")
+    return {name: _say(text, known) for name, text in raw.items()} if isinstance(raw, dict) else {}
+
+
+def _say(raw: object, known: Mapping[str, str]) -> str:
+    if isinstance(raw, list):
+        return ", ".join(_say(one, known) for one in raw)
+    if isinstance(raw, dict):
+        return _say(raw.get("image", str(raw)), known)
+    return fill(str(raw), known) if raw is not None else ""

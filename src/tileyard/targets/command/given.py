@@ -1,0 +1,48 @@
+"""Which variables a step gets of those that whoever starts Tileyard has: declared ones and a few usual ones.
+
+What decides a result is in the keys of a case, so a step gets nothing that is not looked at.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+
+from tileyard.model import Step
+
+BY_VALUE = re.compile(r"HOME|LANG|LANGUAGE|LC_[A-Z]+|LD_LIBRARY_PATH|PYTHON[A-Z0-9_]*|TZ")
+"""Usual variables whose values are part of keys."""
+UNKEYED = re.compile(
+    r"PATH|TASK_DEVICE|USER|LOGNAME|TERM|SSL_CERT_(FILE|DIR)|TILEYARD_[A-Z0-9_]*|(?i:(http|https|no)_proxy)"
+    r"|(OMP|OPENBLAS|MKL|NUMEXPR)_NUM_THREADS"
+)
+"""Usual variables whose values are part of no key: of PATH the programs are that are found there."""
+OF_QUEUE = "TILEYARD_GIVEN"
+"""Names a process's further variables for steps, as those that a queue sets; with commas between them."""
+
+
+def give(environ: Mapping[str, str], step: Step, more: Iterable[str] = ()) -> dict[str, str]:
+    """The variables of this environment that a step gets; ``more`` are names besides its own."""
+    if step.inherits_all:
+        return dict(environ)
+    named = {*step.inherits, *more, *environ.get(OF_QUEUE, "").split(",")}
+    return {
+        name: text
+        for name, text in environ.items()
+        if name in named or BY_VALUE.fullmatch(name) or UNKEYED.fullmatch(name)
+    }
+
+
+def find_deciding(environ: Mapping[str, str], step: Step) -> dict[str, str]:
+    """The given variables whose values are part of keys; what the step itself sets counts with its words."""
+    return {
+        name: text
+        for name, text in environ.items()
+        if name not in step.env
+        and (name in step.inherits or BY_VALUE.fullmatch(name))
+        and name != "PATH"
+    }
+
+
+def find_folders(env: Mapping[str, str]) -> tuple[str, ...]:
+    """The folders in which programs are looked for by name."""
+    return tuple(env.get("PATH", os.defpath).split(os.pathsep))

@@ -1,0 +1,88 @@
+"""The content of the folders in which Python packages are installed.
+
+A package's ``RECORD`` says what was installed. A file that was changed after that was written is read; the rest, some
+gigabytes where there is torch, is believed. Equal content gives equal digests, wherever and in whatever way it was installed.
+"""
+
+import base64
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from tileyard.artifacts.keys import digest_parts
+
+CHUNK = 1 << 20
+_STARTED = ("sitecustomize.py", "usercustomize.py")
+
+
+class InstalledPackages:
+    """Digests of such folders, each made once; usable from any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], str] = {}
+        self._lock = threading.Lock()
+
+    def digest(self, folders: Sequence[str]) -> str:
+        """The digest of all that is installed there. Raises OSError."""
+        key = tuple(dict.fromkeys(map(os.path.realpath, folders)))
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = digest_parts(*(_digest(Path(one)) for one in key))
+            return self._known[key]
+
+
+def digest_started(folders: Sequence[str]) -> str:
+    """The digest of what an interpreter runs from these folders whenever it starts. Raises OSError."""
+    parts: list[str] = []
+    for folder in dict.fromkeys(map(Path, folders)):
+        files = [*sorted(folder.glob("*.pth")), *(folder / name for name in _STARTED)]
+        parts += [text for file in files if file.is_file() for text in (file.name, _hash(file))]
+    return digest_parts("started", *parts)
+
+
+def _digest(folder: Path) -> str:
+    recorded = _read_records(folder)
+    return digest_parts("installed", *_list(str(folder), "", recorded))
+
+
+def _list(folder: str, shown: str, recorded: dict[str, tuple[str, int]]) -> list[str]:
+    """Names and contents of a folder's files, sorted; ``shown`` is what its names begin with."""
+    parts: list[str] = []
+    if not os.path.isdir(folder):  # noqa: PTH112 - tens of thousands of files, for which a Path costs more than all else
+        return parts
+    is_about = shown.endswith(".dist-info/")  # which says when and how it was installed, too
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        name = f"{shown}{entry.name}"
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                parts += _list(entry.path, f"{name}/", recorded)
+        elif not is_about or entry.name == "METADATA":
+            known, since_ns = recorded.get(name, ("", 0))
+            # Of a file that is changed, the time of that is later, whatever time it is given.
+            if known and entry.stat().st_ctime_ns < since_ns:
+                parts += (name, known)
+            elif entry.is_file():
+                parts += (name, _hash(Path(entry.path)))
+    return parts
+
+
+def _read_records(folder: Path) -> dict[str, tuple[str, int]]:
+    """For each file that was installed, its recorded SHA-256 and when the record was written."""
+    found: dict[str, tuple[str, int]] = {}
+    for record in folder.glob("*.dist-info/RECORD"):
+        since_ns = record.stat().st_ctime_ns
+        for line in record.read_text(encoding="utf-8").splitlines():
+            name, _, rest = line.rpartition(",")[0].rpartition(",sha256=")
+            if rest and not name.startswith(('"', "..")):
+                found[name] = (rest, since_ns)
+    return found
+
+
+def _hash(path: Path) -> str:
+    state = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(CHUNK):
+            state.update(data)
+    return base64.urlsafe_b64encode(state.digest()).decode().rstrip("=")

@@ -1,0 +1,269 @@
+"""What a step uses outside of its suite: programs, libraries, modules and variables, by content; and what cannot be known.
+
+A step that says which programs it ``runs`` vouches for that list and its ``inputs``, and nothing of it is in doubt. What others start or
+load while they run is looked for in their files, and what cannot be seen there leaves a doubt: their cases are not proven.
+"""
+
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tileyard.artifacts.keys import digest_parts
+from tileyard.decoding import decode_json
+from tileyard.errors import TileyardError
+from tileyard.model import PLACES, Record, Step
+from tileyard.processes.steps import Heard, StepOrder, describe_kind, insist_on
+from tileyard.targets.command.filling import fill, fill_argv
+from tileyard.targets.command.given import BY_VALUE, find_deciding, give
+from tileyard.workers.file_digests import FileDigests, is_file
+from tileyard.workers.installed import InstalledPackages, digest_started
+from tileyard.workers.program_files import PYTHON, ProgramFiles, find_by_name
+from tileyard.workers.python_calls import PROBE, PythonCall, PythonSite, read_call
+from tileyard.workers.python_imports import Found, ImportReader
+
+USES = "uses"
+"""The kind of record that says which parts a digest of what a step uses is over."""
+NOWHERE = "/-"
+"""A folder that is not there, for those that are made when a step runs."""
+VOUCH = "say with `runs` which programs the step starts"
+END = r"[^\s\"'`:;,|&<>(){}]+"
+"""What a path within a longer text consists of."""
+STARTED = ("sitecustomize", "usercustomize")
+"""Modules that every interpreter imports which finds them."""
+VERSION_S = 60.0
+"""How long a command may take that says a version."""
+MOST_BYTES = 1 << 20
+NOT_VOUCHED = re.compile(r"(ba|da|z|k)?sh|env|busybox|perl|ruby|node|lua|java|make")
+"""Programs that do what they are told: which version they are says nothing about that."""
+
+
+class StepUse(Record):
+    """Digests by what they are of, and why these are not all."""
+
+    parts: dict[str, str]
+    doubts: tuple[str, ...] = ()
+
+
+class Surroundings(Record):
+    """Where a step would run: the places that are known, the folders that others stand for, and its suite's.
+
+    ``env`` is what it gets besides what it is given.
+    """
+
+    places: dict[str, str]
+    cwd: str
+    suite: str
+    env: dict[str, str]
+
+
+class StepIdentities:
+    """Identifies steps; usable from any thread. Commands that say versions, and interpreters, are asked once."""
+
+    def __init__(self, digests: FileDigests) -> None:
+        self.digests = digests
+        self.programs = ProgramFiles(digests)
+        self.installed = InstalledPackages()
+        self._printed: dict[tuple[object, ...], tuple[str, str]] = {}
+        self._lock = threading.Lock()
+        self._imported: dict[tuple[object, ...], Found] = {}
+
+    def identify(self, step: Step, around: Surroundings, environ: Mapping[str, str]) -> StepUse:
+        """What a step uses where it is given variables of ``environ``. Raises BindError, OSError."""
+        look = _Look(self, step, around, environ)
+        faults = look.faults
+        try:
+            look.at_all()
+            if step.inherits_all:
+                faults.append("with `inherit = true` it gets every variable")
+            if step.runs is None:
+                faults += [f"{text}; {VOUCH}" for text in look.doubts]
+            if not faults:  # of others it is not known whether they write what they name
+                look.at_named_files()
+        except OSError as error:
+            faults.append(f"{error.filename}: {error.strerror}")
+        return StepUse(parts=look.parts, doubts=tuple(dict.fromkeys(faults)))
+
+    def ask(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: str) -> tuple[str, str]:
+        """What a command prints, or what is wrong with it."""
+        key = (argv, tuple(sorted(env.items())), cwd)
+        with self._lock:
+            if key not in self._printed:
+                self._printed[key] = ask_command(argv, env, cwd)
+            return self._printed[key]
+
+    def find_imports(self, call: PythonCall, files: Sequence[Path], reader: ImportReader) -> Found:
+        """What a call of Python imports."""
+        key = (call.code, call.modules, tuple(files), reader.places)
+        if key not in self._imported:
+            self._imported[key] = reader.read(call.code, files, (*call.modules, *STARTED))
+        return self._imported[key]
+
+
+class _Look:
+    """One look at one step. ``doubts`` are those that a step may vouch for, ``faults`` the others."""
+
+    def __init__(
+        self, known: StepIdentities, step: Step, around: Surroundings, environ: Mapping[str, str]
+    ) -> None:
+        places = {**{name: f"{NOWHERE}/{name}" for name in PLACES}, **around.places}
+        given = give(environ, step)
+        self._known = known
+        self._step = step
+        self._suite = around.suite
+        own = {name: fill(text, places) for name, text in step.env.items()}
+        self._env = {**given, **around.env, **own}
+        self._deciding = find_deciding(given, step)
+        self._named = (*own.values(), *self._deciding.values())
+        self._argv = fill_argv(step.argv, places)
+        self._runs = [fill(name, places) for name in step.runs or ()]
+        self._versions = [fill_argv(argv, places) for argv in step.versions]
+        self._cwd = fill(step.cwd, places) or around.cwd
+        self._stated: set[Path] = set()
+        self.parts: dict[str, str] = {}
+        self.doubts: list[str] = []
+        self.faults: list[str] = []
+
+    def at_all(self) -> None:
+        """Programs, libraries, modules, variables. Raises OSError."""
+        step = self._step
+        for name, text in self._deciding.items():
+            self._put(f"variable {name}", digest_parts(text))
+        for argv in self._versions:
+            self._look_at_version(argv)
+        self._look_for(self._argv[0], self._argv[1:])
+        for name in self._runs:
+            self._look_for(name)
+        for name in step.inherits:
+            text = self._deciding.get(name, "")
+            path = find_by_name(text, self._env, self._cwd) if text else None
+            if path is not None:  # who may start it has a doubt of its own
+                doubts, faults = len(self.doubts), len(self.faults)
+                self._look_at(path, text, ())
+                del self.doubts[doubts:], self.faults[faults:]
+
+    def at_named_files(self) -> None:
+        """The files that its arguments and variables name, from where it runs. Raises OSError."""
+        folder = f"{self._suite}{os.sep}"
+        within = re.compile(re.escape(folder) + END)
+        texts = (*self._argv[1:], *self._named)
+        for name in sorted({n for text in texts for n in (text, *within.findall(text))}):
+            if is_file(Path(self._cwd), name):
+                path = Path(self._cwd, name)
+                self._put(f"file {self._show(path)}", self._known.digests.digest_file(path))
+
+    def _put(self, name: str, digest: str) -> None:
+        """Add a part; of several that are called the same all count, in their order."""
+        known = self.parts.get(name, digest)
+        self.parts[name] = digest if known == digest else digest_parts(known, digest)
+
+    def _put_all(self, parts: Mapping[str, str]) -> None:
+        for name, digest in parts.items():
+            self._put(name, digest)
+
+    def _show(self, path: Path) -> str:
+        return str(path.relative_to(self._suite) if path.is_relative_to(self._suite) else path.name)
+
+    def _look_at_version(self, argv: tuple[str, ...]) -> None:
+        shown = " ".join((Path(argv[0]).name, *argv[1:]))
+        text, problem = self._known.ask(argv, self._env, "/")
+        self._put(f"version {shown}", digest_parts(text))
+        if problem:
+            self.faults.append(f"`{shown}` {problem}")
+        path = find_by_name(argv[0], self._env, self._cwd)
+        if path is not None and not NOT_VOUCHED.fullmatch(path.resolve().name):
+            self._stated.add(path.resolve())
+
+    def _look_for(self, name: str, arguments: Sequence[str] = ()) -> None:
+        path = find_by_name(name, self._env, self._cwd)
+        if path is None:
+            self._put(f"program {Path(name).name}", "")
+            self.faults.append(f"there is no program {name}")
+        else:
+            self._look_at(path, name, arguments)
+
+    def _look_at(self, path: Path, name: str, arguments: Sequence[str]) -> None:
+        if path.resolve() in self._stated and not PYTHON.fullmatch(path.resolve().name):
+            return
+        program = self._known.programs.look_at(path.resolve(), self._env, Path(name).name)
+        self._put_all(program.parts)
+        if program.interpreter:
+            first, *rest = program.interpreter
+            self._look_for(first, (*rest, str(path), *arguments))
+        elif program.is_python:
+            self._read_python(path, arguments)
+        else:
+            self.doubts += program.doubts
+
+    # ---- Python --------------------------------------------------------------------------------
+
+    def _read_python(self, python: Path, arguments: Sequence[str]) -> None:
+        call = read_call(arguments)
+        if isinstance(call, str):
+            self.doubts.append(call)
+            return
+        asked = (str(python), *call.options, "-c", PROBE)
+        deciding = {n: t for n, t in self._env.items() if n == "PATH" or BY_VALUE.fullmatch(n)}
+        printed, problem = self._known.ask(asked, deciding, "/")
+        if problem:
+            self.faults.append(f"{python.name} {problem}")
+            return
+        site = decode_json(printed.encode(), PythonSite)
+        files = [Path(self._cwd, text) for text in call.files if is_file(Path(self._cwd), text)]
+        if call.is_script and not files:
+            self.doubts.append(f"there is no script {call.files[0]}")
+            return
+        is_safe = "PYTHONSAFEPATH" in self._env or {"-P", "-I"} & set(call.options)
+        first = str(files[0].resolve().parent) if call.is_script else self._cwd
+        reader = ImportReader(site, () if is_safe else (first,), Path(self._suite))
+        found = self._known.find_imports(call, files, reader)
+        self.doubts += found.doubts
+        if found.runs_arguments and any(
+            is_file(Path(self._cwd), text) and not text.endswith(".py") for text in arguments
+        ):
+            self.doubts.append(
+                "it runs an argument as code, and one is a file whose name does not end in .py"
+            )
+        self._put("Python", digest_parts(site.version))
+        self._put("what Python starts with", digest_started(site.installed))
+        if found.uses_installed:
+            self._put("installed packages", self._known.installed.digest(site.installed))
+        for file in found.files:
+            self._put(f"module {self._show(file)}", self._known.digests.digest_file(file))
+            if file.suffix == ".so":
+                libraries, doubts = self._known.programs.find_libraries(file, self._env)
+                self._put_all(libraries)
+                self.doubts += doubts
+        for name in found.absent:
+            self._put(f"module {name}", "")
+
+
+class _Printed(Heard):
+    """What a program writes to its standard output."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def takes(self, data: bytes) -> bool:
+        self.data += data
+        return True
+
+    def wants_end(self) -> bool:
+        return len(self.data) > MOST_BYTES
+
+
+def ask_command(argv: tuple[str, ...], env: Mapping[str, str], cwd: str) -> tuple[str, str]:
+    """What a command prints, and what is wrong with it, empty for nothing."""
+    printed = _Printed()
+    order = StepOrder(argv=argv, env=dict(env), cwd=cwd, log=os.devnull, limit_s=VERSION_S)
+    try:
+        end = insist_on(order, printed.data.clear, printed)
+    except TileyardError as error:
+        return "", error.message
+    text = printed.data.decode("utf-8", "replace") + end.tail
+    if end.refusal:
+        return "", f"cannot be started: {end.refusal}"
+    if not end.ok:
+        return text, describe_kind(end, order)
+    return text, "" if text.strip() else "prints nothing"

@@ -1,0 +1,1 @@
+"""Stands for a check of sources."""

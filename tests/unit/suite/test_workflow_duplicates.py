@@ -1,0 +1,316 @@
+"""What jobs of workflows do twice, and what only looks like it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.unit.suite.planted import plant
+
+from tileyard.cli.ci_workflows import read_step_times, settle_times
+from tileyard.errors import UsageError
+from tileyard.suite.imports import ImportedTime
+from tileyard.suite.jobs_duplicates import Finding, find_duplicates
+from tileyard.suite.workflow_duplicates import (
+    find_copies,
+    find_repeated,
+    make_jobs,
+    name_keepers,
+)
+from tileyard.suite.workflow_work import Work, find_work
+from tileyard.suite.workflows import WorkflowJob, list_workflows, read_workflow
+
+
+def look(
+    root: Path, times: dict[tuple[str, str], float] | None = None
+) -> tuple[list[WorkflowJob], list[Work]]:
+    """All jobs of a checkout, and their work."""
+    jobs = [job for file in list_workflows(root) for job in read_workflow(file, root)]
+    work = [one for job in jobs for one in find_work(job, root, times or {})]
+    return jobs, settle_times(work, ())
+
+
+def find(root: Path, **jobs: str) -> Sequence[Finding]:
+    """What is found in two workflows, given as the steps of their jobs; names of jobs begin with a or b."""
+    for workflow in "ab":
+        text = "on: push\njobs:\n"
+        for name, job in jobs.items():
+            text += f"  {name}: {{{job}}}\n" if name.startswith(workflow) else ""
+        path = root / ".github" / "workflows" / f"{workflow}.yml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return find_repeated(*look(root))
+
+
+def steps(*runs: str, more: str = "") -> str:
+    """The steps of a job that runs these scripts."""
+    return f"{more}steps: {json.dumps([{'run': run} for run in runs])}"
+
+
+def test_all_that_is_planted_is_found_and_nothing_else(tmp_path: Path) -> None:
+    """Ten duplicates of all kinds; five look-alikes stay out, as their comments say why."""
+    root = plant(tmp_path / "checkout")
+    jobs, work = look(root)
+    found = [*find_repeated(jobs, work), *find_copies(root)]
+    marks: dict[str, set[str]] = {}
+    for finding in found:
+        for spot in finding.spots if finding.kind != "copies" else ():
+            file, _, line = spot.where.rpartition(":")
+            texts = Path(file).read_text(encoding="utf-8").splitlines()
+            # The mark stands at the step, which a command of a script is below.
+            above = [
+                text.rpartition("# ")[2]
+                for text in texts[: int(line)]
+                if "# " in text and "tileyard" not in text
+            ]
+            marks.setdefault(finding.what, set()).add(above[-1])
+    expected = {frozenset({f"P{number}"}) for number in range(1, 10)}
+    assert set(map(frozenset, marks.values())) == expected
+    assert len(found) == 10
+    copies = next(one for one in found if one.kind == "copies")
+    assert (len(copies.tests), copies.differing) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("cmake -S x -B b && cmake --build b", "mkdir o; cd o; cmake ../x -DA=1; make", "x"),
+        ("cmake -S x -B b; ninja -C b", "cmake -S x -B c", None),
+        ("pip wheel ./x", "python -m build x", "x"),
+        ("pip install torch", "pip install torch", None),
+        ("pip install -e .", "pip install -e .", None),
+        ("git clone https://h/o/r; make -C r", "git clone git@h:o/r.git q; cd q; make", "o/r@HEAD"),
+        ("git clone -b v1 https://h/o/r; make -C r", "git clone https://h/o/r; make -C r", None),
+        ("docker build -t a x", "docker buildx build --push x", "image x/Dockerfile of x"),
+        ("cargo build", "cargo build --release", ". by cargo"),
+        ("python a.py 1", "python3.12 a.py 1", "python a.py 1"),
+        ("python a.py 1", "python a.py 2", None),
+        ("M=1 tool", "M=2 tool", None),
+        ("M=1 ./s.sh", "M=2 ./s.sh", None),
+        ("N=1 ./s.sh", "N=2 ./s.sh", "./s.sh"),
+        ("apt-get install -y cmake", "apt-get install -y cmake", None),
+        ("pytest t", "python -m unittest discover -s t", "pytest t"),
+        ("pytest t/test_a.py", "python -m unittest t.test_a", "pytest t/test_a.py"),
+        ("pytest t/test_a.py::test_b", "pytest -v t", "pytest t/test_a.py::test_b | pytest -v t"),
+        ("pytest t/test_a.py", "pytest t --ignore=t/test_a.py", None),
+        ("pytest t -m slow", "pytest t -m 'not slow'", None),
+        ("pytest t -m slow", "pytest t", "pytest t -m slow | pytest t"),
+        ("pytest t --device=a", "pytest t --device=b", None),
+        ("cmake -S x -B b; ctest --test-dir b -L fast", "python t/test_a.py", "ctest --test-dir b -L fast"),
+        ("cmake -S x -B b; ctest --test-dir b -L slow", "python t/test_a.py", None),
+        ("cmake -S x -B b; ninja -C b check-x", "cd x; cmake .; make check-x", "ninja -C b check-x"),
+        ("bash -c 'pytest t'", "env A=1 pytest t", "pytest t"),
+        ("coverage run -m pytest t x", "cd t; pytest .", "coverage run -m pytest t x | pytest ."),
+        ("cargo test --release", "cargo test", "cargo test --release"),
+        ("cargo test one", "cargo test two", None),
+        ("npm --prefix web run build", "cd web && npm run build", None),
+        ("cmake -S x -B $PWD/b; ninja -C b test", "cmake -S x -B c; ctest --test-dir c", "ninja -C b test"),
+        ("make docs", "make -C . docs", ".: docs"),
+    ],
+)  # fmt: skip
+def test_two_commands_do_the_same_or_not(
+    tmp_path: Path, first: str, second: str, expected: str | None
+) -> None:
+    """The tree counts, not flags and folders; the tests count, not what runs them; the command as it is."""
+    for name in ("x", "t"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "x" / "CMakeLists.txt").write_text(
+        'add_test(NAME a COMMAND python3 "${CMAKE_SOURCE_DIR}/../t/test_a.py")\n'
+        'set_tests_properties(a PROPERTIES LABELS "fast")\n',
+        encoding="utf-8",
+    )
+    (tmp_path / "t" / "test_a.py").touch()
+    (tmp_path / "t" / "test_c.py").touch()
+    (tmp_path / "s.sh").write_text("echo $M", encoding="utf-8")
+    found = find(tmp_path, a=steps(first), b=steps(second))
+    assert [one.what for one in found] == ([] if expected is None else [expected])
+
+
+def test_differences_are_shown(tmp_path: Path) -> None:
+    """Flags, folders, machines and containers, in the order of the places."""
+    first = steps("CC=gcc cmake -S x -B b -DA=1 -DB=2", "make -C b", more="runs-on: ubuntu-22.04, ")
+    second = steps(
+        "cmake -S x -B c -DA=2 -DB=2; make -C c", more="runs-on: ubuntu-22.04, container: i, "
+    )
+    (found,) = find(tmp_path, a=first, b=second)
+    expected = {"CC": ("gcc", ""), "A": ("1", "2"), "into": ("b", "c"), "container": ("", "i")}
+    assert found.differences == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("runs-on: ubuntu-latest", "runs-on: macos-14"),
+        ("runs-on: [Linux, X64]", "runs-on: [Linux, ARM64]"),
+        ("runs-on: windows-2022", "runs-on: ubuntu-24.04"),
+    ],
+)
+def test_other_machines_do_not_do_the_same(tmp_path: Path, first: str, second: str) -> None:
+    """A build for one kind of machine is of no use to another."""
+    for run in ("cargo build", "tool", "pytest t"):
+        jobs = {"a": steps(run, more=f"{first}, "), "b": steps(run, more=f"{second}, ")}
+        assert not find(tmp_path, **jobs)
+
+
+def test_what_tests_read_from_the_environment_tells_them_apart(tmp_path: Path) -> None:
+    """Also where one command runs a part of what the other one runs; a variable that they do not read does not."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "test_a.py").write_text("MODE = 1", encoding="utf-8")
+    (tmp_path / "t" / "test_b.py").touch()
+    for variable, count in (("MODE", 0), ("OTHER", 1)):
+        for first, second in (("pytest t", "pytest t"), ("pytest t", "pytest t/test_a.py")):
+            jobs = [
+                steps(run, more=f"env: {{{variable}: {run[-2:]}{n}}}, ")
+                for n, run in enumerate((first, second))
+            ]
+            assert len(find(tmp_path, a=jobs[0], b=jobs[1])) == count
+
+
+def test_a_step_that_never_runs_does_nothing(tmp_path: Path) -> None:
+    """As one of an action whose input rules it out."""
+    never = 'steps: [{run: cargo build, if: "${{ false }}"}]'
+    assert not find(tmp_path, a=never, b=steps("cargo build"))
+
+
+def test_workflows_that_are_started_by_hand_do_not_run_together(tmp_path: Path) -> None:
+    """Each is started alone, but the jobs of one are started at once."""
+    find(tmp_path, a=steps("cargo build"), aa=steps("cargo build"), b=steps("cargo build"))
+    for file in list_workflows(tmp_path):
+        text = file.read_text(encoding="utf-8").replace("on: push", "on: workflow_dispatch")
+        file.write_text(text, encoding="utf-8")
+    found = find_repeated(*look(tmp_path))
+    expected = [({"a/a", "a/aa"}, ("workflow_dispatch",)), ({"a/a", "b/b"}, ())]
+    assert [({spot.job for spot in one.spots}, one.together) for one in found] == expected
+
+
+def test_trees_that_only_use_the_same_names_are_no_copies(tmp_path: Path) -> None:
+    """As tests of single modules and of the whole often do."""
+    for folder, text in (
+        ("tests/unit", "def test_it():\n    pass\n"),
+        ("tests/e2e", "import x\nx.run()\n"),
+    ):
+        for name in "abc":
+            path = tmp_path / folder / f"test_{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    assert find_copies(tmp_path) == []
+    (tmp_path / "tests" / "e2e").rename(tmp_path / "tests" / "old")
+    for path in (tmp_path / "tests" / "old").iterdir():
+        path.write_text("def test_it():\n    pass\n\n", encoding="utf-8")
+    (found,) = find_copies(tmp_path)
+    assert (len(found.tests), found.differing) == (3, 3)
+
+
+def test_versions_of_a_language_tell_tests_apart(tmp_path: Path) -> None:
+    """Two versions are no duplicate; a job that sets up none takes what is there."""
+    for name in "ab":
+        path = tmp_path / "t" / f"test_{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+    def on(version: str, run: str) -> str:
+        setup = {"uses": "actions/setup-python@v5", "with": {"python-version": version}}
+        return f"steps: {json.dumps([setup, {'run': run}])}"
+
+    assert not find(tmp_path, a=on("3.11", "pytest t"), b=on("3.12", "pytest t"))
+    assert not find(tmp_path, a=on("3.11", "pytest t"), b=on("3.12", "pytest t/test_a.py"))
+    (found,) = find(tmp_path, a=on("3.11", "pytest t"), b=steps("pytest t"))
+    expected = {"versions": ("python-version=3.11", "")}
+    assert found.differences == expected
+
+
+def test_another_place_of_the_checkout_is_the_same_tree(tmp_path: Path) -> None:
+    """Checked out to a folder, entered by an option or by the step's own folder."""
+    checkout = {"uses": "actions/checkout@v4", "with": {"path": "source"}}
+    for there in (
+        {"run": "make -C source docs"},
+        {"run": "make docs", "working-directory": "source"},
+    ):
+        second = f"steps: {json.dumps([checkout, there])}"
+        (found,) = find(tmp_path, a=steps("make docs"), b=second)
+        assert found.what == ".: docs"
+
+
+def test_legs_of_a_matrix_are_not_compared_with_each_other(tmp_path: Path) -> None:
+    """They repeat on purpose; another job that does what one of them does is found."""
+    matrix = "strategy: {matrix: {p: [1, 2]}}, "
+    assert not find(tmp_path, a=steps("cargo build", more=matrix), b=steps("ls"))
+    (found,) = find(tmp_path, a=steps("run ${{ matrix.p }}", more=matrix), b=steps("run 2"))
+    expected = ["a/a (2)", "b/b"]
+    assert [spot.job for spot in found.spots] == expected
+
+
+def test_jobs_that_never_run_together_are_told_and_save_nothing(tmp_path: Path) -> None:
+    """By the events of their workflows, by conditions that exclude each other; what is left is one group."""
+    never = steps("cargo build", more="if: github.event_name == 'schedule', ")
+    main = "if: github.ref == 'refs/heads/main', "
+    other = "if: github.ref != 'refs/heads/main', "
+    (found,) = find(tmp_path, a=never, b=steps("cargo build"))
+    assert found.together == ()
+    (found,) = find(tmp_path, a=steps("cargo build", more=main), b=steps("cargo build", more=other))
+    assert found.together == ()
+    jobs, work = look(tmp_path)
+    assert find_duplicates(make_jobs(jobs, work, [found])).saves_s == 0.0
+
+
+def test_the_cheaper_side_keeps_it(tmp_path: Path) -> None:
+    """With measured times, which also stand in for what nobody has measured."""
+    find(tmp_path, a=steps("cargo build", "one"), b=steps("cargo build"), bb=steps("cargo build"))
+    jobs, work = look(tmp_path, {("a", "cargo build"): 120.0, ("b", "cargo build"): 60.0})
+    found = find_repeated(jobs, work)
+    made = find_duplicates(make_jobs(jobs, work, found))
+    (named,) = name_keepers(found, made.duplicates)
+    expected = ("b/b", 210.0, 330.0)
+    assert (named.keeper, made.saves_s, made.seconds) == expected
+    assert [spot.is_guess for spot in named.spots] == [False, False, True]
+
+
+def test_a_subset_of_tests_costs_its_part(tmp_path: Path) -> None:
+    """One of four files in common: what dropping it saves is a quarter, or the other run as a whole."""
+    (tmp_path / "t").mkdir()
+    for name in "abcd":
+        (tmp_path / "t" / f"test_{name}.py").touch()
+    found = find(tmp_path, a=steps("pytest t"), b=steps("pytest t/test_a.py t/test_x.py"))
+    expected = [75.0, 150.0]
+    assert [spot.seconds for spot in found[0].spots] == expected
+    assert found[0].tests == (("t/test_a.py"),)
+
+
+def test_tests_that_are_selected_further_do_not_stand_for_all(tmp_path: Path) -> None:
+    """The command that runs all of them keeps them, however much cheaper the other one is."""
+    (tmp_path / "t").mkdir()
+    for name in ("sum", "max"):
+        text = f"def test_{name}():\n    assert {name}\n"
+        (tmp_path / "t" / f"test_{name}.py").write_text(text, encoding="utf-8")
+    find(tmp_path, a=steps("pytest t"), b=steps("pytest t -m quick"))
+    jobs, work = look(tmp_path, {("a", "pytest t"): 500.0, ("b", "pytest t -m quick"): 1.0})
+    found = find_repeated(jobs, work)
+    made = find_duplicates(make_jobs(jobs, work, found))
+    (named,) = name_keepers(found, made.duplicates)
+    expected = ("a/a", 1.0, 501.0)
+    assert (named.keeper, made.saves_s, made.seconds) == expected
+
+
+def test_times_of_steps_and_tests_are_read(tmp_path: Path) -> None:
+    """Pages of GitHub's interface; JUnit files, by the modules that they name."""
+    step = {
+        "name": "s",
+        "started_at": "2026-11-25T10:00:00Z",
+        "completed_at": "2026-11-25T10:01:30Z",
+    }
+    path = tmp_path / "jobs.json"
+    path.write_text(json.dumps([{"jobs": [{"name": "j", "steps": [step, {"name": "t"}]}]}]))
+    expected = {("j", "s"): 90.0}
+    assert read_step_times(path) == expected
+    path.write_text(json.dumps({"jobs": [{"nam": "j"}]}))
+    with pytest.raises(UsageError, match="is no list of jobs as GitHub gives it"):
+        read_step_times(path)
+    path.write_text('{"row/f32": 1}')
+    assert read_step_times(path) is None
+    find(tmp_path, a=steps("pytest t/test_a.py"), b=steps("ls"))
+    times = [
+        ImportedTime(testcase="t.test_a.TestB", seconds=2.0),
+        ImportedTime(testcase="t.test_ab", seconds=9.0),
+    ]
+    (timed,) = settle_times(look(tmp_path)[1], times)
+    assert (timed.seconds, timed.is_guess) == (2.0, False)
