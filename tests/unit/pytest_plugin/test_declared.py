@@ -29,6 +29,7 @@ def item(name: str, *markers: pytest.MarkDecorator, **params: object) -> Any:  #
         nodeid=f"t.py::{name}",
         callspec=SimpleNamespace(params=params),
         iter_markers=lambda kind: [mark for mark in marks if mark.name == kind],
+        ihook=SimpleNamespace(pytest_tileyard_compile_steps=lambda item: []),
     )
 
 
