@@ -149,8 +149,13 @@ def make_program(pick: Pick, pieces: Sequence[str] = PIECES) -> str:
         last = pick(("", "copy(a, C[11, :])\n", "copy(b, C[11, :])\n"))
     for name in pick(("p", "p", "pq")):
         text += make_loop(pick, name, ready, pieces)
+    return finished(f"{text}{last}")
+
+
+def finished(text: str) -> str:
+    """A Program of these statements, with what its registers hold in front of them and at their end."""
     return HEAD + indented(
-        f"{text}{last}copy(c, C[10, :])\ncopy(d, D[11, :])\ncopy(u, A[11, :])\ncopy(p, P)", 1
+        f"{text}copy(c, C[10, :])\ncopy(d, D[11, :])\ncopy(u, A[11, :])\ncopy(p, P)", 1
     )
 
 
@@ -164,12 +169,11 @@ def make_arrays() -> list[np.ndarray]:
 
 
 class Dealer:
-    """Chooses at random, and everything once before anything again. ``dealt`` is what has been chosen."""
+    """Chooses at random, and everything once before anything again."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._decks: dict[tuple[str, ...], list[str]] = {}
-        self.dealt: set[str] = set()
 
     def pick(self, choices: Sequence[str]) -> str:
         """One of the choices."""
@@ -177,6 +181,4 @@ class Dealer:
         if not deck:
             deck += choices
             self._random.shuffle(deck)
-        chosen = deck.pop()
-        self.dealt.add(chosen)
-        return chosen
+        return deck.pop()

@@ -94,7 +94,9 @@ def run_prefix(func: Any, target: Any, options: Mapping[str, Value]) -> tuple[An
         with tvm.transform.PassContext(opt_level=3, config=config, instruments=[prefix]), target:
             mod = CUDAPassPipelineBodyPrologue(mod, target)
     except Exception as error:  # another's compiler: all it raises is its verdict
-        said = str(error).strip().splitlines() or [type(error).__name__]
+        lines = str(error).strip().splitlines()
+        said = [line for line in lines if not line.lstrip().startswith("-->")]  # a place
+        said = said or [type(error).__name__]
         raise UsageError(f"TileLang cannot plan {name}: {said[-1]}") from error
     if not prefix.is_over:
         raise UsageError(f"this TileLang has no pass {FIRST_LEFT_OUT}: its plans cannot be read")
