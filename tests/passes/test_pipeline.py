@@ -7,6 +7,8 @@ import pytest
 from tests.passes.cases import body_of, faults_of, is_pipelined, reasons_of, run_text, step_of
 
 from tileyard.errors import UsageError
+from tileyard.ir.nodes import Const
+from tileyard.ir.syntax import ONE
 from tileyard.ir.text import print_program
 from tileyard.passes.pipeline import Step
 
@@ -438,7 +440,7 @@ def f(A: {dtype}[n, {width * 9}], C: out.{dtype}[n, {width}]):
             "order=(0, 1, 2), stage=(0, 1, 1)",
             "its schedule has not one place for each statement",
         ),
-        ("stages=3", "order=(0, 1), stage=(2, 2)", "its schedule has other stages than 0 and 2"),
+        ("stages=3", "order=(0, 1), stage=(2, 2)", "its schedule runs nothing ahead"),
         ("copy(A[k, :], a)", "copy(A[k, :], a)\n        break", "a break can end it"),
         (
             "copy(A[k, :], a)",
@@ -477,27 +479,77 @@ def test_a_schedule_of_the_users_is_followed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "reasons"),
+    "schedule",
     [
-        (
-            "order=(0, 1, 2, 3, 4), stage=(0, 0, 1, 1, 1)",
-            [
-                "not pipelined: its schedule breaks a dependence",
-                "cannot run ahead, and the schedule of the loop says that it does",
-            ],
-        ),
-        (
-            "order=(0, 2, 1, 4, 3), stage=(0, 1, 1, 1, 1)",
-            ["not pipelined: its schedule changes the order of statements that run late"],
-        ),
+        "order=(0, 1, 2, 3, 4), stage=(0, 0, 1, 1, 1)",  # c of one iteration is added to in the next
+        "order=(0, 1, 2, 3, 4), stage=(0, 1, 0, 2, 2)",
+        "order=(0, 2, 1, 4, 3), stage=(0, 1, 1, 1, 1)",  # c would be stored before it is multiplied
+        "order=(0, 2, 1, 3, 4), stage=(0, 1, 0, 0, 1)",
+        "order=(0, 1, 4, 2, 3), stage=(1, 1, 1, 0, 1)",
     ],
 )
-def test_a_schedule_that_cannot_be_followed_is_named(schedule: str, reasons: list[str]) -> None:
+def test_a_schedule_that_cannot_be_followed_is_named(schedule: str) -> None:
     """With the statement that it would break; the loop runs as it is written."""
     steps = run_text(LATE.replace("stages=3", schedule))
-    assert reasons_of(steps) == reasons
+    assert reasons_of(steps) == [
+        "not pipelined: its schedule breaks a dependence",
+        "cannot run ahead, and the schedule of the loop says that it does",
+    ]
     arrays = [rows(9), np.arange(9, dtype=np.int32)[::-1].copy(), rows(9), np.zeros((10, 4), "f4")]
     assert faults_of(steps, arrays) == []
+
+
+STAGED = """\
+def f(A: float32[n, 4], B: float32[n, 4], C: inout.float32[n, 4]):
+    n: dim
+    threads(32)
+    a: shared.float32[4]
+    b: shared.float32[4]
+    s: shared.float32[4]
+    c: fragment.float32[4]
+
+    fill(c, 0.0)
+    for k in pipelined(n, order=(0, 1, 2, 3), stage=(0, 0, 1, 2)):
+        copy(A[k, :], a)
+        copy(B[k, :], b)
+        for i in parallel(4):
+            s[i] = b[i] * 0.5
+        for j in parallel(4):
+            c[j] = c[j] * 2.0 + a[j] * s[j]
+    copy(c, C[0, :])
+"""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "versions"),
+    [
+        ("order=(0, 1, 2, 3), stage=(0, 0, 1, 2)", {"a": 3, "b": 2, "s": 2}),
+        ("order=(0, 1, 3, 2), stage=(0, 0, 1, 2)", {"a": 3, "b": 2, "s": 1}),
+        ("order=(0, 1, 2, 3), stage=(1, 0, 2, 4)", {"a": 4, "b": 3, "s": 3}),
+        ("order=(3, 2, 0, 1), stage=(2, 0, 3, 3)", {"a": 2, "b": 4, "s": 1}),
+        ("order=(0, 1, 2, 3), stage=(1, 1, 1, 2)", {"a": 2, "b": 1, "s": 2}),
+        ("order=(0, 1, 2, 3), stage=(5, 5, 6, 7)", {"a": 3, "b": 2, "s": 2}),
+    ],
+)
+def test_each_stage_runs_ahead_and_tiles_that_cross_stages_have_versions(
+    schedule: str, versions: dict[str, int]
+) -> None:
+    """As many as there are iterations between what fills a tile and its last use, for every trip count."""
+    steps = run_text(STAGED.replace("order=(0, 1, 2, 3), stage=(0, 0, 1, 2)", schedule))
+    assert reasons_of(steps) == []
+    shared = [one for one in steps[-1].program.buffers if one.scope == "shared"]
+    found = {one.name: one.shape[0] if len(one.shape) > 1 else ONE for one in shared}
+    assert found == {name: Const(count, "int32") for name, count in versions.items()}
+    for trips in range(1, 10):
+        assert faults_of(steps, [rows(trips), rows(trips), rows(trips)]) == []
+
+
+def test_waits_leave_the_groups_of_later_steps() -> None:
+    """One wait in each step, for the copies that are used first; none where all are over."""
+    text = body_of(run_text(STAGED.replace("stage=(0, 0, 1, 2)", "stage=(0, 0, 2, 3)"))[-1])
+    waits = [line.strip() for line in text.splitlines() if "wait_group" in line]
+    assert waits == [f'wait_group({count}, unit="cp_async")' for count in ("1", "1", "1 - k_last")]
+    assert text.count("commit_group") == 3
 
 
 def test_columns_of_narrow_elements_are_not_moved_at_once() -> None:

@@ -5,7 +5,16 @@ import re
 import numpy as np
 import pytest
 from tests.passes.cases import body_of, faults_of, is_pipelined, reasons_of, run_text, step_of
-from tests.passes.test_pipeline import BRANCHES, GUARDED, LATE, NESTED, SUMS, TWO_LOOPS, rows
+from tests.passes.test_pipeline import (
+    BRANCHES,
+    GUARDED,
+    LATE,
+    NESTED,
+    STAGED,
+    SUMS,
+    TWO_LOOPS,
+    rows,
+)
 
 from tileyard.ir.nodes import Roles
 from tileyard.passes.pipeline import Step
@@ -255,11 +264,15 @@ def test_a_schedule_of_the_users_says_which_copies_are_the_producers() -> None:
     assert faults_of(steps, arrays) == []
 
 
-def test_a_schedule_with_more_stages_is_not_followed() -> None:
-    """The loop stays as it is, and the note says so."""
-    steps = split(LATE.replace("stages=3", "order=(0, 1, 2, 3, 4), stage=(0, 1, 0, 2, 2)"))
-    assert reasons_of(steps) == ["not pipelined: its schedule has other stages than 0 and 2"]
+def test_a_schedule_with_more_stages_is_not_split() -> None:
+    """Its loop is pipelined by cp.async, as for sm_80, and the note says so."""
+    steps = split(STAGED)
+    assert reasons_of(steps) == [
+        "not split into roles: its schedule has more than a stage of copies and one of all else"
+    ]
     assert not has_roles(steps)
+    assert body_of(steps[-1]).count("wait_group") == 3
+    assert faults_of(steps, [rows(9), rows(9), rows(9)]) == []
 
 
 def test_a_loop_without_tma_is_a_part_of_the_consumer() -> None:

@@ -1,10 +1,12 @@
 """Writes the pipelines of planned loops out: a prologue, a steady loop, and an epilogue.
 
-With a lag of ``d`` iterations the prologue issues the first ``d``, iteration ``k`` of the steady loop issues ``k + d``, and the
-epilogue does the last ``d`` that are left. The prologue commits ``d`` groups however few iterations there are, so the number of
-groups behind the one that is waited for is known at each wait, and each count is exact.
+In each step a statement of stage ``s`` does the iteration that began ``s`` steps before. In the prologue the last stage has none yet, in
+the epilogue the first has none any more. Each step up to the last that issues commits one group, however few iterations there are, so
+the number of groups behind the one that is waited for is known at each wait, and each count is exact.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -25,7 +27,14 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import Copies, Names, rewrite
 from tileyard.passes.base import Passed
-from tileyard.passes.schedules import is_for_roles, needed_lets, scheduled, without_lets
+from tileyard.passes.schedules import (
+    Scheduled,
+    find_waiting,
+    is_for_roles,
+    needed_lets,
+    scheduled,
+    without_lets,
+)
 
 
 @dataclass(frozen=True)
@@ -49,22 +58,15 @@ class InjectPipeline:
 
 
 class _Pipeline:
-    """One planned loop, whose last statements are ``lag`` iterations late.
-
-    ``ahead`` issues and commits, ``late`` is what follows the wait; each has the Lets that it needs.
-    """
+    """One planned loop, in steps: in each a statement of stage ``s`` does the iteration that began ``s`` steps before. ``lag`` is the last stage."""
 
     def __init__(self, loop: For, names: Names, copies: Copies) -> None:
         self._loop, self._names, self._copies = loop, names, copies
-        rows = scheduled(loop)
-        self._lag = max(row.stage for row in rows)
+        rows = sorted(scheduled(loop), key=lambda row: row.place)
         (self._wait,) = (row.stmt for row in rows if isinstance(row.stmt, WaitGroup))
-        ahead = tuple(row.stmt for row in rows if row.stage < self._lag)
-        first = {id(stmt) for stmt in (*ahead, self._wait)}
-        late = tuple(stmt for stmt in loop.body if id(stmt) not in first)
-        needed = {id(let) for let in needed_lets(loop.body, without_lets(late))}
-        self._ahead = (*needed_lets(loop.body, ahead), *ahead)
-        self._late = tuple(s for s in late if not isinstance(s, Let) or id(s) in needed)
+        self._rows = [row for row in rows if row.stmt is not self._wait]
+        self._lag = max(row.stage for row in rows)
+        self._waits = find_waiting(loop)
 
     def write(self) -> tuple[Stmt, ...]:
         """The statements that take the place of the loop."""
@@ -76,12 +78,12 @@ class _Pipeline:
             self._fixed(name, expr, lets)
             for name, expr in (("start", loop.start), ("extent", loop.extent))
         )
-        if isinstance(extent, Const):  # a plan has no larger lag
-            rest: Expr = Const(int(extent.value) - self._lag, dtype)
+        if isinstance(extent, Const):
+            rest: Expr = Const(max(int(extent.value) - self._lag, 0), dtype)
         else:
             rest = Op("max", (_sum(extent, Const(-self._lag, dtype)), Const(0, dtype)), dtype)
-        steady = self._steady(start, rest)
-        return (*lets, self._prologue(start, extent), *steady, self._epilogue(start, rest, extent))
+        steady, first = self._steady(start, rest), self._prologue(start, extent)
+        return (*lets, *first, *steady, *self._epilogue(start, rest, extent))
 
     def _fixed(self, name: str, expr: Expr, lets: list[Stmt]) -> Expr:
         """``expr``, or a variable that keeps its value, because the loop may change what it reads."""
@@ -91,39 +93,90 @@ class _Pipeline:
         lets.append(Let(var, expr))
         return var
 
-    def _variable(self, name: str) -> Var:
-        loop = self._loop.var
-        return Var(self._names.fresh(f"{loop.name}_{name}"), loop.dtype)
-
-    def _prologue(self, start: Expr, extent: Expr) -> Stmt:
-        """Issue the first iterations, and commit one group for each, even if there is no such iteration."""
-        var, own = self._variable("first"), self._loop.var
-        body = self._copies.copy(self._ahead, {own: _sum(var, start)})
-        issues, commits = _split(body)
-        return _unrolled(var, self._lag, (*_where(var, extent, issues), *commits))
+    def _prologue(self, start: Expr, extent: Expr) -> Iterator[Stmt]:
+        """The steps in which the last stage has no iteration yet. Each commits one group, even if it issues nothing."""
+        left = Const(self._waits.lag - 1, "int32")
+        for first, end, var in self._runs("first", ()):
+            rows = [r for r in self._rows if r.stage <= first or isinstance(r.stmt, CommitGroup)]
+            wait = self._waiting(left) if first >= self._waits.first else ()
+            yield _unrolled(var, first, end, self._step(rows, wait, (var, 0, start), extent))
 
     def _steady(self, start: Expr, rest: Expr) -> tuple[Stmt, ...]:
-        """Wait for an iteration, issue the one that is ahead of it by the lag, and do what is late."""
+        """The steps in which each stage has an iteration: wait for what was issued before, issue, and do all else."""
         if rest == Const(0, rest.dtype):
             return ()
         own = self._loop.var
-        ahead = self._copies.copy(self._ahead, {own: _sum(own, Const(self._lag, own.dtype))})
-        wait = self._waiting(Const(self._lag - 1, "int32"))
-        return (_serial(self._loop, start, rest, (wait, *ahead, *self._late)),)
+        parts = [*self._waiting(Const(self._waits.lag - 1, "int32"))]
+        for stage, rows in itertools.groupby(self._rows, key=lambda row: row.stage):
+            ahead: dict[Expr, Expr] = {own: _sum(own, Const(self._lag - stage, own.dtype))}
+            body = self._body(list(rows))
+            parts += body if stage == self._lag else self._copies.copy(body, ahead)
+        return (_serial(self._loop, start, rest, tuple(parts)),)
 
-    def _epilogue(self, start: Expr, rest: Expr, extent: Expr) -> Stmt:
-        """Wait for the iterations that are left and do what is late; each wait leaves one group less than that before."""
-        var, own = self._variable("last"), self._loop.var
-        body = self._copies.copy(self._late, {own: _sum(_sum(start, rest), var)})
-        left = Op("sub", (Const(self._lag - 1, var.dtype), var), var.dtype)
-        return _unrolled(var, self._lag, _where(var, extent, (self._waiting(left), *body)))
+    def _epilogue(self, start: Expr, rest: Expr, extent: Expr) -> Iterator[Stmt]:
+        """The steps in which the first stage has no iteration any more. Behind the last group each wait leaves one less than that before."""
+        waits, begin = self._waits, _sum(start, rest)
+        waited = waits.issued + waits.lag
+        for first, end, var in self._runs("last", (waited,)):
+            rows = [row for row in self._rows if row.stage > first]
+            left: Expr = Const(waits.lag - 1, "int32")
+            if first >= waits.issued:
+                left = Op("sub", (Const(waited - 1, var.dtype), var), var.dtype)
+            wait = self._waiting(left) if first < waited else ()
+            yield _unrolled(
+                var, first, end, self._step(rows, wait, (var, self._lag, begin), extent)
+            )
 
-    def _waiting(self, count: Expr) -> Stmt:
+    def _runs(self, name: str, points: tuple[int, ...]) -> Iterator[tuple[int, int, Var]]:
+        """Steps that do the same: from where to where, and the variable that counts them."""
+        loop = self._loop.var
+        places = sorted({0, *points, *(row.stage for row in self._rows)})
+        for first, end in itertools.pairwise(places):
+            yield first, end, Var(self._names.fresh(f"{loop.name}_{name}"), loop.dtype)
+
+    def _step(
+        self,
+        rows: list[Scheduled],
+        wait: tuple[Stmt, ...],
+        first: tuple[Var, int, Expr],
+        extent: Expr,
+    ) -> tuple[Stmt, ...]:
+        """A step outside of the steady loop. ``first`` is the number of the iteration of stage 0, in two parts, and where they begin."""
+        var, number, begin = first
+        found, own = list[Stmt](), self._loop.var
+        groups = [list(some) for _, some in itertools.groupby(rows, key=_condition)]
+        if len(groups) != 1:
+            found += wait
+        for group in groups:
+            at = _sum(var, Const(number - group[0].stage, var.dtype))
+            body = self._copies.copy(self._body(group), {own: _sum(begin, at)})
+            if len(groups) == 1:
+                body = (*wait, *body)
+            is_sure = isinstance(group[0].stmt, CommitGroup) or (
+                isinstance(extent, Const) and int(extent.value) >= self._lag
+            )
+            found += body if is_sure else (If(Op("lt", (at, extent), "bool"), body),)
+        return tuple(found)
+
+    def _body(self, rows: list[Scheduled]) -> tuple[Stmt, ...]:
+        """Statements that follow each other, with the Lets that they need: where these are in the loop, if the order is that of the text."""
+        stmts = tuple(row.stmt for row in rows)
+        chosen = {id(stmt) for stmt in (*needed_lets(self._loop.body, stmts), *stmts)}
+        body = tuple(stmt for stmt in self._loop.body if id(stmt) in chosen)
+        if without_lets(body) == stmts:
+            return body
+        return (*(stmt for stmt in body if isinstance(stmt, Let)), *stmts)
+
+    def _waiting(self, count: Expr) -> tuple[Stmt, ...]:
         """The wait, with a count of its own."""
-        (wait,) = self._copies.change(
+        return self._copies.change(
             (self._wait,), lambda stmt: msgspec.structs.replace(stmt, count=count)
         )
-        return wait
+
+
+def _condition(row: Scheduled) -> int:
+    """The same for statements that are done under the same condition: commits are under none."""
+    return -1 if isinstance(row.stmt, CommitGroup) else row.stage
 
 
 def _serial(loop: For, start: Expr, extent: Expr, body: tuple[Stmt, ...]) -> For:
@@ -133,19 +186,8 @@ def _serial(loop: For, start: Expr, extent: Expr, body: tuple[Stmt, ...]) -> For
     return msgspec.structs.replace(plain, start=start, extent=extent, body=body)
 
 
-def _unrolled(var: Var, count: int, body: tuple[Stmt, ...]) -> For:
-    return For(var, Const(0, var.dtype), Const(count, var.dtype), "unroll", body)
-
-
-def _where(var: Var, extent: Expr, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """``body`` where there is an iteration of this number; a constant ``extent`` is known to be enough."""
-    return body if isinstance(extent, Const) else (If(Op("lt", (var, extent), "bool"), body),)
-
-
-def _split(body: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
-    """What issues, and what commits."""
-    commits = tuple(stmt for stmt in body if isinstance(stmt, CommitGroup))
-    return tuple(stmt for stmt in body if not isinstance(stmt, CommitGroup)), commits
+def _unrolled(var: Var, first: int, end: int, body: tuple[Stmt, ...]) -> For:
+    return For(var, Const(first, var.dtype), Const(end - first, var.dtype), "unroll", body)
 
 
 def _sum(a: Expr, b: Expr) -> Expr:

@@ -1,7 +1,7 @@
 """The plan of a loop, and how it is written in the loop: copies first, then a wait, then all else."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -20,7 +20,13 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import Copies
 from tileyard.ir.walk import walk
-from tileyard.passes.schedules import buffers_in, needed_lets, without_lets
+from tileyard.passes.schedules import (
+    Scheduled,
+    buffers_in,
+    find_waiting,
+    needed_lets,
+    without_lets,
+)
 
 UNIT: Unit = "cp_async"
 
@@ -29,7 +35,8 @@ UNIT: Unit = "cp_async"
 class LoopPlan:
     """A loop that can be pipelined. ``guards`` is how many branches are around all statements of its body but Lets, ``inner`` are
     the statements inside of them, ``producers`` the places of those that become asynchronous copies, by themselves or in a branch.
-    With ``for_roles`` some of its copies go by TMA, and the block is split into roles.
+    With ``for_roles`` some of its copies go by TMA, and the block is split into roles. ``rows`` are the user's schedule, if there is one, with
+    ``filled`` for the tiles that it needs versions of: the place of what fills each anew, and how many.
     """
 
     loop: For
@@ -38,10 +45,14 @@ class LoopPlan:
     producers: tuple[int, ...]
     stages: int
     for_roles: bool = False
+    rows: tuple[Scheduled, ...] = ()
+    filled: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def tiles(self) -> dict[str, int]:
-        """The tiles that the copies fill, each with the place of its copy."""
+        """The tiles that have versions, each with the place of its copy, or of what else fills it."""
+        if self.rows:
+            return {tile: at for tile, (at, _) in self.filled.items()}
         copies = ((at, stmt) for at in self.producers for stmt in walk((self.inner[at],)))
         return {copy.dst.buffer: at for at, copy in copies if isinstance(copy, Copy)}
 
@@ -52,6 +63,13 @@ class LoopPlan:
         most = int(extent.value) if isinstance(extent, Const) else self.stages
         return max(1, min(self.stages, most))
 
+    @property
+    def versions(self) -> dict[str, int]:
+        """How many versions each of its tiles has."""
+        if self.for_roles or not self.rows:
+            return dict.fromkeys(self.tiles, self.depth)
+        return {tile: count for tile, (_, count) in self.filled.items()}
+
     def uses(self, tile: str) -> tuple[int, int]:
         """The first and the last place at which a statement that is no producer uses a tile; -1 where none does."""
         places = (at for at in range(len(self.inner)) if at not in self.producers)
@@ -60,24 +78,37 @@ class LoopPlan:
 
 
 def write_plan(loop: For, plan: LoopPlan, copies: Copies) -> For:
-    """``loop`` with its producers in front, a commit and a wait behind them, and its schedule."""
+    """``loop`` with its producers in front, a commit and a wait behind them, and its schedule.
+
+    A pipeline waits first in each step: then one barrier of the block is enough for it. Then it issues, and then all else follows.
+    """
     parts = _take_apart(loop, plan)
     issues = (_issued(load, copies) for load in parts.loads)
     ahead, late = parts.guarded((*parts.early, *issues)), parts.guarded(parts.late)
     if parts.conds:  # what is ahead and what is late are two branches, so each has its own Lets
         ahead = copies.copy(ahead, {})
     body = (*parts.lets, *ahead, CommitGroup(UNIT), WaitGroup(Const(0, "int32"), UNIT), *late)
-    lag, first = plan.depth - 1, len(without_lets(ahead)) + 1
-    last = len(without_lets(late))
-    # In a pipeline the wait comes first: then one barrier of the block is enough for each iteration.
-    places = (*range(1, first + 1), 0) if lag else tuple(range(first + 1))
-    return msgspec.structs.replace(
+    stage = (*(0,) * len(without_lets(ahead)), *(plan.depth - 1,) * len(without_lets(late)))
+    follows = list(range(len(without_lets(late))))
+    if plan.rows:
+        own = zip(without_lets(loop.body), plan.rows, strict=True)
+        rows = {id(stmt): row for stmt, row in own}
+        asked = [rows[id(stmt)] for stmt in without_lets(parts.late)]
+        stage = (*(rows[id(load)].stage for load in parts.loads), *(row.stage for row in asked))
+        follows = [sorted(row.place for row in asked).index(row.place) for row in asked]
+    first = len(stage) - len(follows) + 1
+    places = (*range(1, first + 1), 0) if max(stage) else tuple(range(first + 1))
+    issued = max(stage[: first - 1])
+    planned = msgspec.structs.replace(
         loop,
         body=body,
-        order=(*places, *range(first + 1, first + 1 + last)),
-        stage=(*(0,) * first, *(lag,) * (1 + last)),
+        order=(*places, *(first + 1 + place for place in follows)),
+        stage=(*stage[: first - 1], issued, 0, *stage[first - 1 :]),
         group=(),
     )
+    wait = find_waiting(planned).first
+    stage = (*planned.stage[:first], wait, *planned.stage[first + 1 :])
+    return msgspec.structs.replace(planned, stage=stage)
 
 
 def write_role_plan(

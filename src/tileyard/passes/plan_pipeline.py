@@ -33,7 +33,8 @@ from tileyard.passes.instructions import Architecture, choose_load, find_archite
 from tileyard.passes.loads import Loads
 from tileyard.passes.loop_plans import LoopPlan, write_plan, write_role_plan
 from tileyard.passes.plan_roles import find_declined, group_tiles
-from tileyard.passes.schedules import scheduled, without_lets
+from tileyard.passes.schedule_rules import ScheduleRules
+from tileyard.passes.schedules import scheduled, tiles_filled, without_lets
 from tileyard.passes.storage import Storage
 
 BARRIER_BYTES = 8
@@ -140,9 +141,12 @@ class _Planner:
         if reason is None and self._arch.has_tma:
             plan = self._plan_loop(loop, self._arch)
             loads = (load for at in plan.producers for load in walk((plan.inner[at],)))
-            if any(self._is_by_tma(load) for load in loads):
+            by_tma = any(self._is_by_tma(load) for load in loads)
+            if by_tma and _is_for_two(plan):
                 return replace(plan, for_roles=True)
             reason = "none of its copies can go by TMA"
+            if by_tma:
+                reason = "its schedule has more than a stage of copies and one of all else"
         if reason:
             self._note(loop, f"not split into roles: {reason}")
         return self._plan_loop(loop, self._arch.without_tma())
@@ -182,25 +186,30 @@ class _Planner:
 
     def _follow(self, plan: LoopPlan) -> LoopPlan:
         """The plan with the schedule that the user gives; raises _Refused where that cannot be followed."""
-        loop, last = plan.loop, max(plan.loop.stage)
-        rows = scheduled(loop)
+        rows = scheduled(plan.loop)
         if not rows or plan.guards:
             raise _Refused("its schedule has not one place for each statement")
-        if {row.stage for row in rows} != {0, last} or not last:
-            raise _Refused(f"its schedule has other stages than 0 and {last or 1}")
-        copies = [id(plan.inner[at]) for at in plan.producers]
-        for row in rows:
-            if not row.stage and id(row.stmt) not in copies:
-                self._note(
-                    row.stmt, "cannot run ahead, and the schedule of the loop says that it does"
-                )
-                raise _Refused("its schedule breaks a dependence")
-        late = [row.place for row in rows if row.stage]
-        if late != sorted(late):
-            raise _Refused("its schedule changes the order of statements that run late")
-        ahead = {id(row.stmt) for row in rows if not row.stage}
-        producers = tuple(at for at in plan.producers if id(plan.inner[at]) in ahead)
-        return replace(plan, producers=producers, stages=last + 1)
+        first = min(row.stage for row in rows)
+        rows = tuple(msgspec.structs.replace(row, stage=row.stage - first) for row in rows)
+        last = max(row.stage for row in rows)
+        if not last:
+            raise _Refused("its schedule runs nothing ahead")
+        loads = {id(plan.inner[at]): tiles_filled((plan.inner[at],)) for at in plan.producers}
+        rules = ScheduleRules(storage=self._storage, body=plan.inner, rows=rows, loads=loads)
+        broken = rules.find_broken()
+        if broken is not None:
+            self._note(broken, "cannot run ahead, and the schedule of the loop says that it does")
+            raise _Refused("its schedule breaks a dependence")
+        producers = tuple(at for at in plan.producers if id(plan.inner[at]) in rules.asynchronous)
+        if not producers:
+            raise _Refused("none of its copies can be asynchronous")
+        places = {id(stmt): at for at, stmt in enumerate(plan.inner)}
+        filled = {
+            tile: (places[id(stmt)], rules.versions[tile])
+            for tile, stmt in rules.filled.items()
+            if rules.versions[tile] > 1 or id(stmt) in rules.asynchronous
+        }
+        return replace(plan, producers=producers, stages=last + 1, rows=rows, filled=filled)
 
     # ---- all loops --------------------------------------------------------------------------
 
@@ -217,6 +226,14 @@ class _Planner:
                 self._drop_copies(one, bad)
 
     def _drop_copies(self, one: LoopPlan, places: list[int]) -> None:
+        if places and one.rows:
+            stmt = one.inner[places[0]]
+            tile = next(tile for tile, at in one.tiles.items() if at == places[0])
+            self._note(
+                stmt, f"cannot run ahead: what the loop leaves in {tile} may be read outside of it"
+            )
+            self._drop(one, "its schedule breaks a dependence")
+            return
         for at in places:
             for copy in walk((one.inner[at],)):
                 if isinstance(copy, Copy):
@@ -238,8 +255,8 @@ class _Planner:
         barriers = 0
         for one in sorted(self.loops.values(), key=lambda one: self._storage.numbers[id(one.loop)]):
             wanted = dict(versions)
-            for name in one.tiles:
-                wanted[name] = max(wanted.get(name, 1), one.depth)
+            for name, count in one.versions.items():
+                wanted[name] = max(wanted.get(name, 1), count)
             tiles = (
                 b for b in self._storage.program.buffers if b.scope == "shared" and not b.view_of
             )
@@ -252,6 +269,15 @@ class _Planner:
             taken = f"{one.depth} stages take {size} bytes of shared memory"
             self._drop(one, f"{taken}, and a block has {self._arch.shared_bytes}")
             self._drop_shared_tiles()
+
+
+def _is_for_two(plan: LoopPlan) -> bool:
+    """Whether one role can do the producers of a plan, and another one all else as it is written."""
+    loads = [id(plan.inner[at]) for at in plan.producers]
+    late = [row for row in plan.rows if id(row.stmt) not in loads]
+    stages = {row.stage for row in plan.rows if id(row.stmt) in loads}
+    is_plain = late == sorted(late, key=lambda row: row.place) and stages <= {0}
+    return is_plain and all(row.stage == plan.stages - 1 for row in late)
 
 
 def _has_break(body: tuple[Stmt, ...]) -> bool:

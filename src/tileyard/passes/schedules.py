@@ -5,7 +5,7 @@ A planned loop still does one iteration after the other. Its ``stage`` says by h
 the loop is planned for roles: each group has the statements whose copies one row of barriers counts.
 """
 
-from tileyard.ir.nodes import Copy, For, Let, Stmt, Var
+from tileyard.ir.nodes import Copy, For, Issue, Let, Stmt, Var, WaitGroup
 from tileyard.ir.walk import buffer_effects, expressions, walk, walk_expr
 from tileyard.model import Record
 
@@ -27,6 +27,38 @@ def scheduled(loop: Stmt) -> tuple[Scheduled, ...]:
         return ()
     rows = zip(stmts, loop.order, loop.stage, strict=True)
     return tuple(Scheduled(stmt=stmt, place=place, stage=stage) for stmt, place, stage in rows)
+
+
+class Waiting(Record):
+    """How a pipeline waits for copies: at the beginning of each step, for those that were issued ``lag`` steps before or earlier.
+
+    The first wait is in step ``first``. Copies are issued up to iterations of stage ``issued``.
+    """
+
+    first: int
+    lag: int
+    issued: int
+
+
+def find_waiting(loop: For) -> Waiting:
+    """How the pipeline of a planned loop waits: as long as no tile is used before, and no longer. One that nobody uses has time to the end."""
+    rows = [row for row in scheduled(loop) if not isinstance(row.stmt, WaitGroup)]
+    firsts, lags, stages = list[int](), list[int](), list[int]()
+    for row in rows:
+        issues = (stmt for stmt in walk((row.stmt,)) if isinstance(stmt, Issue))
+        tiles = buffer_effects(issues).written
+        if tiles:
+            uses = [
+                one.stage
+                for one in rows
+                if one is not row and tiles & buffers_in(with_lets(loop.body, one.stmt))
+            ]
+            firsts.append(min(uses, default=max(one.stage for one in rows)))
+            lags.append(firsts[-1] - row.stage)
+            stages.append(row.stage)
+    return Waiting(
+        first=min(firsts, default=0), lag=min(lags, default=0), issued=max(stages, default=0)
+    )
 
 
 def is_for_roles(stmt: Stmt) -> bool:
@@ -60,6 +92,11 @@ def needed_lets(body: tuple[Stmt, ...], stmts: tuple[Stmt, ...]) -> tuple[Stmt, 
             needed |= variables_in((stmt,))
             found.insert(0, stmt)
     return tuple(found)
+
+
+def with_lets(body: tuple[Stmt, ...], stmt: Stmt) -> tuple[Stmt, ...]:
+    """``stmt`` behind the Lets of ``body`` on which it depends."""
+    return (*needed_lets(body, (stmt,)), stmt)
 
 
 def variables_in(stmts: tuple[Stmt, ...]) -> set[str]:

@@ -3,8 +3,19 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from tileyard.ir.nodes import Buffer, Const, Expr, Let, Program, Region, Tensor
-from tileyard.ir.walk import number_statements, walk
+from tileyard.ir.nodes import (
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Let,
+    Program,
+    Region,
+    Stmt,
+    Store,
+    Tensor,
+)
+from tileyard.ir.walk import number_statements, walk, written_region
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,20 @@ class Storage:
     def numbers(self) -> dict[int, int]:
         """The pre-order numbers of statements by their identities; each statement has to be one object."""
         return {id(stmt): number for number, stmt in number_statements(self.program)}
+
+    def filled_by(self, stmt: Stmt) -> str:
+        """The buffer of which a tile operation, or a parallel loop over its elements, writes all; empty for none."""
+        region = written_region(stmt)
+        if region is not None:
+            return region.buffer if self.is_whole(region) else ""
+        extents: dict[Expr, Expr] = {}
+        while isinstance(stmt, For) and stmt.kind == "parallel" and len(stmt.body) == 1:
+            extents |= {stmt.var: stmt.extent} if stmt.start == Const(0, stmt.var.dtype) else {}
+            stmt = stmt.body[0]
+        if not isinstance(stmt, Store) or len(set(stmt.indices)) < len(stmt.indices):
+            return ""
+        shape = tuple(extents.get(index) for index in stmt.indices)
+        return stmt.buffer if shape == self.buffers[stmt.buffer].shape else ""
 
     def is_whole(self, region: Region) -> bool:
         """Whether a region is all of its buffer."""

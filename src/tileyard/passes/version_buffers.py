@@ -1,4 +1,4 @@
-"""Gives the tiles of planned loops as many versions as iterations are under way between their first and their last use.
+"""Gives the tiles of planned loops as many versions as iterations are under way between what fills them and their last use.
 
 A tile grows a leading dimension, in its layout, too. In the loop the version is ``k % versions``.
 """
@@ -16,19 +16,24 @@ from tileyard.ir.nodes import (
     For,
     Issue,
     Layout,
-    Let,
     Op,
     Program,
     Stmt,
     Var,
-    WaitGroup,
 )
 from tileyard.ir.rewrite import Copies, Names, rewrite
 from tileyard.ir.syntax import ZERO, layout_indices
-from tileyard.ir.walk import bodies, buffer_effects, replace_parts, walk
+from tileyard.ir.walk import buffer_effects, replace_parts, walk
 from tileyard.passes.accesses import with_indices
 from tileyard.passes.base import Passed
-from tileyard.passes.schedules import is_for_roles, scheduled, tiles_of
+from tileyard.passes.schedules import (
+    buffers_in,
+    find_waiting,
+    is_for_roles,
+    scheduled,
+    tiles_of,
+    with_lets,
+)
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,9 @@ class VersionBuffers:
     def run(self, program: Program) -> Passed:
         """Give tiles their versions."""
         versions: dict[str, int] = {}
+        shared = frozenset(buffer.name for buffer in program.buffers if buffer.scope == "shared")
         for stmt in walk(program.body):
-            for tile, count in _count_versions(stmt).items():
+            for tile, count in _count_versions(stmt, shared).items():
                 versions[tile] = max(versions.get(tile, 1), count)
         versions = {tile: count for tile, count in versions.items() if count > 1}
         ranks = {b.name: len(b.shape) for b in program.buffers if b.name in versions}
@@ -67,33 +73,29 @@ class VersionBuffers:
         )
 
 
-def _count_versions(loop: Stmt) -> dict[str, int]:
-    """How many versions a planned loop needs of each tile that its asynchronous copies fill."""
-    found = {}
+def _count_versions(loop: Stmt, tiles: frozenset[str]) -> dict[str, int]:
+    """How many versions a planned loop needs of each of the ``tiles`` that it fills."""
+    found = dict[str, int]()
     rows = scheduled(loop)
     if is_for_roles(loop):  # barriers hold the producer back until a version is empty
         depth = max(row.stage for row in rows) + 1
         return dict.fromkeys(tiles_of(loop), depth)
-    lets = tuple(s for inner in bodies(loop) for s in inner if isinstance(s, Let)) if rows else ()
+    if not isinstance(loop, For) or not rows:
+        return found
+    waiting = find_waiting(loop)
+    bodies = {id(row.stmt): with_lets(loop.body, row.stmt) for row in rows}
     for row in rows:
-        issues = (inner for inner in walk((row.stmt,)) if isinstance(inner, Issue))
-        for tile in buffer_effects(issues).written:
+        is_issued = any(isinstance(stmt, Issue) for stmt in walk((row.stmt,)))
+        for tile in buffer_effects((row.stmt,)).written & tiles:
             uses = [
                 other.stage - row.stage + (other.place > row.place)
                 for other in rows
-                if _uses((other.stmt,), tile)
+                if tile in buffers_in(bodies[id(other.stmt)])
             ]
-            if _uses(lets, tile):  # they come after the wait: nothing ahead needs them
-                uses.append(max(other.stage for other in rows) - row.stage + 1)
-            found[tile] = max(1, *uses)
+            # A copy is in flight up to the wait for it, even if nobody uses the tile.
+            waits = [waiting.lag, waiting.first - row.stage] if is_issued else []
+            found[tile] = max([found.get(tile, 1), *uses, *waits])
     return found
-
-
-def _uses(stmts: tuple[Stmt, ...], tile: str) -> bool:
-    """Whether a tile cannot be filled anew before these; the wait ends the copies to it."""
-    effects = buffer_effects(stmts)
-    is_wait = any(isinstance(stmt, WaitGroup) for stmt in stmts)
-    return is_wait or tile in effects.read | effects.written
 
 
 def _versioned(at: Mapping[str, Expr], ranks: Mapping[str, int]) -> Callable[[Stmt], Stmt]:

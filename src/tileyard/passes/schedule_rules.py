@@ -1,0 +1,170 @@
+"""Whether a schedule of the user's keeps the dependences of its loop, and how many versions of tiles it takes.
+
+In each step a statement does the iteration that its stage says, and statements follow each other as its places say. What an
+iteration fills anew before it uses it may have a version for each iteration under way. All else is one thing for all iterations,
+so those that use it stay as they are one after the other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tileyard.ir.nodes import Assert, Atomic, Let, Print, Stmt
+from tileyard.ir.walk import Effects, buffer_effects, walk
+from tileyard.passes.schedules import Scheduled, needed_lets, variables_in, with_lets
+from tileyard.passes.storage import Storage
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A statement, or a Let whose value changes in the loop: when it is done, and what it reads and writes."""
+
+    stmt: Stmt
+    stage: int
+    place: float
+    effects: Effects
+
+    def lag_to(self, later: "_Item") -> int:
+        """How many iterations may have done this one when ``later`` is done for the first of them, with that."""
+        return later.stage - self.stage + (later.place > self.place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleRules:
+    """The loop with this ``body`` under a schedule, whose ``rows`` are in the order of the text.
+
+    ``loads`` are the tiles that copies fill which may be asynchronous, by the identities of their statements.
+    """
+
+    storage: Storage
+    body: tuple[Stmt, ...]
+    rows: tuple[Scheduled, ...]
+    loads: Mapping[int, frozenset[str]]
+
+    @cached_property
+    def asynchronous(self) -> frozenset[int]:
+        """The loads that run ahead of all that uses what they fill. They are issued first in each step."""
+        found, last = set[int](), max(row.stage for row in self.rows)
+        for row in self.rows:
+            tiles = self.loads.get(id(row.stmt), frozenset())
+            uses = [other.stage for other in self.rows if self._uses(other, row, tiles)]
+            if tiles and row.stage < min(uses, default=last):
+                found.add(id(row.stmt))
+        return frozenset(found)
+
+    @cached_property
+    def versions(self) -> dict[str, int]:
+        """How many versions of the tiles that iterations fill anew are needed."""
+        found = {}
+        for tile in self.filled:
+            users = [one for one in self._items if tile in one.effects.read | one.effects.written]
+            writers = [one for one in users if tile in one.effects.written]
+            lags = [one.lag_to(user) for one in writers for user in users if one is not user]
+            last = max(one.stage for one in self._items)
+            alone = [last - one.stage for one in writers if len(users) == 1]
+            found[tile] = max([1, *lags, *alone])
+        return found
+
+    @cached_property
+    def filled(self) -> dict[str, Stmt]:
+        """The tiles that each iteration fills anew before it uses them, and by what."""
+        found: dict[str, Stmt] = {}
+        used = set[str]()
+        for one in self._items:
+            tiles = self.loads.get(id(one.stmt), frozenset[str]())
+            tile = self.storage.filled_by(one.stmt)
+            if tile not in one.effects.read | self.storage.viewed:
+                tiles |= {tile}
+            found |= {tile: one.stmt for tile in tiles - used if self._is_shared(tile)}
+            used |= one.effects.read | one.effects.written
+        return found
+
+    def find_broken(self) -> Stmt | None:
+        """A statement that cannot run ahead as far as the schedule says, or out of its order; None where all can."""
+        items = self._items
+        for number, first in enumerate(items):
+            for second in items[number + 1 :]:
+                shared = _conflicts(first.effects, second.effects)
+                is_late = (first.stage, first.place) > (second.stage, second.place)
+                is_kept = first.lag_to(second) <= 1 or shared <= self.filled.keys()
+                if shared and (is_late or not is_kept):
+                    return second.stmt if is_late else first.stmt
+        return self._find_torn()
+
+    @cached_property
+    def _items(self) -> list[_Item]:
+        """In the order of the text. A Let comes in front of the next statement of the stage in which it is needed."""
+        items = []
+        for at, stmt in enumerate(self.body):
+            row = next((row for row in self.rows if row.stmt is stmt), None)
+            before = 0.0
+            if row is None and id(stmt) in self._changing:
+                stages = {user.stage for user in self._users(stmt)}
+                behind = {id(one) for one in self.body[at:]}
+                row = next(
+                    (r for r in self.rows if id(r.stmt) in behind and r.stage in stages), None
+                )
+                before = 0.5
+            if row is not None:
+                early = id(stmt) in self.asynchronous
+                place = row.place - before - (len(self.rows) if early else 0)
+                items.append(_Item(stmt, row.stage, place, self._effects_of(stmt)))
+        return items
+
+    @cached_property
+    def _changing(self) -> frozenset[int]:
+        """The Lets, and the updates with a variable, whose values depend on what the loop writes."""
+        written = buffer_effects(self.body).through(self.storage.owners).written
+        found = set[int]()
+        for stmt in self.body:
+            read = buffer_effects((stmt,)).through(self.storage.owners).read
+            if isinstance(stmt, Atomic) and stmt.var is not None:
+                found.add(id(stmt))
+            if isinstance(stmt, Let) and (
+                read & written or any(id(let) in found for let in needed_lets(self.body, (stmt,)))
+            ):
+                found.add(id(stmt))
+        return frozenset(found)
+
+    def _find_torn(self) -> Stmt | None:
+        """A statement that needs the value of such a variable in another stage, or behind another stage's statements."""
+        late = [row for row in self.rows if id(row.stmt) not in self.asynchronous]
+        order = sorted(late, key=lambda row: row.place)
+        for stmt in self.body:
+            users = self._users(stmt) if id(stmt) in self._changing else []
+            users += [row for row in late if row.stmt is stmt and users]
+            for row in users:
+                block = [other for other in late if other.stage == row.stage]
+                at = order.index(block[0])
+                if row.stage != users[0].stage or order[at : at + len(block)] != block:
+                    return row.stmt
+        return None
+
+    def _users(self, source: Stmt) -> list[Scheduled]:
+        """The statements that need the variable of a Let or of an update."""
+        var = source.var if isinstance(source, Let | Atomic) else None
+        if var is None:
+            return []
+        return [
+            row
+            for row in self.rows
+            if row.stmt is not source and var.name in variables_in(with_lets(self.body, row.stmt))
+        ]
+
+    def _effects_of(self, stmt: Stmt) -> Effects:
+        """With those of the Lets that it needs. What is said to the user is one thing more that is written."""
+        effects = buffer_effects(with_lets(self.body, stmt)).through(self.storage.owners)
+        says = any(isinstance(inner, Print | Assert) for inner in walk((stmt,)))
+        return Effects(read=effects.read, written=effects.written | ({""} if says else set()))
+
+    def _uses(self, other: Scheduled, row: Scheduled, tiles: frozenset[str]) -> bool:
+        effects = buffer_effects(with_lets(self.body, other.stmt))
+        return other is not row and bool(tiles & (effects.read | effects.written))
+
+    def _is_shared(self, tile: str) -> bool:
+        return bool(tile) and self.storage.buffers[tile].scope == "shared"
+
+
+def _conflicts(first: Effects, second: Effects) -> frozenset[str]:
+    """The buffers that both use, and one of them writes."""
+    return (first.written & (second.read | second.written)) | (first.read & second.written)
