@@ -20,7 +20,7 @@ name = "s"
 [[testcase]]
 name = "t"
 build = ["sh", "-c", "echo is built"]
-golden = ["true"]
+golden = ["sh", "-c", "echo made > {out}/made"]
 run = ["sh", "-c", "echo is run; {run}"]
 check = ["sh", "-c", "echo is checked"]
 case = [{cases}]
@@ -46,10 +46,12 @@ def enlarge(folder: Path) -> None:
     subprocess.run(["mount", "-o", options, str(folder)], check=True)
 
 
-def write_suite(cli: CommandLine, run: str = "true") -> None:
-    """A suite whose programs write nothing but what they print, and ``run``."""
+def write_suite(cli: CommandLine, run: str = "true", *, golden: bool = True) -> None:
+    """A suite whose programs write nothing but what they print, ``run``, and one file where there is a ``golden`` step."""
     cases = ", ".join(f'{{ name = "{number}" }}' for number in range(CASES))
-    (cli.cwd / "suite.toml").write_text(SUITE.replace("{run}", run).replace("{cases}", cases))
+    lines = SUITE.replace("{run}", run).replace("{cases}", cases).splitlines()
+    lines = [line for line in lines if golden or not line.startswith("golden")]
+    (cli.cwd / "suite.toml").write_text("\n".join(lines))
 
 
 def run_suite(cli: CommandLine, reports: Path) -> tuple[int, Mapping[str, Any], str]:
@@ -70,7 +72,7 @@ def run_suite(cli: CommandLine, reports: Path) -> tuple[int, Mapping[str, Any], 
 
 def test_no_inodes_are_the_hosts_fault(cli: CommandLine) -> None:
     """A case passes or is an infra_error, both reports are written, and the next run finds nothing wrong."""
-    write_suite(cli)
+    write_suite(cli, golden=False)
     with disk(cli.home, "size=50m,nr_inodes=36"):
         status, found, _ = run_suite(cli, cli.home / "reports")
         counts = found["counts"]
