@@ -97,7 +97,8 @@ class Trees:
         """Where the directory lies. It is compared with its listing once a process, contents too, and
         again whenever the time, size or mode of anything in it has changed; of ``part`` (see ``Listing.narrowed``) that alone.
 
-        Raises DamagedError where it is missing or not what its listing says.
+        Raises DamagedError where it is missing or not what its listing says. Damage within a part leaves the directory where it is,
+        for those who use its other parts, until it is made anew.
         """
         listing = self.listing(digest)
         folder = self._folder(digest)
@@ -117,7 +118,7 @@ class Trees:
             ) from None
         except (OSError, UsageError) as error:
             reason = error.message if isinstance(error, UsageError) else error.strerror
-            raise self._set_aside(digest, str(reason)) from None
+            raise self._reject(digest, part, str(reason)) from None
         return folder
 
     def has(self, digest: Digest) -> bool:
@@ -126,9 +127,8 @@ class Trees:
 
     def listing(self, digest: Digest) -> Listing:
         """What the tree consists of. Raises DamagedError where the listing is missing or damaged."""
-        path = self._objects.path(digest)
         if digest not in self._listings:
-            self._listings[digest] = decode_listing(path.read_bytes())
+            self._listings[digest] = decode_listing(self._objects.path(digest).read_bytes())
         return self._listings[digest]
 
     def is_as_verified(self, digest: Digest, part: str) -> bool:
@@ -236,8 +236,12 @@ class Trees:
         with contextlib.suppress(OSError):
             self._objects.path(digest).unlink(missing_ok=True)
 
-    def _set_aside(self, digest: Digest, reason: str) -> DamagedError:
-        """Make room for a rebuild. Who uses the directory now keeps it."""
+    def _reject(self, digest: Digest, part: str, reason: str) -> DamagedError:
+        """Have a damaged tree made anew. Unless the damage is in a part only, there is room for the new one at once."""
+        said = f"tree {digest} in {self._objects.root} is not what its name promises: {reason}"
+        if part:
+            self._forget(digest)
+            return DamagedError(said, hint="run again to rebuild it")
         folder, aside = self._folder(digest), self._root / "damaged"
         # A store that cannot be written keeps the damaged one; what is reported stays the same.
         with contextlib.suppress(OSError):
@@ -245,7 +249,4 @@ class Trees:
             folder.chmod(0o700)
             folder.rename(Path(tempfile.mkdtemp(dir=aside, prefix=f"{digest}.")) / "tree")
         self._forget(digest)
-        return DamagedError(
-            f"tree {digest} in {self._objects.root} is not what its name promises: {reason}",
-            hint="it was moved aside; run again to rebuild it",
-        )
+        return DamagedError(said, hint="it was moved aside; run again to rebuild it")

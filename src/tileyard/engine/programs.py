@@ -243,7 +243,9 @@ class Programs:
         for title, step in late.items():
             await self._grounds.add(ground, title, step, site)
             if not uses_build(step):
-                await self._grounds.add_uses(ground, title, (step, site), (tree, NO_BUILD))
+                await self._grounds.add_uses(
+                    ground, title, (step, site), (tree, work.part, NO_BUILD)
+                )
         named = {"golden part": work.part.path, "variant": work.variant}
         ground.parts.update({name: digest_parts(text) for name, text in named.items() if text})
         ground.parts["outputs"] = digest_parts(canonical_json(work.outputs))
@@ -266,7 +268,8 @@ class Programs:
         site, ground = self._site.sites[case.side], ground_of(golden)
         for title, step in list_late_steps(work).items():
             if uses_build(step):
-                await self._grounds.add_uses(ground, title, (step, site), (golden.tree, build))
+                made = (golden.tree, golden.part, build)
+                await self._grounds.add_uses(ground, title, (step, site), made)
         return put_ground(golden, ground, is_partial=False)
 
     async def _make_tree(self, case: Case, step: Step, key: GoldenKey) -> tuple[Case, StepDone]:
@@ -299,6 +302,7 @@ class Programs:
             compare = CompareOutputs(
                 work=str(self._folder(case.id, case.attempt) / DATA),
                 golden=self._goldens[case.key],
+                part=work.part,
                 checks=work.outputs,
             )
             reply = await self._do(case, CHECK, compare)

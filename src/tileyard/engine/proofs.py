@@ -14,6 +14,7 @@ from tileyard.decoding import decode_json
 from tileyard.engine.hosting import StepHost
 from tileyard.errors import TileyardError
 from tileyard.model import BuildKey, CommandWork, Digest, GoldenKey, Step
+from tileyard.parts import WHOLE, GoldenPart
 from tileyard.targets.command.step_site import StepSite
 from tileyard.workers.command_protocol import DigestFiles, IdentifyStep, StepIdentified
 from tileyard.workers.file_digests import find_arguments
@@ -58,19 +59,22 @@ class StepGrounds:
         ground: Ground,
         title: str,
         asked: tuple[Step, StepSite],
-        made: tuple[Digest, BuildKey] = (NO_TREE, NO_BUILD),
+        made: tuple[Digest, GoldenPart, BuildKey] = (NO_TREE, WHOLE, NO_BUILD),
     ) -> None:
-        """Add what a step uses outside of its suite, on a site; ``made`` are golden result and build."""
-        step, site = asked
+        """Add what a step uses outside of its suite, on a site; ``made`` are golden result, its part, and build."""
+        (step, site), (golden, part, build) = asked, made
         request = IdentifyStep(
             step=step,
             site=site,
             threads=self._threads,
             is_early=title in EARLY,
-            golden=made[0],
-            build=made[1],
+            golden=golden,
+            part=part,
+            build=build,
         )
-        key = canonical_json(request)
+        key = canonical_json(
+            msgspec.structs.replace(request, part=WHOLE)
+        )  # what is found is of all
         if key not in self._uses:
             self._uses[key] = asyncio.create_task(self._host.ask(request))
         try:

@@ -73,7 +73,7 @@ class StepIdentified(Record, tag="step_identified"):
 
 
 class IdentifyStep(Question[StepIdentified], tag="identify_step"):
-    """What a step on this site uses outside of its suite; ``golden`` and ``build`` are as in DoStep.
+    """What a step on this site uses outside of its suite; ``golden``, ``part`` and ``build`` are as in DoStep.
 
     One that ``is_early`` runs in the suite's folder where it names no other, else in its case's work directory.
     """
@@ -83,6 +83,7 @@ class IdentifyStep(Question[StepIdentified], tag="identify_step"):
     threads: int
     is_early: bool = False
     golden: Digest = Digest("")
+    part: GoldenPart = WHOLE
     build: BuildKey = BuildKey("")
 
 
@@ -95,10 +96,11 @@ class PrepareFolder(Question[Done], tag="prepare_folder"):
 
 
 class CompareOutputs(Question[Judged], tag="compare_outputs"):
-    """Compare a case's outputs with what its golden step made."""
+    """Compare a case's outputs with its part of what its golden step made."""
 
     work: str
     golden: Digest
+    part: GoldenPart
     checks: tuple[OutputCheck, ...]
 
 

@@ -164,7 +164,10 @@ class StepHost:
 
     def _identify(self, request: IdentifyStep) -> StepIdentified:
         """What a step uses; its parts are kept, so that it can be said what has changed."""
-        made, site = self._stores.find_made(request.golden, request.build), request.site
+        made, site = (
+            self._stores.find_made(request.golden, request.build, request.part),
+            request.site,
+        )
         work = made.get("golden", "")  # its work directory begins as a copy of that
         shared = find_site()
         places = {**shared.places, **site.places, **made, "threads": str(request.threads)}
@@ -184,7 +187,7 @@ class StepHost:
         # NumPy takes a tenth of a second to load, and many suites compare with programs of their own.
         from tileyard.workers.output_checks import compare_outputs
 
-        golden = self._trees.path(request.golden) if request.golden else None
+        golden = self._trees.path(request.golden, request.part.path) if request.golden else None
         return compare_outputs(Path(request.work), golden, request.checks)
 
     def _tell(self, number: int, reply: HostReply) -> None:

@@ -78,7 +78,7 @@ def test_a_part_without_files_is_refused(trees: Trees, folder: Path, tmp_path: P
 def test_what_was_written_through_a_link_is_found_in_its_part(
     trees: Trees, folder: Path, tmp_path: Path
 ) -> None:
-    """Other parts of the tree are as good as before."""
+    """Other parts of the tree are as good as before, and in use until it is made anew."""
     digest = trees.put(folder)
     trees.link(digest, tmp_path, "data")
     trees.path(digest, "bin")
@@ -91,6 +91,10 @@ def test_what_was_written_through_a_link_is_found_in_its_part(
     trees.path(digest, "bin")
     with pytest.raises(DamagedError, match="'data' was changed"):
         trees.path(digest, "data")
+    assert not trees.has(digest)
+    trees.path(digest, "bin")
+    assert trees.put(folder) == digest
+    assert (trees.path(digest, "data") / "data").read_bytes() == b"xxxxx"
 
 
 def test_tree_holds_what_the_folder_held(trees: Trees, folder: Path) -> None:

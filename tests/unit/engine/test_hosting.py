@@ -27,6 +27,7 @@ from tileyard.model import (
     OutputCheck,
     Step,
 )
+from tileyard.parts import WHOLE
 from tileyard.workers.command_protocol import (
     CompareOutputs,
     DigestFiles,
@@ -280,7 +281,7 @@ def test_outputs_are_compared_with_the_golden_tree(tmp_path: Path) -> None:
     (work / "golden.bin").write_bytes(bytes([9, 9]))
     (work / "output.bin").write_bytes(bytes([9, 9]))
     check = OutputCheck(file="output.bin", golden="golden.bin", dtype="uint8", shape=(2,))
-    request = CompareOutputs(work=str(work), golden=tree, checks=(check,))
+    request = CompareOutputs(work=str(work), golden=tree, part=WHOLE, checks=(check,))
     reply = talk(tmp_path, lambda host: host.ask(request))
     assert isinstance(reply, Judged)
     assert reply.outcome is Outcome.MISMATCH
