@@ -14,6 +14,7 @@ from tileyard.errors import UnsupportedError, UsageError
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.measure.inputs import make_inputs
 from tileyard.model import Value
+from tileyard.workers.pass_steps import with_roles
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered
@@ -72,11 +73,12 @@ def read_back(
     arrays = make_inputs(specs)
     scalars = [known[var.name] for var in scalar_params(program)]
     runs = []
-    for form in (written, planned):
-        run = Recorder(Form(form.written, form.written_lines), arrays, scalars)
+    made = with_roles(planned.written, program)
+    for one, lines in ((program, written.written_lines), (made, planned.written_lines)):
+        run = Recorder(Form(one, lines), arrays, scalars)
         run.grid()
         runs.append(run)
-    checked = check_program(planned.written, planned.written_lines, arrays, scalars)
+    checked = check_program(made, planned.written_lines, arrays, scalars)
     reordered = compare(*runs)
     return ReadBack(
         are_equal=all(

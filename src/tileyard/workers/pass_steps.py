@@ -149,7 +149,7 @@ class StepChecker:
         """What is wrong with one step, in a line; empty where nothing is."""
         try:
             verify(step.program)
-            program = _with_roles(step.program, self._written.program)
+            program = with_roles(step.program, self._written.program)
             results = interpret_lanes(program, self._arrays, self._scalars)
             found = check_program(program, step.lines, self._arrays, self._scalars).findings
         except (InvalidProgramError, BindError, KernelFault) as error:
@@ -168,7 +168,7 @@ class StepChecker:
         return ""
 
 
-def _with_roles(program: Program, written: Program) -> Program:
+def with_roles(program: Program, written: Program) -> Program:
     """``program`` with the roles that arrays have in the ``written`` one: a loop that TileLang drops, as it has no iterations, writes none."""
     roles = {tensor.buffer.name: tensor.role for tensor in tensors(written)}
     params = [
