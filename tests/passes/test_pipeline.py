@@ -4,10 +4,18 @@ import re
 
 import numpy as np
 import pytest
-from tests.passes.cases import body_of, faults_of, is_pipelined, reasons_of, run_text, step_of
+from tests.passes.cases import (
+    body_of,
+    faults_of,
+    is_pipelined,
+    make_array,
+    reasons_of,
+    run_text,
+    step_of,
+)
 
 from tileyard.errors import UsageError
-from tileyard.ir.nodes import Const
+from tileyard.ir.nodes import Const, Tensor
 from tileyard.ir.syntax import ONE
 from tileyard.ir.text import print_program
 from tileyard.passes.pipeline import Step
@@ -599,3 +607,41 @@ def test_a_loop_in_a_role_is_not_pipelined() -> None:
 
 def _text(steps: tuple[Step, ...]) -> str:
     return print_program(steps[-1].program)
+
+
+@pytest.mark.parametrize("pipeline", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("trips", [0, 1, 4, 9])
+def test_a_loop_has_versions_of_what_it_needs_them_of_alone(pipeline: str, trips: int) -> None:
+    """A tile that one loop has several versions of is one tile in a loop that reads what its last iteration left."""
+    text = """\
+def f(A: float32[12, 4], B: float32[12, 4], C: inout.float32[12, 4], n: int32):
+    threads(32)
+    a: shared.float32[4]
+    b: shared.float32[4]
+    c: fragment.float32[4]
+
+    fill(c, 0.5)
+    fill(a, 0.0)
+    for k in pipelined(n, stages=2):
+        copy(B[k, :], b)
+        for i in parallel(4):
+            c[i] = c[i] + a[i] * b[i]
+        if n > 4:
+            copy(A[k, :], a)
+        else:
+            copy(B[k, :], a)
+    for m in pipelined(7, stages=3):
+        copy(A[m, :], a)
+        for j in parallel(4):
+            c[j] = c[j] + a[j]
+    copy(c, C[0, :])
+"""
+    steps = run_text(text, pipeline)
+    assert is_pipelined(steps[-1])
+    program = steps[0].program
+    arrays = [
+        make_array(one, number)
+        for number, one in enumerate(program.params)
+        if isinstance(one, Tensor)
+    ]
+    assert faults_of(steps, arrays, [trips]) == []

@@ -1,6 +1,6 @@
 """Gives the tiles of planned loops as many versions as iterations are under way between what fills them and their last use.
 
-A tile grows a leading dimension, in its layout, too. In the loop the version is ``k % versions``.
+A tile grows a leading dimension, in its layout, too. In a loop that needs versions of it, the version is ``k % versions``; elsewhere it is the first.
 """
 
 import itertools
@@ -56,9 +56,11 @@ class VersionBuffers:
         def in_loops(stmt: Stmt) -> tuple[Stmt, ...]:
             if not isinstance(stmt, For) or not scheduled(stmt):
                 return (stmt,)
+            own = _count_versions(stmt, shared)  # other loops need versions of the other tiles
             at: dict[str, Expr] = {
                 tile: Op("floormod", (stmt.var, Const(count, stmt.var.dtype)), stmt.var.dtype)
                 for tile, count in versions.items()
+                if own.get(tile, 1) > 1
             }
             body = copies.change(stmt.body, _versioned(at, ranks))
             return (msgspec.structs.replace(stmt, body=body),)
@@ -104,7 +106,8 @@ def _versioned(at: Mapping[str, Expr], ranks: Mapping[str, int]) -> Callable[[St
     """
 
     def indices(buffer: str, old: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (at[buffer], *old) if len(old) == ranks.get(buffer) else old
+        is_open = buffer in at and len(old) == ranks[buffer]
+        return (at[buffer], *old) if is_open else old
 
     return lambda stmt: with_indices(stmt, indices)
 
