@@ -153,8 +153,8 @@ class Step(Record):
 
     ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` is one of PLACES, a brace that is meant as such is written twice.
     ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is the suite's folder where it is empty, for a run or check step the case's work directory.
-    Of the variables of whoever starts Tileyard it gets the usual ones and those that it ``inherits``, or all. ``runs`` names all programs that it
-    starts besides its own, None where it does not say. The output of each command of ``versions`` stands for the content of that command's program.
+    Of the variables of Tileyard's own process it gets the usual ones and those that it ``inherits``, or all. ``runs`` names all programs that it
+    starts besides its own, None where it does not say. The output of each command of ``versions`` replaces the content of that command's program.
     """
 
     argv: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Pipelined loops, put together from pieces: whoever asks for one says how each choice is made."""
+"""Pipelined loops, put together from pieces: the caller says how each choice is made."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -205,7 +205,7 @@ UNREAD = r"before it is bound|is not bound"
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """A mistake of TileLang's: the loops that ``meet`` it, what is said of them then, and one of them.
+    """A mistake of TileLang's: the loops that ``meet`` it, what is reported of them then, and one of them.
 
     ``loop`` shows it on these ``architectures``, with an ``n`` of 4; others can be hit, too.
     """
@@ -217,7 +217,7 @@ class Known:
 
 
 KNOWN = {
-    "what stands in front of two nested loops is moved into the outer one": Known(
+    "initialisation in front of two nested loops is moved into the outer one": Known(
         meet=lambda one: one.is_inside,
         said=DIFFERS,
         architectures=("sm_90a",),

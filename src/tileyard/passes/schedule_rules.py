@@ -152,7 +152,7 @@ class ScheduleRules:
         ]
 
     def _effects_of(self, stmt: Stmt) -> Effects:
-        """With those of the Lets that it needs. What is said to the user is one thing more that is written."""
+        """With those of the Lets that it needs. Messages to the user count as one more buffer, with an empty name, that is written."""
         effects = buffer_effects(with_lets(self.body, stmt)).through(self.storage.owners)
         says = any(isinstance(inner, Print | Assert) for inner in walk((stmt,)))
         return Effects(read=effects.read, written=effects.written | ({""} if says else set()))

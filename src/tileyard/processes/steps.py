@@ -77,6 +77,23 @@ class Heard:
         return since_s + limit_s if limit_s else math.inf
 
 
+class Printed(Heard):
+    """Keeps what a program writes to its standard output in ``data``, and ends it when that is more than ``most_bytes``."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.data = bytearray()
+        self._most_bytes = most_bytes
+
+    def takes(self, data: bytes) -> bool:
+        """Keep it."""
+        self.data += data
+        return True
+
+    def wants_end(self) -> bool:
+        """Whether it is too much."""
+        return len(self.data) > self._most_bytes
+
+
 class Follower:
     """Reads what a program prints until its keeper says that it has ended, or its time is over."""
 

@@ -76,7 +76,7 @@ class Duplicates(Record):
     """All jobs in the order in which they were named, and all duplicates.
 
     ``guessed`` of the duplicates never ran, so what they save is a guess. ``also_independent`` are
-    checks that an independent job and one other job run: nothing is said about these. ``findings`` tell
+    checks that an independent job and one other job run: they are not reported. ``findings`` tell
     of duplicates in workflows, and of what else is found there.
     """
 

@@ -1,6 +1,6 @@
 """Which tests a command runs, as files below the top of the checkout: ``tests/test_a.py::test_b``.
 
-pytest, unittest, ctest and lit are read; of the rest the command itself stands for its tests.
+pytest, unittest, ctest and lit are read; any other command counts as one test.
 """
 
 import os
@@ -30,7 +30,7 @@ class Tests(Record):
 
 
 def list_covered(ids: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Those of the ids that one of the others is, or stands for: a folder for its files, a file for its tests."""
+    """Those of the ids that one of the others is, or contains: a folder for its files, a file for its tests."""
     known = frozenset(others)
     return tuple(one for one in ids if any(part in known for part in _parents(one)))
 

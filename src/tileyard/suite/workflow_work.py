@@ -310,7 +310,7 @@ def _read_texts(path: str) -> tuple[str, ...]:
 
 
 def _name(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """A program by its name alone, with the rest; a module of Python stands for itself."""
+    """A program by its name alone, with the rest; a module of Python counts as a program."""
     words = list(argv[1:])
     name = re.sub(r"(?<=^python)[\d.]+$|(?<=^pip)[\d.]+$|\.exe$", "", Path((*argv, "")[0]).name)
     if re.search(r"PYTHON\w*\}?$", (*argv, "")[0]):

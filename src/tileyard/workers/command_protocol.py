@@ -41,7 +41,7 @@ class DoStep(Question[StepDone], tag="do_step"):
 
     ``places`` and ``env`` are what it is told, ``cwd`` where it runs if it does not say itself. ``title``
     is what it is called in the log. ``golden``
-    is the tree that stands for ``{golden}``, of which the case uses ``part``, ``build`` the artifact that stands for ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
+    is the tree at ``{golden}``, of which the case uses ``part``, ``build`` the artifact at ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
     a tree; if one was made before with the same key, nothing is run.
     """
 

@@ -14,7 +14,7 @@ from tileyard.artifacts.keys import digest_parts
 from tileyard.decoding import decode_json
 from tileyard.errors import TileyardError
 from tileyard.model import PLACES, Record, Step
-from tileyard.processes.steps import Heard, StepOrder, describe_kind, insist_on
+from tileyard.processes.steps import Printed, StepOrder, describe_kind, insist_on
 from tileyard.targets.command.filling import fill, fill_argv
 from tileyard.targets.command.given import BY_VALUE, find_deciding, give
 from tileyard.workers.file_digests import FileDigests, is_file
@@ -36,7 +36,7 @@ VERSION_S = 60.0
 """How long a command may take that says a version."""
 MOST_BYTES = 1 << 20
 NOT_VOUCHED = re.compile(r"(ba|da|z|k)?sh|env|busybox|perl|ruby|node|lua|java|make")
-"""Programs that do what they are told: which version they are says nothing about that."""
+"""Programs that run what they are given: their version does not identify that."""
 
 
 class StepUse(Record):
@@ -239,23 +239,9 @@ class _Look:
             self._put(f"module {name}", "")
 
 
-class _Printed(Heard):
-    """What a program writes to its standard output."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def takes(self, data: bytes) -> bool:
-        self.data += data
-        return True
-
-    def wants_end(self) -> bool:
-        return len(self.data) > MOST_BYTES
-
-
 def ask_command(argv: tuple[str, ...], env: Mapping[str, str], cwd: str) -> tuple[str, str]:
     """What a command prints, and what is wrong with it, empty for nothing."""
-    printed = _Printed()
+    printed = Printed(MOST_BYTES)
     order = StepOrder(argv=argv, env=dict(env), cwd=cwd, log=os.devnull, limit_s=VERSION_S)
     try:
         end = insist_on(order, printed.data.clear, printed)

@@ -107,7 +107,7 @@ BAD = {
     "inputs of a target that name nothing known": (
         'target = "{case}"',
         'target = "{case}"\ntarget_inputs = ["{testcse}.c"]',
-        "suite.toml:7: build.target_inputs[0]: {testcse} stands for nothing here; did you mean {testcase}?",
+        "suite.toml:7: build.target_inputs[0]: {testcse} is not defined here; did you mean {testcase}?",
     ),
     "unknown key of a golden step": (
         "[golden]",
@@ -122,7 +122,7 @@ BAD = {
     "part that asks for what is known later": (
         "[golden]",
         '[golden]\npart = "{out}/{case}"',
-        "suite.toml:9: golden.part: {out} stands for nothing here",
+        "suite.toml:9: golden.part: {out} is not defined here",
     ),
     "link that is no truth value": (
         "[golden]",
@@ -282,12 +282,12 @@ BAD = {
     "unknown placeholder": (
         '"{seed}"',
         '"{sead}"',
-        "suite.toml:9: golden.argv[2]: {sead} stands for nothing here; did you mean {seed}?",
+        "suite.toml:9: golden.argv[2]: {sead} is not defined here; did you mean {seed}?",
     ),
     "a place of another step": (
         '"{seed}"',
         '"{device}"',
-        "suite.toml:9: golden.argv[2]: {device} stands for nothing here",
+        "suite.toml:9: golden.argv[2]: {device} is not defined here",
     ),
     "broken template": (
         '"{seed}"',
@@ -317,7 +317,7 @@ BAD = {
     "a hot run that knows of one case": (
         '"{cases}"',
         '"{case}", "{cases}"',
-        "suite.toml:15: run.hot.argv[1]: {case} stands for nothing here; did you mean {cases}?",
+        "suite.toml:15: run.hot.argv[1]: {case} is not defined here; did you mean {cases}?",
     ),
     "a hot run that is told of no case": (
         '"{cases}"',
@@ -367,7 +367,7 @@ BAD = {
     "a variable with a name that is taken": (
         'vars = { op = "sum" }',
         'vars = { work = "sum" }',
-        "suite.toml:30: testcase[0].case[0].vars.work: stands for something else already",
+        "suite.toml:30: testcase[0].case[0].vars.work: has another meaning already",
     ),
     "no shape to compare": (
         "shape = [4, 8]",

@@ -315,7 +315,7 @@ DECLARED = Suite(
 
 
 def test_a_declared_smoke_run_is_what_its_owner_lists() -> None:
-    """No case stands in for a family of which none is declared."""
+    """A family of which no case is declared has none."""
     selection = run(DECLARED, policy="change")
     expected = ["c10", "tiny", "old"]
     assert names(selection) == expected

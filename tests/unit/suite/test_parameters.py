@@ -143,10 +143,10 @@ def test_cases_are_named_with_and_without_values(tmp_path: Path, settings: Setti
         (
             "mode = [",
             "seed = [1]\nmode = [",
-            ":5: parameters.seed: stands for something else already",
+            ":5: parameters.seed: has another meaning already",
         ),
         ("mode = [", '"a-b" = [1]\nmode = [', ":5: parameters.a-b: is no name"),
-        ("true {mode}", "true {moed}", ": {moed} stands for nothing here; did you mean {mode}?"),
+        ("true {mode}", "true {moed}", ": {moed} is not defined here; did you mean {mode}?"),
         (
             "mode.sim = 1800",
             "mode.simm = 1800",
@@ -291,7 +291,7 @@ def test_steps_and_lists_get_what_a_script_sets(tmp_path: Path, settings: Settin
         (
             "",
             "{moed}.bash",
-            "suite.toml:2: env_from: {{moed}} stands for nothing here; did you mean {{mode}}",
+            "suite.toml:2: env_from: {{moed}} is not defined here; did you mean {{mode}}",
         ),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_python_on_the_path_is_called_by_its_name(tmp_path: Path, settings: Se
     ("line", "expected"),
     [
         ('python = "python0"', "suite.toml:2: python: there is no program 'python0', neither on"),
-        ('python = "{tool}/python"', "suite.toml:2: python: {tool} stands for nothing here; known"),
+        ('python = "{tool}/python"', "suite.toml:2: python: {tool} is not defined here; known"),
         ('pyhton = "python3"', "suite.toml:2: pyhton: unknown key (did you mean 'python'"),
         ("limits = { run = 3 }", "suite.toml:2: limits.run: unknown key (did you mean 'run_s'"),
         (

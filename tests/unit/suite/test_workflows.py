@@ -1,4 +1,4 @@
-"""Workflows as they are written: what is read of them, and what bad ones are told."""
+"""Workflows as they are written: what is read of them, and the messages for bad ones."""
 
 from pathlib import Path
 

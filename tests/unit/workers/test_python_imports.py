@@ -56,7 +56,7 @@ def write(folder: Path, **files: str) -> None:
     ],
 )
 def test_code_that_cannot_be_followed_leaves_a_doubt(code: str, said: str, tmp_path: Path) -> None:
-    """It is said in words."""
+    """The message names it."""
     (tmp_path / "code.py").write_text(code)
     doubts = read(tmp_path, "code.py").doubts
     assert any(said in doubt for doubt in doubts), doubts

@@ -247,7 +247,7 @@ DOUBTFUL = {
 
 @pytest.mark.parametrize("name", mark(DOUBTFUL))
 def test_what_cannot_be_seen_leaves_a_doubt(name: str, place: Place) -> None:
-    """It is said in words; of what a step may vouch for the words say how."""
+    """The message names it, and how a step may vouch for it where it can."""
     step, said = DOUBTFUL[name]
     doubts = place.look(step).doubts
     assert len(doubts) == 1

@@ -75,7 +75,7 @@ class Common:
         for name in table.vars:
             if name in TAKEN or not name.isidentifier():
                 (place / "vars" / name).fail(
-                    "is no name" if name not in TAKEN else "stands for something else already"
+                    "is no name" if name not in TAKEN else "has another meaning already"
                 )
         limits = msgspec.structs.asdict(table.limits)
         stated = {name: value for name, value in limits.items() if value is not None}

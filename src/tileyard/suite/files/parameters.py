@@ -1,6 +1,6 @@
 """Parameters of a suite file: the values that each may have, the one that it has, and what depends on that.
 
-In limits and policies a table by parameter and value stands for one of its entries:
+In limits and policies a table by parameter and value is replaced by one of its entries:
 ``run_s = { mode.sim = 1800, mode.npu = 60 }``.
 """
 
@@ -54,7 +54,7 @@ def read_parameters(
     for name, those in values.items():
         at = place / name
         if name in taken or not name.isidentifier():
-            at.fail("is no name" if name not in taken else "stands for something else already")
+            at.fail("is no name" if name not in taken else "has another meaning already")
         if not those:
             at.fail("has no value")
         for number, value in enumerate(those):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from tileyard.processes.steps import Heard, StepOrder, describe_kind, insist_on
+from tileyard.processes.steps import Printed, StepOrder, describe_kind, insist_on
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import VARIABLE
 
@@ -25,26 +25,12 @@ _READ = (
 )
 
 
-class _Printed(Heard):
-    """What a program writes to its standard output."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def takes(self, data: bytes) -> bool:
-        self.data += data
-        return True
-
-    def wants_end(self) -> bool:
-        return len(self.data) > MOST_BYTES
-
-
 def run_program(
     argv: tuple[str, ...], env: dict[str, str], cwd: Path, limit_s: float, place: Place
 ) -> bytes:
     """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
     called = f"{shlex.join(argv)} in {cwd}"
-    printed = _Printed()
+    printed = Printed(MOST_BYTES)
     order = StepOrder(argv=argv, env=env, cwd=str(cwd), log=os.devnull, limit_s=limit_s)
     end = insist_on(order, printed.data.clear, printed)
     if end.refusal:

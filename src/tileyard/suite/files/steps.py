@@ -106,7 +106,7 @@ class Text:
                 meant = f"did you mean {{{near[0]}}}? " if near else ""
                 listed = ", ".join(f"{{{one}}}" for one in known)
                 self.place.fail(
-                    f"{{{name}}} stands for nothing here; {meant}known are {listed}; {BRACES}"
+                    f"{{{name}}} is not defined here; {meant}known are {listed}; {BRACES}"
                 )
         return "".join(parts)
 
@@ -114,7 +114,7 @@ class Text:
 Env = Mapping[str, Text]
 """Variables of steps."""
 ALL = "*"
-"""The name that stands for all variables that are passed on."""
+"""In place of a name: all variables that are passed on."""
 
 
 def read_text(text: str, place: Place) -> Text:

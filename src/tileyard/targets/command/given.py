@@ -1,4 +1,4 @@
-"""Which variables a step gets of those that whoever starts Tileyard has: declared ones and a few usual ones.
+"""Which variables of Tileyard's own process a step gets: declared ones and a few usual ones.
 
 What decides a result is in the keys of a case, so a step gets nothing that is not looked at.
 """
