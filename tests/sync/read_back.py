@@ -12,6 +12,7 @@ from tileyard.check.findings import Finding
 from tileyard.check.recorder import Form, Recorder
 from tileyard.errors import UnsupportedError, UsageError
 from tileyard.ir.specs import scalar_params, tensor_specs
+from tileyard.ir.verify import verify
 from tileyard.measure.inputs import make_inputs
 from tileyard.model import Value
 from tileyard.workers.pass_steps import with_roles
@@ -74,6 +75,7 @@ def read_back(
     scalars = [known[var.name] for var in scalar_params(program)]
     runs = []
     made = with_roles(planned.written, program)
+    verify(made)
     for one, lines in ((program, written.written_lines), (made, planned.written_lines)):
         run = Recorder(Form(one, lines), arrays, scalars)
         run.grid()

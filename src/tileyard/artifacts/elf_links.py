@@ -10,10 +10,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.artifacts.libraries import Needs
+from tileyard.artifacts.libraries import NUMBERS, Needs
 from tileyard.model import Record
 
-MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 243: "riscv64", 258: "loongarch64"}
+_MACHINES = {number: name for name, number in NUMBERS.items()}
 _HEAD = struct.Struct("<4sBB10xHHIQQQIHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _ENTRY = struct.Struct("<qQ")
@@ -50,7 +50,7 @@ def _read(data: mmap.mmap) -> Links | None:
         return None
     first, size, count = head[7], head[11], head[12]
     segments = [_SEGMENT.unpack_from(data, first + number * size) for number in range(count)]
-    needs = Needs(machine=MACHINES.get(machine, str(machine)))
+    needs = Needs(machine=_MACHINES.get(machine, str(machine)))
     dynamic = next((one for one in segments if one[0] == _DYNAMIC), None)
     if dynamic is None:
         return Links(needs=needs)

@@ -274,7 +274,11 @@ def compare_part(folder: Path, part: Listing) -> dict[str, Stamp]:
     """As ``compare``, for the entries of a part of a folder, whatever else is there."""
     stamps = {}
     for path, entry in part.entries.items():
-        status = (folder / path).lstat()
+        try:
+            status = (folder / path).lstat()
+        except FileNotFoundError:
+            folder.lstat()
+            raise UsageError(f"{path!r} is gone") from None
         if isinstance(entry, TreeLink):
             is_same = stat.S_ISLNK(status.st_mode) and read_link(folder / path) == entry.target
         elif isinstance(entry, TreeFile):

@@ -43,7 +43,8 @@ _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _HEAD, _ENTRY = struct.Struct("<20sII"), struct.Struct("<iIIIQ")
 _HEAD_SIZE = 48
 
-_NUMBERS = {"x86_64": 62, "aarch64": 183}
+NUMBERS = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243, "loongarch64": 258}
+"""Machines of 64-bit little-endian files, as these number them."""
 _WIDE_LITTLE, _RUNNING = b"\x7fELF\2\1", (2, 3)
 """How 64-bit little-endian ELF files begin, and the kinds that are programs and shared libraries."""
 
@@ -208,12 +209,15 @@ def _text(data: bytes, start: int) -> str:
 def _fits(path: Path, machine: str) -> bool:
     if not path.is_file():
         return False
-    if machine in _NUMBERS:  # the rest of a library takes a hundred times as long to read
-        with path.open("rb") as file:
-            head = file.read(20)
-        if head[:6] == _WIDE_LITTLE:
-            kind, number = struct.unpack_from("<HH", head, 16)
-            return kind in _RUNNING and number == _NUMBERS[machine]
+    if machine in NUMBERS:  # the rest of a library takes a hundred times as long to read
+        try:
+            with path.open("rb") as file:
+                head = file.read(20)
+            if head[:6] == _WIDE_LITTLE:
+                kind, number = struct.unpack_from("<HH", head, 16)
+                return kind in _RUNNING and number == NUMBERS[machine]
+        except (OSError, struct.error):  # the loader goes on looking, too
+            return False
     needs = read_needs(path)
     return needs is not None and needs.machine == machine
 

@@ -233,7 +233,7 @@ class Trees:
     def _forget(self, digest: Digest) -> None:
         """Have an artifact with a tree that is gone read as absent, so that it is made anew."""
         self._verified = {key: one for key, one in self._verified.items() if key[0] != digest}
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, DamagedError):
             self._objects.path(digest).unlink(missing_ok=True)
 
     def _reject(self, digest: Digest, part: str, reason: str) -> DamagedError:

@@ -20,7 +20,6 @@ from tileyard.model import (
     WELL,
     Attempt,
     Batch,
-    BuildKey,
     Case,
     Elaborated,
     KernelWork,
@@ -116,10 +115,6 @@ class Ledger:
     def is_open(self, case: str) -> bool:
         """Whether a case has not ended."""
         return case in self._open
-
-    def list_sharing(self, build: BuildKey) -> list[Progress]:
-        """The open cases that share a build."""
-        return [p for p in self._open.values() if p.keys.build == build]
 
     def members(self, batch: str) -> list[Progress]:
         """The open cases of a batch."""

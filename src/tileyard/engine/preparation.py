@@ -58,6 +58,7 @@ class Preparation:
         self._artifacts: set[BuildKey] = set()
         # Builds that have failed in this run, each with the case that it was made for.
         self._failed: dict[BuildKey, tuple[Build, Progress]] = {}
+        self._partial: dict[BuildKey, list[Progress]] = {}
         self._durations: dict[tuple[str, str], dict[str, float]] = {}
         self._records = RunRecords(yard.objects)
         yard.flushes.append(self._records.flush)
@@ -90,6 +91,8 @@ class Preparation:
         """Keep what a case is made of, so that it can be run again by hand, and be compared with what it is later."""
         record = RunRecord(case=progress.case, entry=run_entry(progress))
         self._records.add(progress.keys.run, record)
+        if _is_partial(progress):
+            self._partial.setdefault(progress.keys.build, []).append(progress)
 
     async def look_at_built(self, progress: Progress) -> None:
         """Complete the keys of a case of a suite by what its programs use that were built. Raises TileyardError."""
@@ -186,8 +189,12 @@ class Preparation:
 
     async def complete(self, progress: Progress, *, is_built: bool) -> None:
         """Complete the keys of the cases of a build that is there now; one that cannot be looked at is not proven by this run."""
-        for one in self._ledger.list_sharing(progress.keys.build) if is_built else ():
-            if _is_partial(one):
+        if not is_built:
+            return
+        others = self._partial.pop(progress.keys.build, [])
+        # One that another call has taken already is looked at here, too: it goes on with its keys complete.
+        for one in (progress, *(other for other in others if other is not progress)):
+            if self._ledger.is_open(one.case.key) and _is_partial(one):
                 with contextlib.suppress(TileyardError):
                     await self.look_at_built(one)
                     self.keep(one)

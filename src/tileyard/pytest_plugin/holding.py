@@ -18,7 +18,7 @@ from tileyard.clock import Countdown
 from tileyard.devices.occupancy import parts_of
 from tileyard.errors import WorkerStartError
 from tileyard.model import Device
-from tileyard.processes.keeper.worker import short_name
+from tileyard.processes.keeper.worker import variables_of
 from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv
 from tileyard.processes.records import LeaseRequest
 from tileyard.pytest_plugin.lanes import SPARED
@@ -178,11 +178,8 @@ class HeldLease:
             name: ":".join([*filter(None, [os.environ.get(name, "")]), *items])
             for name, items in lists.items()
         }
-        found: dict[str, list[str]] = {"TILEYARD_LEASE": list(map(str, self.numbers))}
-        for device in self.devices:  # where two set the same variable, it lists both
-            for name, text in {"TASK_DEVICE": short_name(device.name), **device.env}.items():
-                found.setdefault(name, []).append(text)
-        marks |= {name: ",".join(texts) for name, texts in found.items()}
+        marks["TILEYARD_LEASE"] = ",".join(map(str, self.numbers))
+        marks |= variables_of((device.name, device.env) for device in self.devices)
         for name, text in marks.items():
             self._replaced[name] = os.environ.get(name)
             os.environ[name] = text

@@ -148,8 +148,8 @@ class StepChecker:
     def find_fault(self, step: Step) -> str:
         """What is wrong with one step, in a line; empty where nothing is."""
         try:
-            verify(step.program)
             program = with_roles(step.program, self._written.program)
+            verify(program)
             results = interpret_lanes(program, self._arrays, self._scalars)
             found = check_program(program, step.lines, self._arrays, self._scalars).findings
         except (InvalidProgramError, BindError, KernelFault) as error:

@@ -15,7 +15,9 @@ PROGRAMS = frozenset({"subprocess", "pty"})
 CALLS = re.compile(
     r"system|popen|exec[lv]p?e?|posix_spawnp?|spawn[lv]p?e?|startfile|create_subprocess_(exec|shell)"
 )
-"""Functions that start other programs, as they are called."""
+"""Functions that start other programs, by their names."""
+STARTING, LOADING = ("os", "posix", "asyncio"), ("importlib", "runpy")
+"""Modules that have these functions, and those that load code by name."""
 LIBRARIES = frozenset({"ctypes", "cffi", "_ctypes"})
 LOADERS = frozenset({"imp", "zipimport", "pkgutil"})
 """Modules by which code is loaded that no import names."""
@@ -124,8 +126,12 @@ class ImportReader:
                 case ast.ImportFrom(module=module, names=names, level=0):
                     for one in names:
                         self._import(f"{module}.{one.name}", module or "")
-                        if CALLS.fullmatch(one.name) and module in ("os", "posix", "asyncio"):
+                        if CALLS.fullmatch(one.name) and module in STARTING:
                             self._doubt(f"{name} can start other programs ({one.name})")
+                        if (one.name == "*" and module in (*STARTING, *LOADING)) or (
+                            one.asname and one.name in NAMED | RUN
+                        ):
+                            self._doubt(f"{name} takes {one.name} out of {module}")
                         if module == "sys" and one.name in ("path", "argv", "meta_path"):
                             self._doubt(f"{name} takes {one.name} out of sys")
                 case ast.ImportFrom(module=module, names=names, level=level) if file is not None:
@@ -136,6 +142,8 @@ class ImportReader:
                     self._look_at_call(node, name)
                 case ast.Attribute(attr="path", value=ast.Name(id="sys")):
                     self._has_own_path = True
+                case ast.Attribute(attr=called) if CALLS.fullmatch(called):
+                    self._doubt(f"{name} can start other programs ({called})")
                 case ast.Attribute(attr="meta_path" | "path_hooks"):
                     self._doubt(f"{name} changes how modules are found")
                 case _:
@@ -148,9 +156,7 @@ class ImportReader:
         called = function.attr if isinstance(function, ast.Attribute) else ""
         called = function.id if isinstance(function, ast.Name) else called
         first = call.args[0] if call.args else None
-        if CALLS.fullmatch(called) and isinstance(function, ast.Attribute):
-            self._doubt(f"{name} can start other programs ({called})")
-        elif called in NAMED:
+        if called in NAMED:
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 self._import(first.value)
             else:

@@ -7,6 +7,7 @@ load while they run is looked for in their files, and what cannot be seen there 
 import os
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class StepUse(Record):
 
 
 class Surroundings(Record):
-    """Where a step would run: the places that are known, the folders that others stand for, and its suite's.
+    """Where a step would run: the places that are known, the folders that others have, and its suite's.
 
     ``env`` is what it gets besides what it is given.
     """
@@ -66,7 +67,7 @@ class StepIdentities:
         self.programs = ProgramFiles(digests)
         self.installed = InstalledPackages()
         self._printed: dict[tuple[object, ...], tuple[str, str]] = {}
-        self._lock = threading.Lock()
+        self._alone: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
         self._imported: dict[tuple[object, ...], Found] = {}
 
     def identify(self, step: Step, around: Surroundings, environ: Mapping[str, str]) -> StepUse:
@@ -88,7 +89,7 @@ class StepIdentities:
     def ask(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: str) -> tuple[str, str]:
         """What a command prints, or what is wrong with it."""
         key = (argv, tuple(sorted(env.items())), cwd)
-        with self._lock:
+        with self._alone[key]:  # others ask other commands meanwhile
             if key not in self._printed:
                 self._printed[key] = ask_command(argv, env, cwd)
             return self._printed[key]

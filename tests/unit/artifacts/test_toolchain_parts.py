@@ -231,6 +231,9 @@ def test_libraries_are_looked_for_in_the_loaders_order(tmp_path: Path) -> None:
         found(plain),
     ] == expected
     assert plain.find("libx.so.1", Needs(machine="other"), user) is None
+    (tmp_path / "variable" / "libx.so.1").unlink()
+    (tmp_path / "variable" / "libx.so.1").write_bytes(b"\x7fELF\2\1cut")
+    assert found(finder) == "default"
     assert expand_search(["${ORIGIN}/a", "/$LIB/b"], user) == (user.parent.resolve() / "a",)
 
 

@@ -92,7 +92,11 @@ def test_what_was_written_through_a_link_is_found_in_its_part(
     with pytest.raises(DamagedError, match="'data' was changed"):
         trees.path(digest, "data")
     assert not trees.has(digest)
-    trees.path(digest, "bin")
+    place = trees.path(digest, "bin")
+    place.chmod(0o700)
+    target.unlink()
+    with pytest.raises(DamagedError, match="'data' is gone"):
+        trees.path(digest, "data")
     assert trees.put(folder) == digest
     assert (trees.path(digest, "data") / "data").read_bytes() == b"xxxxx"
 

@@ -27,3 +27,11 @@ def test_a_loop_without_iterations_may_be_gone() -> None:
     assert checker.find_fault(step(gone)) == ""
     fault = checker.find_fault(step(gone.replace("copy(A, C)", "fill(C, 1.0)")))
     assert fault == "8 bytes of C are not those of the written kernel"
+
+
+def test_an_array_that_is_only_read_is_not_written() -> None:
+    """A plan that writes one has another role for it, which is no reason to leave it out."""
+    arrays = [np.full(4, number, np.float32) for number in range(3)]
+    checker = StepChecker(step(WRITTEN), arrays)
+    spoilt = WRITTEN.replace("A: float32", "A: inout.float32") + "    fill(A, 7.0)\n"
+    assert "A is an `in` parameter, and it is written" in checker.find_fault(step(spoilt))

@@ -13,6 +13,10 @@ from .quarantine import name_part
 from .report import RefusedError
 from .tree import PR_SET_PDEATHSIG, SIGKILL, SIGPIPE, SIGXFSZ, libc, signal_set
 
+TYPE_CHECKING = False  # typing would cost 5 ms
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
 ADDR_NO_RANDOMIZE = 0x0040000
 SIG_SETMASK = 2
 OOM_PREFERENCE = b"500"
@@ -203,15 +207,10 @@ def prefer_for_oom() -> None:
 def make_environment(options: Options, held: list[Device], numbers: list[int]) -> dict[str, str]:
     """The worker's environment: what the keeper was given, the marks of its tree, and how to find its devices.
 
-    Where two devices set the same variable, it lists both. The marks of leases under which this one
-    was taken stay, so that their next holders find this tree too.
+    The marks of leases under which this one was taken stay, so that their next holders find this tree too.
     """
     environment = dict(options.environment)
-    found: dict[str, str] = {}
-    for device in held:
-        for name, text in [*device.env, ("TASK_DEVICE", short_name(device.name))]:
-            found[name] = f"{found[name]},{text}" if name in found else text
-    environment.update(found if held else {})
+    environment.update(variables_of((device.name, dict(device.env)) for device in held))
     parts = [part for device in held for part in device.choice.parts]
     for name, items in (("TILEYARD_TREE", [options.tree]), ("TILEYARD_PARTS", parts)):
         above = environment.get(name)
@@ -221,6 +220,18 @@ def make_environment(options: Options, held: list[Device], numbers: list[int]) -
     else:
         environment.setdefault("TILEYARD_LEASE", "0")
     return environment
+
+
+def variables_of(devices: "Iterable[tuple[str, Mapping[str, str]]]") -> dict[str, str]:
+    """The variables by which programs find devices, of which each has a name and its own variables.
+
+    Where two devices set the same one, it lists both.
+    """
+    found: dict[str, str] = {}
+    for device, own in devices:
+        for name, text in {"TASK_DEVICE": short_name(device), **own}.items():
+            found[name] = f"{found[name]},{text}" if name in found else text
+    return found
 
 
 def short_name(device: str) -> str:

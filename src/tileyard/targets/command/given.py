@@ -3,9 +3,8 @@
 What decides a result is in the keys of a case, so a step gets nothing that is not looked at.
 """
 
-import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tileyard.model import Step
 
@@ -20,11 +19,11 @@ OF_QUEUE = "TILEYARD_GIVEN"
 """Names a process's further variables for steps, as those that a queue sets; with commas between them."""
 
 
-def give(environ: Mapping[str, str], step: Step, more: Iterable[str] = ()) -> dict[str, str]:
-    """The variables of this environment that a step gets; ``more`` are names besides its own."""
+def give(environ: Mapping[str, str], step: Step) -> dict[str, str]:
+    """The variables of this environment that a step gets."""
     if step.inherits_all:
         return dict(environ)
-    named = {*step.inherits, *more, *environ.get(OF_QUEUE, "").split(",")}
+    named = {*step.inherits, *environ.get(OF_QUEUE, "").split(",")}
     return {
         name: text
         for name, text in environ.items()
@@ -41,8 +40,3 @@ def find_deciding(environ: Mapping[str, str], step: Step) -> dict[str, str]:
         and (name in step.inherits or BY_VALUE.fullmatch(name))
         and name != "PATH"
     }
-
-
-def find_folders(env: Mapping[str, str]) -> tuple[str, ...]:
-    """The folders in which programs are looked for by name."""
-    return tuple(env.get("PATH", os.defpath).split(os.pathsep))
