@@ -247,12 +247,18 @@ for k in pipelined(n, stages=2):
     "a name for an element of a tile is lost behind the loop": Known(
         meet=has_read_name,
         said=rf"{UNREAD}|{DIFFERS}",
-        architectures=("sm_80",),
+        architectures=ARCHITECTURES,
         loop="""
 for k in pipelined(n, stages=2):
     copy(A[k, :], b)
     x = b[0]
     fill(d, x)
+for m in pipelined(5, stages=3):
+    copy(G[m, :, :], g)
+    copy(H[m, :, :], h)
+    gemm(g, h, p)
+    y = d[0] + c[0]
+    d[0] = y
 """,
     ),
     "a copy is ahead of what its condition depends on": Known(
