@@ -108,7 +108,7 @@ PLANTED = {
     "command": Planted(
         kernel="backward",
         sizes=LENGTH,
-        options=("--while", "grep -q Pipelined {} && grep -q abs"),
+        options=("--while", "grep -q Pipelined {} && grep -q abs {}"),
         kept=("T.abs(", "T.Pipelined("),
     ),
     "operation not supported": Planted(
