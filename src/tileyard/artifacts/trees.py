@@ -13,7 +13,13 @@ import stat
 import tempfile
 from pathlib import Path
 
-from tileyard.artifacts.copying import copy_file, remove_folder, scratch_folder, writing_to
+from tileyard.artifacts.copying import (
+    copy_file,
+    exchange,
+    remove_folder,
+    scratch_folder,
+    writing_to,
+)
 from tileyard.artifacts.folders import (
     FILE_MODE,
     PROGRAM_MODE,
@@ -100,16 +106,11 @@ class Trees:
         Raises DamagedError where it is missing or not what its listing says. Damage within a part leaves the directory where it is,
         for those who use its other parts, until it is made anew.
         """
-        listing = self.listing(digest)
+        self.listing(digest)
         folder = self._folder(digest)
         try:
             if not is_unchanged(folder, self._verified.get((digest, part), _UNKNOWN)):
-                if part:
-                    listing = listing.narrowed(part)
-                    self._verified[digest, part] = compare_part(folder, listing)
-                else:
-                    self._verified[digest, part] = compare(folder, listing)
-                compare_contents(folder, listing)
+                self._verify(digest, part)
         except FileNotFoundError:
             self._forget(digest)
             raise DamagedError(
@@ -132,9 +133,10 @@ class Trees:
         return self._listings[digest]
 
     def is_as_verified(self, digest: Digest, part: str) -> bool:
-        """Whether a part that ``path`` was asked for is as it was then, or the tree was moved aside since."""
+        """Whether a part that ``path`` was asked for holds what it held then, or the tree was moved aside since."""
         with contextlib.suppress(FileNotFoundError):
-            return is_unchanged(self._folder(digest), self._verified.get((digest, part), {}))
+            is_same = is_unchanged(self._folder(digest), self._verified.get((digest, part), {}))
+            return is_same or self._is_sound(digest, part)  # it may have been made anew
         return True
 
     def link(self, digest: Digest, into: Path, part: str = "") -> None:
@@ -194,25 +196,32 @@ class Trees:
         check_listing(listing)
         data = encode_listing(listing)
         digest = digest_bytes(data)
-        if self._objects.has(digest):
-            with contextlib.suppress(DamagedError):
-                self.path(digest)
-                return digest
+        self._listings[digest] = listing
+        if self._objects.has(digest) and self._is_sound(digest):
+            return digest
         make_folder(self._root)
         freeze(staged, mode_in(self._root, PROGRAM_MODE))
-        if not self._move_in(digest, staged, listing):
-            # Somebody else was faster, or left it without its listing. If it is not sound it is
-            # moved aside, and there is room for this one.
-            self._objects.put_bytes(data)
-            with contextlib.suppress(DamagedError):
-                self.path(digest)
-                return digest
-            self._move_in(digest, staged, listing)
+        # Somebody else may have been faster, or have left it without its listing.
+        if not self._move_in(digest, staged) and not self._is_sound(digest):
+            self._replace(digest, staged)
         # The listing comes last: while there is one, there is a directory.
         self._objects.put_bytes(data)
         return digest
 
-    def _move_in(self, digest: Digest, staged: Path, listing: Listing) -> bool:
+    def _verify(self, digest: Digest, part: str = "") -> None:
+        """Compare a tree, or a part of it, with its listing. Raises OSError, and UsageError for what is different."""
+        folder, listing = self._folder(digest), self.listing(digest).narrowed(part)
+        stamps = (compare_part if part else compare)(folder, listing)
+        compare_contents(folder, listing)
+        self._verified[digest, part] = stamps
+
+    def _is_sound(self, digest: Digest, part: str = "") -> bool:
+        with contextlib.suppress(OSError, UsageError):
+            self._verify(digest, part)
+            return True
+        return False
+
+    def _move_in(self, digest: Digest, staged: Path) -> bool:
         """Put a frozen directory in its place; False where there is one."""
         place = self._folder(digest)
         make_folder(place.parent)
@@ -224,8 +233,19 @@ class Trees:
                 return False
             raise
         place.chmod(mode_in(place.parent, PROGRAM_MODE))
-        self._verified[digest, ""] = compare(place, listing)
+        self._verified[digest, ""] = compare(place, self._listings[digest])
         return True
+
+    def _replace(self, digest: Digest, staged: Path) -> None:
+        """Put a frozen directory in the place of a damaged one: who uses its other files finds one or the other."""
+        place = self._folder(digest)
+        if exchange(staged, place):
+            place.chmod(mode_in(place.parent, PROGRAM_MODE))
+            self._verified[digest, ""] = compare(place, self._listings[digest])
+            self._set_aside(digest, staged)
+        else:
+            self._set_aside(digest, place)
+            self._move_in(digest, staged)
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return writing_to(self._root, "set TILEYARD_HOME elsewhere or free some space")
@@ -242,11 +262,14 @@ class Trees:
         if part:
             self._forget(digest)
             return DamagedError(said, hint="run again to rebuild it")
-        folder, aside = self._folder(digest), self._root / "damaged"
-        # A store that cannot be written keeps the damaged one; what is reported stays the same.
+        self._set_aside(digest, self._folder(digest))
+        self._forget(digest)
+        return DamagedError(said, hint="it was moved aside; run again to rebuild it")
+
+    def _set_aside(self, digest: Digest, folder: Path) -> None:
+        """Keep a damaged tree for those whose processes are in it. A store that cannot be written leaves it."""
+        aside = self._root / "damaged"
         with contextlib.suppress(OSError):
             make_folder(aside)
             folder.chmod(0o700)
             folder.rename(Path(tempfile.mkdtemp(dir=aside, prefix=f"{digest}.")) / "tree")
-        self._forget(digest)
-        return DamagedError(said, hint="it was moved aside; run again to rebuild it")

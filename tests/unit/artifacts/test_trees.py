@@ -5,6 +5,7 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,32 @@ def test_what_was_written_through_a_link_is_found_in_its_part(
         trees.path(digest, "data")
     assert trees.put(folder) == digest
     assert (trees.path(digest, "data") / "data").read_bytes() == b"xxxxx"
+
+
+def test_sound_files_are_there_while_a_damaged_tree_is_made_anew(
+    trees: Trees, folder: Path
+) -> None:
+    """Whoever has links to them finds them at any time, and no change in them afterwards, in another process either."""
+    digest = trees.put(folder)
+    other = Trees(ObjectStore(folder.parent / "objects"))
+    place = other.path(digest, "bin")
+    missing, stopped = [], threading.Event()
+
+    def look() -> None:
+        while not stopped.is_set():
+            if not (place / "bin" / "tool").exists():
+                missing.append(place)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(20):
+        (place / "data").chmod(0o600)
+        (place / "data").write_bytes(b"y")
+        trees.put(folder)
+        assert (place / "data").read_bytes() == b"xxxxx"
+    stopped.set()
+    reader.join()
+    assert (missing, other.is_as_verified(digest, "bin")) == ([], True)
 
 
 def test_tree_holds_what_the_folder_held(trees: Trees, folder: Path) -> None:
@@ -403,6 +430,7 @@ def test_any_names_and_contents_come_back(
 
 PUTTER = """
 import sys
+import threading
 from pathlib import Path
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
