@@ -17,7 +17,8 @@ from tests.sync.mistakes import MISTAKES, SOURCE, Kind, Mistake, alone
 from tests.sync.mutants import Mutant, equivalent, mutants, unseen
 
 from tileyard.check.blocks import check_program
-from tileyard.check.findings import Finding, describe_race
+from tileyard.check.findings import Finding
+from tileyard.check.words import describe_race
 from tileyard.ir.lanes import interpret_lanes
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import pytest
 from tests.differential.conftest import load_module
 
 from tileyard.check.blocks import check_program
-from tileyard.check.findings import Finding, describe_race
+from tileyard.check.findings import Finding
+from tileyard.check.words import describe_race
 from tileyard.ir.specs import tensor_specs
 from tileyard.measure.inputs import make_inputs
 

@@ -23,6 +23,14 @@ def test_the_command_line_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("module", ["cli.kernel_session", "cli.suite_session", "workers.step_host"])
+def test_what_every_run_starts_loads_nothing_heavy(module: str) -> None:
+    """One that shows what happens, and one that runs programs, start often."""
+    expected: set[str] = set()
+    assert loaded_by(f"import tileyard.{module}") == expected
+
+
+@pytest.mark.slow
 def test_the_engine_process_loads_no_kernel_language() -> None:
     """The engine never imports TileLang or torch."""
     expected: set[str] = set()

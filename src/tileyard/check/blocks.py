@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tileyard.check.control import find_control
-from tileyard.check.findings import Finding, Words
+from tileyard.check.findings import Finding
 from tileyard.check.heads import Head, HeadRun
+from tileyard.check.words import Words
 from tileyard.clock import Clock
 from tileyard.errors import KernelFault
 from tileyard.ir.hazards import Hazard, Schedule, schedules

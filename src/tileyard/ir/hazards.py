@@ -26,30 +26,16 @@ from tileyard.ir.clocks import (
     View,
 )
 from tileyard.ir.dtypes import poison
+from tileyard.ir.hazard_kinds import Cause, HazardKind
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
 from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import Arrive, Atomic, Expr, For, Issue, Program, Stmt, Sync, Unit, Var
-from tileyard.ir.stalls import Cause, Stall, find_cause
+from tileyard.ir.stalls import Stall, find_cause
 from tileyard.ir.tiles import Array, Memory, Watched
 from tileyard.ir.walk import walk
 from tileyard.model import Value
-
-HazardKind = Literal[
-    "read before arrival",
-    "wait without group",
-    "overwritten in flight",
-    "source changed in flight",
-    "overwritten before release",
-    "race",
-    "missing fence",
-    "uninitialised",
-    "out of bounds",
-    "deadlock",
-    "bytes",
-    "extra arrive",
-]
 
 
 class Hazard(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,24 +2,9 @@
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tileyard.ir.asynchronous import Barrier
-
-Cause = Literal[
-    "",
-    "given barrier",
-    "nobody arrives",
-    "too few arrive",
-    "overtaken",
-    "first waits block",
-    "not held back",
-    "counts differ",
-    "crowded",
-    "arrives before bytes",
-    "count too small",
-    "nobody waits",
-]
+from tileyard.ir.hazard_kinds import Cause
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,8 @@ from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.check.blocks import Checked, Effort, check_program
-from tileyard.check.findings import describe_race
 from tileyard.check.suppressions import sieve
+from tileyard.check.words import describe_race
 from tileyard.clock import Clock
 from tileyard.decoding import decode_json
 from tileyard.errors import KernelFault, UsageError

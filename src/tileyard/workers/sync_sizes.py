@@ -16,12 +16,13 @@ from tileyard.check.blocks import Effort, check_program
 from tileyard.check.changes import Form, form_of
 from tileyard.check.dependences import find_reordered
 from tileyard.check.extents import measure
-from tileyard.check.findings import Finding, describe_race, in_plan
+from tileyard.check.findings import Finding
 from tileyard.check.recorder import Form as Recorded
 from tileyard.check.recurrence import Seen, find_period
 from tileyard.check.shapes import Instance, Measured, Stretch, plan_instances
 from tileyard.check.suppressions import sieve
 from tileyard.check.tally import Tally
+from tileyard.check.words import describe_race, in_plan
 from tileyard.clock import Clock
 from tileyard.errors import (
     BindError,

@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 
 from tileyard.check.findings import MEANINGS, Finding, FindingKind
 from tileyard.check.suppressions import Allowed, Suppressed
-from tileyard.ir.hazards import HazardKind
+from tileyard.ir.hazard_kinds import HazardKind
 from tileyard.model import SourceLine
 from tileyard.report.sarif import describe_sarif
 from tileyard.report.sync import NotChecked, SyncReport, describe_check

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tileyard.check.findings import Words
+from tileyard.check.words import Words
 from tileyard.ir.hazards import LateRun
 from tileyard.ir.text import read_program
 
