@@ -127,11 +127,6 @@ class _LimitedRun(HeadRun):
         super()._run(stmt)
 
 
-def has_order(program: Program) -> bool:
-    """Whether a Program has roles or asynchronous operations, so that there is something to check."""
-    return any(isinstance(stmt, Roles | Issue) for stmt in walk(program.body))
-
-
 def schedules_of(program: Program) -> tuple[Schedule, ...]:
     """The orders that can make a difference: in which roles go on, and when loads end."""
     roles = [len(stmt.bodies) for stmt in walk(program.body) if isinstance(stmt, Roles)]

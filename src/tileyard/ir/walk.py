@@ -226,3 +226,8 @@ def buffer_effects(body: Iterable[Stmt]) -> Effects:
         read=frozenset().union(*(effects.read for effects in found)),
         written=frozenset().union(*(effects.written for effects in found)),
     )
+
+
+def has_order(program: Program) -> bool:
+    """Whether a Program has roles or asynchronous operations, so that there is something to check."""
+    return any(isinstance(stmt, Roles | Issue) for stmt in walk(program.body))

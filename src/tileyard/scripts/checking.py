@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.check.blocks import has_order
 from tileyard.errors import TileyardError
 from tileyard.frontend.tilelang import MadeKernel
 from tileyard.ir.text import print_program
+from tileyard.ir.walk import has_order
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
 from tileyard.workers.sync_check import check_made

@@ -1,7 +1,8 @@
 """The author: the process in which a user's code lives, and which answers questions about it.
 
 For the command line that is a worker that imports one file; for the Python API it is the calling
-process itself, which answers the same questions about the kernels that it holds.
+process itself, which answers the same questions about the kernels that it holds. One module because
+all answers share these kernels, and what was made of them for the question before.
 """
 
 import contextlib
@@ -19,7 +20,6 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.check.blocks import has_order
 from tileyard.errors import (
     InvalidProgramError,
     KernelFileError,
@@ -32,13 +32,11 @@ from tileyard.frontend.discover import find_declared, find_kernel, find_kernels,
 from tileyard.frontend.footprint import Recorder, find_working_folder
 from tileyard.frontend.found import Found, lower_config, probe
 from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
+from tileyard.ir.walk import has_order
 from tileyard.model import Diagnostic, Elaborated, Outcome, SourceLine
-from tileyard.passes.pipeline import choose_pipeline
 from tileyard.processes.wire import Channel
 from tileyard.workers.failure_protocol import FindFailure
-from tileyard.workers.failures import FailureFinder
 from tileyard.workers.golden import GoldenMaker
-from tileyard.workers.pass_steps import show_passes
 from tileyard.workers.protocol import (
     Accepted,
     Answered,
@@ -56,11 +54,10 @@ from tileyard.workers.protocol import (
     ShowPasses,
     Space,
 )
-from tileyard.workers.sync_check import check_made
-from tileyard.workers.sync_sizes import check_sizes
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
+    from tileyard.workers.failures import FailureFinder
 
 Answer = Callable[[AuthorRequest], AuthorReply]
 
@@ -84,7 +81,7 @@ class Author:
         self._namespace = namespace or {}
         self._goldens: dict[str, AuthorReply | UserCodeError] = {}
         self._made: dict[str, MadeKernel] = {}
-        self._failures = FailureFinder(objects)
+        self._failures: FailureFinder | None = None
 
     @classmethod
     def of_file(cls, file: Path, objects: ObjectStore) -> Self:
@@ -128,19 +125,36 @@ class Author:
                 return self._elaborate(find_kernel(self.kernels, name), request)
             case MakeGolden(kernel=name):
                 return self._make_golden(find_kernel(self.kernels, name), request)
-            case CheckSync(kernel=name):
-                made = self._made.pop(_config_key(request), None)
-                found = find_kernel(self.kernels, name)
-                if not request.inputs:
-                    return check_sizes(found, request, self._objects)
-                made = made or lower_config(found, request.arguments, request.config)
-                return check_made(made, request, self._objects)
-            case ShowPasses(kernel=name):
-                return show_passes(find_kernel(self.kernels, name), request, self._objects)
-            case FindFailure(kernel=name):
-                return self._failures.find(find_kernel(self.kernels, name), request)
+            case CheckSync() | ShowPasses() | FindFailure():
+                return self._look_into(find_kernel(self.kernels, request.kernel), request)
             case _:
                 assert_never(request)
+
+    def _look_into(
+        self, found: Found, request: CheckSync | ShowPasses | FindFailure
+    ) -> AuthorReply:
+        """What is rarely asked, and takes a third of the time to load that all of this module does."""
+        match request:
+            case CheckSync(inputs=()):
+                from tileyard.workers.sync_sizes import check_sizes
+
+                return check_sizes(found, request, self._objects)
+            case CheckSync():
+                from tileyard.workers.sync_check import check_made
+
+                made = self._made.pop(_config_key(request), None)
+                made = made or lower_config(found, request.arguments, request.config)
+                return check_made(made, request, self._objects)
+            case ShowPasses():
+                from tileyard.workers.pass_steps import show_passes
+
+                return show_passes(found, request, self._objects)
+            case FindFailure():
+                if self._failures is None:
+                    from tileyard.workers.failures import FailureFinder
+
+                    self._failures = FailureFinder(self._objects)
+                return self._failures.find(found, request)
 
     def _expand(self, found: Found, request: ExpandSpace) -> Space:
         arguments = request.arguments
@@ -159,12 +173,16 @@ class Author:
 
     def _elaborate(self, found: Found, request: ElaborateConfig) -> ElaboratedConfig:
         pipeline = found.parameters.pipeline_of(request.config, request.pipeline)
+        if pipeline:
+            from tileyard.passes.pipeline import choose_pipeline
+
+            pipeline = choose_pipeline(pipeline, request.target)
         lowered = lower_config(
             found,
             request.arguments,
             request.config,
             with_tir=request.with_tir,
-            pipeline=choose_pipeline(pipeline, request.target),
+            pipeline=pipeline,
         )
         signature, numbers = lowered.signature, lowered.numbers
         is_asynchronous = lowered.lowered is not None and has_order(lowered.lowered.written)
