@@ -170,6 +170,20 @@ def has_read_guard(one: Shape) -> bool:
     )
 
 
+def has_private_copy(one: Shape) -> bool:
+    """A parallel loop fills a tile from one that another statement writes."""
+    others = (
+        (stmt, effects, [e.written for s, e in one.steps if s is not stmt])
+        for stmt, effects in one.steps
+    )
+    return any(
+        isinstance(stmt, For)
+        and effects.read & one.tiles & frozenset().union(*written)
+        and effects.written & one.tiles
+        for stmt, effects, written in others
+    )
+
+
 def is_released_early(one: Shape) -> bool:
     """A parallel loop fills a tile, and there is a product."""
     kinds = {type(stmt) for stmt in walk(one.loop.body)}
@@ -338,6 +352,43 @@ for k in pipelined(3, stages=2):
 for j in pipelined(3, stages=3):
     copy(B[j, :], t)
     copy(t, d)
+""",
+    ),
+    "two loops that fill one tile leave it the versions of the second one": Known(
+        meet=lambda one: bool(one.copied & one.elsewhere),
+        said=r"has \d+ bits",
+        architectures=("sm_80",),
+        loop="""
+for k in pipelined(3, stages=3):
+    copy(A[k, :], t)
+    copy(t, d)
+for j in pipelined(3, stages=2):
+    copy(B[j, :], t)
+    copy(t, d)
+""",
+    ),
+    "a tile that a condition of a copy depends on has versions, of which one is empty": Known(
+        meet=has_read_guard,
+        said="uninitialised",
+        architectures=("sm_80",),
+        loop="""
+for k in pipelined(n, stages=2):
+    copy(c, c)
+    if c[0] > 2.0:
+        copy(B[k, :], t)
+""",
+    ),
+    "a role that fills a tile has a copy of its own of what the other role changes": Known(
+        meet=has_private_copy,
+        said=DIFFERS,
+        architectures=("sm_90a",),
+        loop="""
+for k in pipelined(n, stages=2):
+    for i in parallel(4):
+        s[i] = d[i] + 1.0
+    copy(A[k, :], a)
+    copy(a, c)
+    copy(s, d)
 """,
     ),
     "a tile that a step fills twice is filled again before its first use": Known(
