@@ -133,6 +133,26 @@ def test_data_of_a_whole_testcase_are_made_once_and_linked(cli: CommandLine) -> 
     assert (only.returncode, count(cli.cwd / "goldens") <= 3) == (0, True)
 
 
+def test_logs_are_copied_where_they_are_asked_for(cli: CommandLine) -> None:
+    """One file for each case, with all its attempts; what was there of an earlier run is gone, and no folder is no run."""
+    text = 'name = "s"\nrun = ["sh", "-c", "echo {case} ran; [ {case} = a ]"]\n'
+    text += '[[testcase]]\nname = "t"\ncase = [{ name = "a" }, { name = "b" }]\n'
+    (cli.cwd / "suite.toml").write_text(text)
+    for _ in range(2):
+        assert cli.run("test", "suite.toml", "--retries", "1", "--logs", "out/logs").returncode == 1
+    logs = {
+        str(path.relative_to(cli.cwd)): path.read_text() for path in cli.cwd.glob("out/**/*.log")
+    }
+    assert {path: text.count(" ran\n") for path, text in logs.items()} == {
+        "out/logs/t/a.log": 1,
+        "out/logs/t/b.log": 2,
+    }
+    (cli.cwd / "file").write_text("")
+    done = cli.run("test", "suite.toml", "--logs", "file/logs")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot write file/logs: Not a directory" in done.stderr
+
+
 SOURCES = """
 name = "sources"
 

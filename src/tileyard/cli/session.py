@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tileyard.cli.opening import load_settings, present
-from tileyard.events import Event, RunStarted
+from tileyard.events import Event
 from tileyard.report.console import Console, silence
 from tileyard.report.progress import Layout, Progress
 from tileyard.report.study import print_study
@@ -31,18 +31,17 @@ def carry_out(
     settings: Settings,
     console: Console,
     layout: Layout | None = None,
-    begin: Callable[[RunStarted], None] = lambda event: None,
+    hear: Callable[[Event], None] = lambda event: None,
 ) -> ResultT:
     """Run a verb to its end, with its progress on the console, and return its result.
 
-    ``begin`` is called before anything is run.
+    ``hear`` gets each event before it is shown, the first one before anything is run.
     """
     client = RunClient(verb, settings)
     with stop_on_interrupt(client), Progress(console, layout) as progress:
 
         def listen(event: Event) -> None:
-            if isinstance(event, RunStarted):
-                begin(event)
+            hear(event)
             progress(event)
 
         return client.run(listen)

@@ -90,6 +90,9 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     summary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JSON.")
     ] = None,
+    logs: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Copy what each case printed to CASE.log.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Run a suite: every selected case is built, run and checked, and ends with one verdict.
@@ -97,7 +100,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 all well, 1 a case failed, 2 bad usage or nothing selected, 3 infrastructure only,
     130 interrupted.
     """
-    from tileyard.cli.suite_session import run
+    from tileyard.cli.suite_session import Files, run
     from tileyard.report.suite_words import rerun_command
     from tileyard.service.verbs import StartTest
     from tileyard.suite.records import Wish
@@ -143,4 +146,5 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     shown = [suite] if suite else ["--from", from_bundle]
     shown += [text for item in parameters or () for text in ("--set", item)]
     shown += [text for name in devices or () for text in ("--devices", name)]
-    return run(start, rerun_command(*shown), junit=junit, summary=summary, as_json=json)
+    files = Files(junit=junit, summary=summary, logs=logs)
+    return run(start, rerun_command(*shown), files, as_json=json)

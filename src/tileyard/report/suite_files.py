@@ -1,9 +1,10 @@
-"""Reports written whole or not at all, and the ends of logs that they quote."""
+"""Reports written whole or not at all, copies of logs, and the ends of logs that reports quote."""
 
 import contextlib
 import errno
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import BinaryIO
 
 from tileyard.drafts import draft_of
 from tileyard.errors import UsageError
+from tileyard.model import Trial
 from tileyard.modes import write_on
 
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
@@ -70,6 +72,39 @@ class Report(contextlib.AbstractContextManager["Report"]):
             yield
         except OSError as error:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+
+
+class CaseLogs:
+    """Copies of the logs of cases, made as these end: ``CASE.log`` below a folder, its attempts one after another.
+
+    Raises UsageError where there can be no such folder. What cannot be copied later is in ``error``, once.
+    """
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self.error: UsageError | None = None
+        self._folder = folder
+        self._home = home
+        self._begun: set[str] = set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write {folder}: {error.strerror}") from error
+
+    def keep(self, trial: Trial) -> None:
+        """Copy the log of an attempt, if it has one."""
+        source, target = self._home / trial.log, self._folder / f"{trial.case}.log"
+        if not trial.log or not source.is_file():
+            return
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with (
+                source.open("rb") as read,
+                target.open("ab" if trial.case in self._begun else "wb") as write,
+            ):
+                shutil.copyfileobj(read, write)
+        except OSError as error:
+            self.error = self.error or UsageError(f"cannot write {target}: {error.strerror}")
+        self._begun.add(trial.case)
 
 
 def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
