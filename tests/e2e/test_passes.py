@@ -122,7 +122,7 @@ def test_reasons_have_their_lines(cli: CommandLine) -> None:
     [
         (
             ("gemm.py::gemm", "--pipeline", "sm_1"),
-            "there is no pipeline 'sm_1' (there are none, sm_80, sm_90a, tilelang, and files .toml)",
+            "there is no pipeline 'sm_1' (pipelines: none, sm_80, sm_90a, tilelang, and files .toml)",
         ),
         (
             ("gemm.py::gemm", "--target", "cpu"),

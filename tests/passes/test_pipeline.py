@@ -125,7 +125,7 @@ def test_an_unknown_pipeline_is_refused() -> None:
     """With the names that there are."""
     with pytest.raises(UsageError, match="there is no pipeline 'sm_1'") as caught:
         run_text(SUMS, "sm_1")
-    assert caught.value.hint == "there are none, sm_80, sm_90a"
+    assert caught.value.hint == "pipelines: none, sm_80, sm_90a"
 
 
 GUARDED = """\

@@ -63,7 +63,7 @@ def open_pipeline(target: str, pipeline: str) -> ChosenPipeline:
         steps = tuple(one.name for one in PIPELINES[name])
     else:
         names = ", ".join([*PIPELINES, TILELANG])
-        raise UsageError(f"there is no pipeline {name!r}", f"there are {names}, and files .toml")
+        raise UsageError(f"there is no pipeline {name!r}", f"pipelines: {names}, and files .toml")
     return ChosenPipeline(
         name=name, steps=(WRITTEN, *steps), architecture=architecture, document=document
     )

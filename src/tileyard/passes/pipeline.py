@@ -81,7 +81,7 @@ class Step(Record):
 def find_pipeline(name: str) -> tuple[Pass, ...]:
     """The passes of a named pipeline. Raises UsageError."""
     if name not in PIPELINES:
-        raise UsageError(f"there is no pipeline {name!r}", f"there are {', '.join(PIPELINES)}")
+        raise UsageError(f"there is no pipeline {name!r}", f"pipelines: {', '.join(PIPELINES)}")
     return PIPELINES[name]
 
 
@@ -97,7 +97,7 @@ def choose_pipeline(asked: str, target: str) -> str:
         return asked
     name = target.partition(":")[2]
     if name not in PIPELINES:
-        raise UsageError(f"there is no pipeline for {target}", f"there are {', '.join(PIPELINES)}")
+        raise UsageError(f"there is no pipeline for {target}", f"pipelines: {', '.join(PIPELINES)}")
     return name
 
 

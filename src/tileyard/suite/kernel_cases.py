@@ -9,7 +9,7 @@ import msgspec
 
 from tileyard.engine.authors import Authors
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.frontend.declare import shape_arguments
+from tileyard.frontend.declare import PIPELINE, shape_arguments
 from tileyard.model import KernelInfo, KernelWork
 from tileyard.settings import Settings
 from tileyard.suite.files.drafts import Draft, KernelFile, find_seed, limit_kernel
@@ -124,7 +124,8 @@ def _complete_work(work: KernelWork, info: KernelInfo, where: str) -> KernelWork
     """With the kernel's name, the arguments of its shape, and the tolerance that its author asks for."""
     shape = shape_arguments(info, work.shape, f"{where}: ")
     for key in (*work.arguments, *work.config):
-        if info.parameters and key not in info.parameters:
+        is_pipeline = key == PIPELINE and key in work.config
+        if info.parameters and key not in info.parameters and not is_pipeline:
             known = ", ".join(info.parameters)
             raise UsageError(
                 f"{where}: {info.name} has no parameter {key!r}", f"its parameters: {known}"

@@ -176,7 +176,9 @@ class Author:
         if pipeline:
             from tileyard.passes.pipeline import choose_pipeline
 
-            pipeline = choose_pipeline(pipeline, request.target)
+            asked, pipeline = pipeline, choose_pipeline(pipeline, request.target)
+            if pipeline and not request.with_tir:
+                raise UsageError(f"{request.target} has no pipelines, so it cannot heed {asked}")
         lowered = lower_config(
             found,
             request.arguments,

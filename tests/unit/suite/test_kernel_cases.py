@@ -156,9 +156,20 @@ def test_testcases_of_kernels_complete_their_arguments(
     assert {case.family for case in suite.cases} == {"matmul"}
 
 
+def test_a_case_may_name_its_pipeline(tmp_path: Path, kernels: Path, settings: Settings) -> None:
+    """It is a key of configs, whatever the kernel's parameters are."""
+    assert kernels.exists()
+    path = tmp_path / "suite.toml"
+    path.write_text(TOML.replace("block = 16", 'pipeline = "tileyard"'), encoding="utf-8")
+    work = read(path, settings).cases[1].work
+    assert isinstance(work, KernelWork)
+    assert work.config == {"block": 64, "pipeline": "tileyard"}
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
+        (("{ M = 3 }", "{ pipeline = 'none' }"), "suite.toml:11: gemm has no parameter 'pipeline'"),
         (('kernel = "gemm"', 'kernel = "gem"'), "suite.toml:11: there is no kernel 'gem'"),
         (('shape = "small"', 'shape = "tiny"'), "suite.toml:11: gemm has no shape 'tiny'"),
         (("{ M = 3 }", "{ K = 3 }"), "suite.toml:11: gemm has no parameter 'K'"),
