@@ -278,7 +278,7 @@ def _find_output() -> Path:
 def _tell_github(path: Path, made: Matrix) -> None:
     """The outputs of a step. A matrix is one line of JSON, so no name in it can end its line."""
     lines = f"matrix={made.github}\njobs={len(made.jobs)}\ncases={made.cases}\n"
-    if made.commands:
+    if made.commands is not None:
         touched = [one.job for one in made.commands if one.is_touched]
         lines += f"commands={json.dumps(touched)}\n"
     try:

@@ -5,17 +5,16 @@ A suite's memory keeps by testcase what a step took, and the identities of golde
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError
+from tileyard.events import StepKind
 from tileyard.model import CommandWork, Record
 from tileyard.suite.content import Contents
 from tileyard.suite.records import Expected, SuiteCase
 
-StepKind = Literal["golden", "check"]
 GUESS_S = 1.0
 """What a step is taken for where nothing at all is known."""
 MOST_MADE = 100_000

@@ -16,7 +16,7 @@ from tileyard.model import Digest
 from tileyard.suite.jobs import Check, CiJob
 from tileyard.suite.jobs_duplicates import Duplicate, Finding, Spot
 from tileyard.suite.workflow_expressions import can_both_hold
-from tileyard.suite.workflow_tests import list_covered
+from tileyard.suite.workflow_tests import list_covered, walk
 from tileyard.suite.workflow_work import Work, matters
 from tileyard.suite.workflows import WorkflowJob
 
@@ -176,8 +176,7 @@ def _find_overlaps(tests: Sequence[Work], jobs: _Jobs) -> Iterator[Finding]:
 def find_copies(root: Path) -> list[Finding]:
     """Folders of tests of which one has the names of the other, and how many of these are not the same."""
     held: dict[Path, set[str]] = {}
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")) and name not in ("build", "node_modules"))  # fmt: skip
+    for folder, folders, files in walk(root):
         if "test" in os.path.relpath(folder, root).lower():
             told = ("__init__", "CMakeLists", "README", "conftest")
             held[Path(folder)] = {*folders, *(name for name in files if not name.startswith(told))}

@@ -126,11 +126,22 @@ def _list_ctests(tree: str) -> list[tuple[str, str, str]]:
     return found
 
 
+def walk(path: Path | str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """``os.walk`` without what is no source: hidden folders, caches, builds and installed packages."""
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith((".", "__")) and name not in ("build", "node_modules", "venv")
+        )
+        yield folder, folders, files
+
+
 def list_files(path: str, patterns: Sequence[str] = _PATTERNS) -> list[str]:
     """The Python files of tests below a folder, or the path itself."""
     found = sorted(
         os.path.join(folder, file)  # noqa: PTH118 - thousands of files
-        for folder, _, files in os.walk(path)
+        for folder, _, files in walk(path)
         for file in files
         if any(fnmatch(file, pattern) for pattern in patterns)
     )

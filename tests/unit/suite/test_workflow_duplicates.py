@@ -17,6 +17,7 @@ from tileyard.suite.workflow_duplicates import (
     make_jobs,
     name_keepers,
 )
+from tileyard.suite.workflow_tests import list_files
 from tileyard.suite.workflow_work import Work, find_work
 from tileyard.suite.workflows import WorkflowJob, list_workflows, read_workflow
 
@@ -181,6 +182,16 @@ def test_workflows_that_are_started_by_hand_do_not_run_together(tmp_path: Path) 
     found = find_repeated(*look(tmp_path))
     expected = [({"a/a", "a/aa"}, ("workflow_dispatch",)), ({"a/a", "b/b"}, ())]
     assert [({spot.job for spot in one.spots}, one.together) for one in found] == expected
+
+
+def test_tests_of_installed_packages_are_not_those_of_the_checkout(tmp_path: Path) -> None:
+    """Neither are those in folders of builds, as pytest sees it."""
+    for folder in (".", ".venv/lib", "venv", "build", "node_modules/x", "sub"):
+        path = tmp_path / folder / "test_a.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    expected = [f"{tmp_path}/sub/test_a.py", f"{tmp_path}/test_a.py"]
+    assert list_files(str(tmp_path)) == expected
 
 
 def test_trees_that_only_use_the_same_names_are_no_copies(tmp_path: Path) -> None:
