@@ -184,20 +184,16 @@ def _predict_steps_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
         return costs.lead_s + steps_s
     begins = set(cuts.begins.tolist())
     runs_s = np.diff(work.ends_s).tolist()
-    cases = []
-    for bound, end in zip(work.bounds[:-1].tolist(), work.bounds[1:].tolist(), strict=True):
-        shared = next((case for case in range(bound, end) if work.goldens_s[case]), -1)
-        for case in range(bound, end):
-            start_s = costs.piece_s if case in begins else 0.0
-            golden_s = work.goldens_s[case]
-            cases.append(
-                Timed(
-                    golden_s=golden_s,
-                    run_s=runs_s[case] + start_s,
-                    check_s=work.checks_s[case],
-                    golden=case if golden_s else shared,
-                )
-            )
+    makers = {golden: case for case, golden in enumerate(work.goldens) if work.goldens_s[case]}
+    cases = [
+        Timed(
+            golden_s=golden_s,
+            run_s=runs_s[case] + (costs.piece_s if case in begins else 0.0),
+            check_s=work.checks_s[case],
+            golden=makers.get(work.goldens[case], -1),
+        )
+        for case, golden_s in enumerate(work.goldens_s)
+    ]
     pieces = [range(*span) for span in zip(cuts.begins.tolist(), cuts.ends.tolist(), strict=True)]
     return costs.lead_s + simulate_steps(cases, pieces, slots, costs.lanes)
 
