@@ -6,6 +6,7 @@ from tileyard.model import Case, Device, Record, Trial
 
 EVENT_VERSION = 2
 
+StepKind = Literal["golden", "check"]
 StopReason = Literal["done", "budget", "interrupted"]
 """Why a run stopped: all was tried, its time was spent, or somebody stopped it."""
 
@@ -103,7 +104,7 @@ class StepEnded(Record, tag="step_ended"):
     """A golden or check step of a case ended, which took these seconds of a lane. One whose result was there tells nothing."""
 
     case: str
-    step: Literal["golden", "check"]
+    step: StepKind
     at: float
     seconds: float
 

@@ -306,6 +306,11 @@ def name_attempt(case: str, attempt: int) -> str:
     return case if attempt == 1 else f"{case}//{attempt}"
 
 
+def find_case(key: str) -> str:
+    """The id of the case whose attempt has this key."""
+    return key.partition("//")[0]
+
+
 class Case(Record):
     """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
 

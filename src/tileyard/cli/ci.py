@@ -15,7 +15,15 @@ Durations = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE|DIR",
-        help="How long cases or steps took elsewhere; of a folder its JUnit files.",
+        help="How long cases took elsewhere; of a folder its JUnit files.",
+    ),
+]
+StepDurations = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--durations",
+        metavar="FILE|DIR",
+        help="How long cases took elsewhere, or steps, as GitHub's API lists jobs; of a folder its JUnit files.",
     ),
 ]
 
@@ -42,7 +50,7 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
     independent: Annotated[
         list[str] | None, typer.Option(metavar="JOB", help="Leave this job alone.")
     ] = None,
-    durations: Durations = None,
+    durations: StepDurations = None,
     fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 for duplicates.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:

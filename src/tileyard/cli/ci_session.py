@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tileyard.cli.ci_workflows import find_in_workflows, read_step_times, split_arguments
 from tileyard.cli.opening import load_settings, present, print_json, read_run_times
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.errors import UsageError
@@ -43,6 +42,7 @@ from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of
 from tileyard.suite.reading import NOTHING
 from tileyard.suite.records import Expected, Suite, Wish
 from tileyard.suite.workflow_duplicates import identify_label, make_jobs, name_keepers
+from tileyard.suite.workflow_reading import find_in_workflows, read_step_times
 from tileyard.suite.workflow_work import GUESSES_S
 
 
@@ -108,26 +108,42 @@ def find(
     as_json: bool,
 ) -> Duplicates:
     """Find and print what jobs do twice. Raises UsageError for a job that makes no sense."""
-    paths, selections = split_arguments(arguments, has_jobs=file is not None)
+    paths, selections = _split_arguments(arguments, has_jobs=file is not None)
     steps = {path: read_step_times(path) for path in durations}
-    yard = _Yard([path for path, read in steps.items() if read is None])
-    times = {key: seconds for read in steps.values() for key, seconds in (read or {}).items()}
-    jobs, work, findings, copies = find_in_workflows(paths, times, yard.imported)
+    yard = _Yard([path for path, known in steps.items() if known is None])
+    times = {key: seconds for known in steps.values() for key, seconds in (known or {}).items()}
+    read = find_in_workflows(paths, times, yard.imported)
     drafts = {} if file is None else read_jobs(file)
-    unseen = tuple(name for name in independent if name not in {job.name for job in jobs})
-    if drafts or selections or unseen or not jobs:
+    unseen = tuple(name for name in independent if name not in {job.name for job in read.jobs})
+    if drafts or selections or unseen or not read.jobs:
         drafts = add_selections(drafts, selections, unseen)
     folders = [Path(yard.read(Path(w.suite)).folder) for d in drafts.values() for w in d.wanted]
     folders += [Path(d.command.cwd) for d in drafts.values() if d.command is not None]
     contents = Contents(find_root(folders or [Path.cwd()]))
-    labels = {one.what: one.identity for one in findings if one.kind == "label" and one.together}
+    told = [one for one in read.findings if one.kind == "label" and one.together]
+    labels = {one.what: one.identity for one in told}
     completed = [_complete(draft, yard, contents, labels) for draft in drafts.values()]
-    seen = make_jobs(jobs, work, findings)
+    seen = make_jobs(read.jobs, read.work, read.findings)
     completed += [replace(job, is_independent=job.name in independent) for job in seen]
     found = find_duplicates(completed)
-    found = replace(found, findings=(*name_keepers(findings, found.duplicates), *copies))
+    found = replace(found, findings=(*name_keepers(read.findings, found.duplicates), *read.copies))
     present(found, as_json, print_duplicates)
     return found
+
+
+def _split_arguments(
+    arguments: Sequence[str], *, has_jobs: bool
+) -> tuple[list[Path], tuple[str, ...]]:
+    """Workflows, and what jobs run; without both, and where no file has jobs, the repository's own workflows."""
+    paths = [
+        text
+        for text in arguments
+        if Path(text).is_dir() or (text.endswith((".yml", ".yaml")) and "=" not in text)
+    ]
+    folder = find_root([Path.cwd()]) / ".github" / "workflows"
+    if not arguments and not has_jobs and folder.is_dir():
+        paths = [str(folder)]
+    return list(map(Path, paths)), tuple(text for text in arguments if text not in paths)
 
 
 def _complete(
@@ -278,7 +294,7 @@ def _find_output() -> Path:
 def _tell_github(path: Path, made: Matrix) -> None:
     """The outputs of a step. A matrix is one line of JSON, so no name in it can end its line."""
     lines = f"matrix={made.github}\njobs={len(made.jobs)}\ncases={made.cases}\n"
-    if made.commands:
+    if made.commands is not None:
         touched = [one.job for one in made.commands if one.is_touched]
         lines += f"commands={json.dumps(touched)}\n"
     try:

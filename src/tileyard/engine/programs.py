@@ -9,7 +9,7 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, ParamSpec
+from typing import ParamSpec
 
 import msgspec
 
@@ -28,6 +28,7 @@ from tileyard.engine.proofs import (
     uses_build,
 )
 from tileyard.errors import TileyardError, UsageError, WorkerLostError
+from tileyard.events import StepKind
 from tileyard.model import (
     BuildKey,
     Case,
@@ -55,7 +56,6 @@ from tileyard.workers.question import AnswerT, Question
 
 P = ParamSpec("P")
 WORK = "work"
-StepKind = Literal["golden", "check"]
 GOLDEN: StepKind = "golden"
 CHECK: StepKind = "check"
 Tell = Callable[[Case, StepKind, float], None]

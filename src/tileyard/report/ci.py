@@ -151,7 +151,7 @@ def _facts_of(matrix: Matrix) -> Iterator[str]:
         if touched.unnamed:
             count = count_of(len(touched.unnamed), "changed file")
             yield f"{count} that no step names: {_shorten(touched.unnamed)}"
-    for one in matrix.commands:
+    for one in matrix.commands or ():
         because = f", because of {one.because}" if one.because else ""
         what = f"runs{because}" if one.is_touched else "is left out: no input of it has changed"
         yield f"{one.job} {what}: {one.command}"

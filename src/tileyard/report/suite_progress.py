@@ -89,7 +89,7 @@ class SuiteLayout:
         elapsed = format_seconds(now_s - view.begun_s)
         parts = [Text(f"{elapsed}: {view.ended}/{count_of(view.about.cases, 'case')}")]
         parts += _counts(view) + _slots(view)
-        if left := _left(view.left_s(now_s)) + _doubt(view):
+        if left := _say_left(view, now_s):
             parts.append(Text(left))
         for last in view.running(now_s)[:1]:
             case = format_case(last.case.id, last.case.attempt)
@@ -131,7 +131,7 @@ def _bar(view: RunView, now_s: float, is_ascii: bool) -> Text:
         ((" " if is_ascii else stroke) * (BAR_WIDTH - done), "bright_black"),
         f"  {ended}/{total}  ",
         (format_seconds(now_s - view.begun_s), "dim"),
-        ("  " + _left(view.left_s(now_s)) + _doubt(view), "bold"),
+        ("  " + _say_left(view, now_s), "bold"),
     )
 
 
@@ -172,10 +172,11 @@ def _when(one: Running) -> str:
     return limit if one.left_s is None else f"{format_seconds(-one.left_s)} over, {limit}"
 
 
-def _doubt(view: RunView) -> str:
-    """That the time left is a guess, as long as no earlier run and too few cases of this one say how long they take."""
-    is_guess = view.about.is_guess and view.measured < DOUBT and view.left_s(0.0) is not None
-    return ", a guess" if is_guess else ""
+def _say_left(view: RunView, now_s: float) -> str:
+    """The time left: a guess, as long as no earlier run and too few cases of this one say how long they take."""
+    left_s = view.left_s(now_s)
+    is_guess = view.about.is_guess and view.measured < DOUBT and left_s is not None
+    return _left(left_s) + (", a guess" if is_guess else "")
 
 
 def _left(left_s: float | None) -> str:

@@ -16,11 +16,11 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import StepHost
-from tileyard.engine.programs import Programs, ProgramSite, StepKind
+from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.engine.source import CaseSource
 from tileyard.engine.sync_checks import LIMIT_S
 from tileyard.engine.yard import Listener, Workplace, Yard
-from tileyard.events import Note, RunEnded, RunStarted, StepEnded, StopReason
+from tileyard.events import Note, RunEnded, RunStarted, StepEnded, StepKind, StopReason
 from tileyard.model import WELL, Case, Device, Outcome
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues

@@ -19,8 +19,8 @@ from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.errors import HomeError, UsageError
-from tileyard.events import Note, RunStarted
-from tileyard.model import CommandWork, Device, Side
+from tileyard.events import Note, RunStarted, StepKind
+from tileyard.model import CommandWork, Device, Side, find_case
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import choose_devices, share_cores
 from tileyard.service.prerequisites import require_prerequisites
@@ -48,7 +48,7 @@ from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
 from tileyard.suite.shards import parse_shard
 from tileyard.suite.source import Part, SuiteSource, find_target_inputs
-from tileyard.suite.step_times import Goldens, KnownSteps, StepKind, add_steps, learn_steps
+from tileyard.suite.step_times import Goldens, KnownSteps, add_steps, learn_steps
 from tileyard.targets.command.step_site import StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND
 from tileyard.workers.protocol import RunEntry
@@ -246,7 +246,7 @@ class _OpenSuite:
         for part in self._parts:
             mine = {case.id for case in part.cases}
             spans = [span for span in self._achieved.spans if span.case in mine]
-            steps = [one for one in self._achieved.steps if one.case.partition("//")[0] in mine]
+            steps = [one for one in self._achieved.steps if find_case(one.case) in mine]
             makespans += measure_makespans(spans, part.plan, ending.began_at, steps)
             started = measure_startup(
                 spans, part.plan, lead_s, has_waited=self._achieved.has_waited
@@ -258,7 +258,7 @@ class _OpenSuite:
         testcases = {case.id: case.testcase for case in self._outlook.selection.cases}
         seconds: dict[tuple[str, StepKind], list[float]] = {}
         for one in self._achieved.steps:
-            testcase = testcases[one.case.partition("//")[0]]
+            testcase = testcases[find_case(one.case)]
             seconds.setdefault((testcase, one.step), []).append(one.end - one.begin)
         made = (
             self._goldens.identify(case)

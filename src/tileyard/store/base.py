@@ -56,6 +56,7 @@ class TrialQuery(Record):
 
     kernel: str = ""
     case: str = ""
+    suite: str = ""
     run: str = ""
     target: str = ""
     outcome: Outcome | None = None

@@ -33,6 +33,12 @@ _RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
 _MOST_IDS = 500
 """So many ids are asked for at once."""
+_IS_ITS_PART = (
+    (suite_trials.c.case_id == trials.c.case_id)
+    & (suite_trials.c.started_at == trials.c.started_at)
+    & (suite_trials.c.number == trials.c.number)
+)
+"""Joins the two tables, trial by trial."""
 _HAS_PASSED = (suite_trials.c.number == trials.c.number) & (
     suite_trials.c.outcome == Outcome.PASSED.value
 )
@@ -189,6 +195,9 @@ class TrialStore(Store):
         conditions = [column == str(value) for column, value in wanted if value]
         if query.case:
             conditions += _within(query.case)
+        if query.suite:
+            is_its = suite_trials.c.suite == query.suite
+            conditions.append(select(suite_trials.c.number).where(_IS_ITS_PART, is_its).exists())
         return self._select(conditions, query.limit)
 
     def get_trial(self, id_prefix: str) -> Trial:

@@ -2,11 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tileyard.events import BuildEnded, BuildStarted, CaseEnded, CaseStarted, Event, StepEnded
+from tileyard.events import (
+    BuildEnded,
+    BuildStarted,
+    CaseEnded,
+    CaseStarted,
+    Event,
+    StepEnded,
+    StepKind,
+)
 from tileyard.model import Record
 from tileyard.suite.records import Plan
 from tileyard.suite.result import Makespan
-from tileyard.suite.step_times import StepKind
 from tileyard.wording import count_of
 
 NOTICED = 0.01
@@ -46,7 +53,7 @@ class Startup(Record):
 class Achieved:
     """A listener that keeps when every case and step ran, and when something was built.
 
-    ``made`` are the keys of attempts whose golden results were there.
+    ``made`` are the ids of cases whose golden results were there.
     """
 
     def __init__(self) -> None:

@@ -96,6 +96,7 @@ class Contents:
                 {name: self._displace(text) for name, text in step.env.items()},
                 self._displace(cwd),
                 [self._displace(pattern) for pattern in step.inputs],
+                (step.inherits, step.inherits_all),
                 self._digest(self._named.by_step(step, base)),
             )
         )

@@ -71,7 +71,8 @@ class Matrix(Record):
     """The jobs that have something to run. ``left_out`` counts the cases that no changed file touches.
 
     ``total_s`` is the time of all cases, one after another. ``filters`` are for each family the files
-    on which it depends. ``commands`` are what other jobs run besides.
+    on which it depends. ``commands`` are what other jobs run besides, None
+    where nobody asked.
     """
 
     suite: str
@@ -84,7 +85,7 @@ class Matrix(Record):
     touched: Touched | None = None
     notes: tuple[str, ...] = ()
     filters: dict[str, list[str]] = {}
-    commands: tuple[CommandJob, ...] = ()
+    commands: tuple[CommandJob, ...] | None = None
 
     @property
     def github(self) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
+from tileyard.wording import count_of
 
 UNITS_S = {
     "us": 1e-6,
@@ -239,4 +240,4 @@ def describe_look(lines: Iterable[Line]) -> str:
     if not count:
         return "an empty file"
     shown = first[:MOST_SHOWN] + ("..." if len(first) > MOST_SHOWN else "")
-    return f"{count} line{'s' if count > 1 else ''} of text that begin{'' if count > 1 else 's'} with {shown!r}"
+    return f"{count_of(count, 'line')} of text that begin{'' if count > 1 else 's'} with {shown!r}"

@@ -60,7 +60,7 @@ def update_memory(
     suite: str,
     verdicts: Iterable[CaseVerdict],
     started: Startup | None,
-    learn: Callable[[KnownSteps], KnownSteps] = lambda known: known,
+    learn: Callable[[KnownSteps], KnownSteps],
 ) -> None:
     """Take in what a run has found; what it did not run stays as it was. ``learn`` adds what it says of steps.
 

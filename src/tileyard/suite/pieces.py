@@ -56,7 +56,7 @@ class Work:
     Arrays, because plans for 100,000 cases are compared with each other: testcase ``i`` has the
     cases from ``bounds[i]`` to ``bounds[i + 1]``, and ``ends_s[j]`` is what the first ``j`` cases take
     one after another; ``ends_list_s`` is the same, for what looks at single ones. ``goldens_s`` and ``checks_s`` are what
-    the steps of each case take beside its device.
+    the steps of each case take beside its device, ``goldens`` the result that each waits for.
     """
 
     testcases: list[str]
@@ -65,6 +65,7 @@ class Work:
     ends_s: Seconds
     ends_list_s: list[float]
     goldens_s: list[float]
+    goldens: list[str]
     checks_s: list[float]
 
     @property
@@ -109,6 +110,7 @@ def gather(expected: Sequence[Expected], costs: Costs) -> Work:
         ends_s=ends_s,
         ends_list_s=ends_s.tolist(),
         goldens_s=[expected[place].golden_s for place in order.tolist()],
+        goldens=[expected[place].golden for place in order.tolist()],
         checks_s=[expected[place].check_s for place in order.tolist()],
     )
 

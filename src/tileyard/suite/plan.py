@@ -172,29 +172,30 @@ def _require(expected: Sequence[Expected], slots: int, split: Split) -> None:
 def _predict_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
     """When the last piece ends, and the last step beside the devices."""
     pieces_s = _predict_pieces_s(work, cuts, slots, costs)
+    return max(pieces_s, _predict_steps_s(work, cuts, slots, costs))
+
+
+def _predict_steps_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
+    """When the last step beside the devices ends; 0 where there is none."""
     if not costs.lanes or not work.has_steps:
-        return pieces_s
+        return 0.0
     if len(work.cases) > MOST_SIMULATED:
         steps_s = (sum(work.goldens_s) + sum(work.checks_s)) / costs.lanes
-        return max(pieces_s, costs.lead_s + steps_s)
+        return costs.lead_s + steps_s
     begins = set(cuts.begins.tolist())
     runs_s = np.diff(work.ends_s).tolist()
-    cases = []
-    for bound, end in zip(work.bounds[:-1].tolist(), work.bounds[1:].tolist(), strict=True):
-        shared = next((case for case in range(bound, end) if work.goldens_s[case]), -1)
-        for case in range(bound, end):
-            start_s = costs.piece_s if case in begins else 0.0
-            golden_s = work.goldens_s[case]
-            cases.append(
-                Timed(
-                    golden_s=golden_s,
-                    run_s=runs_s[case] + start_s,
-                    check_s=work.checks_s[case],
-                    golden=case if golden_s else shared,
-                )
-            )
+    makers = {golden: case for case, golden in enumerate(work.goldens) if work.goldens_s[case]}
+    cases = [
+        Timed(
+            golden_s=golden_s,
+            run_s=runs_s[case] + (costs.piece_s if case in begins else 0.0),
+            check_s=work.checks_s[case],
+            golden=makers.get(work.goldens[case], -1),
+        )
+        for case, golden_s in enumerate(work.goldens_s)
+    ]
     pieces = [range(*span) for span in zip(cuts.begins.tolist(), cuts.ends.tolist(), strict=True)]
-    return max(pieces_s, costs.lead_s + simulate_steps(cases, pieces, slots, costs.lanes))
+    return costs.lead_s + simulate_steps(cases, pieces, slots, costs.lanes)
 
 
 def _predict_pieces_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
@@ -296,8 +297,8 @@ def _limits(longest_s: float, finest_s: float) -> Iterator[float]:
 def _plan_of(work: Work, cuts: Cuts, limit_s: float, *, slots: int, costs: Costs) -> Plan:
     total_s, longest_s = float(cuts.lengths_s.sum()), float(cuts.lengths_s[0])
     bound_s = max(longest_s, total_s / slots)
-    predicted_s = _predict_s(work, cuts, slots, costs)
     devices_s = unhurried_s = _predict_pieces_s(work, cuts, slots, costs)
+    predicted_s = max(devices_s, _predict_steps_s(work, cuts, slots, costs))
     if costs.launch_s:
         unhurried_s = _predict_pieces_s(work, cuts, slots, replace(costs, launch_s=0.0))
     steps = _say_steps(work, predicted_s, devices_s, bound_s, costs.lanes)

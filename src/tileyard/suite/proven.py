@@ -9,7 +9,7 @@ from tileyard.store.base import Store, TrialQuery
 from tileyard.workers.run_records import RunRecord, find_runs
 
 PASSES = 20
-"""Passes that are looked at to find the latest one of the same suite, before this run."""
+"""Passes in the same suite that are looked at to find the latest one before this run."""
 NAMED = 4
 
 
@@ -29,9 +29,11 @@ def explain_cases(
 
 
 def _find_pass(trial: Trial, by: str, store: Store) -> Trial | None:
-    query = TrialQuery(case=trial.case, run=by, outcome=Outcome.PASSED, limit=PASSES)
+    query = TrialQuery(
+        case=trial.case, suite=trial.suite, run=by, outcome=Outcome.PASSED, limit=PASSES
+    )
     earlier = store.list_trials(query)
-    return next((t for t in earlier if t.suite == trial.suite and t.run != trial.run), None)
+    return next((t for t in earlier if t.case == trial.case and t.run != trial.run), None)
 
 
 def _explain(

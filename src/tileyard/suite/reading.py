@@ -160,7 +160,13 @@ class _Reader:
         top = Place(document=document)
         raw, place = document.table, top / "parameters"
         parameters = read_parameters(raw.get("parameters", {}), place, self._wanted, TAKEN)
-        draft.parameters.update(parameters.chosen)
+        for name, value in parameters.chosen.items():
+            if draft.parameters.setdefault(name, value) != value:
+                other = draft.parameters[name]
+                (place / name).fail(
+                    f"is {value!r} here and {other!r} in another file",
+                    f"--set {name}=... says one",
+                )
         table = decode(settle(raw, parameters, top), SuiteTable, top)
         check_name(table.name, top / "name")
         policies = top / "policies"
@@ -191,8 +197,6 @@ class _Reader:
 
 def _read_policy(name: str, raw: object, place: Place) -> Policy:
     table = decode(raw, PolicyTable, place)
-    if table.skip and isinstance(raw, dict):  # again, for keys that a rule does not have
-        decode_all(raw["skip"], Rule, place / "skip")
     return Policy(**{**asdict(table), "name": name})
 
 

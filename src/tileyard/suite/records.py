@@ -171,7 +171,8 @@ class Expected(Record):
 
     ``seconds`` is the median of ``samples`` earlier runs, ``high_s`` what nine of ten of them do not
     exceed, 0 if that is not known. ``golden_s`` and ``check_s`` are what its steps beside the device take; that is
-    0 where there is none, or the golden result is there or another case's.
+    0 where there is none, or the golden result is there or another case's. ``golden`` identifies the result that a case
+    waits for, empty where none is missing.
     """
 
     case: str
@@ -182,6 +183,7 @@ class Expected(Record):
     samples: int = 0
     golden_s: float = 0.0
     check_s: float = 0.0
+    golden: str = ""
 
 
 # A piece can be part of no cycle, and the collector would look at 100,000 of them again and again.

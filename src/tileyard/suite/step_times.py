@@ -5,17 +5,16 @@ A suite's memory keeps by testcase what a step took, and the identities of golde
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError
+from tileyard.events import StepKind
 from tileyard.model import CommandWork, Record
 from tileyard.suite.content import Contents
 from tileyard.suite.records import Expected, SuiteCase
 
-StepKind = Literal["golden", "check"]
 GUESS_S = 1.0
 """What a step is taken for where nothing at all is known."""
 MOST_MADE = 100_000
@@ -67,18 +66,21 @@ def add_steps(
 
     A golden step counts for the first of the cases that share it, and not where its result is there.
     """
-    made = set(known.made)
+    made, counted = set(known.made), set[str]()
     usual = _mean(known.times.values())
     found = []
     for case, one in zip(cases, expected, strict=True):
         work = case.work
         times = known.times.get(case.testcase, StepTimes())
-        golden = goldens.identify(case)
-        golden_s = 0.0 if not golden or golden in made else times.golden_s or usual.golden_s
-        made.add(golden)
+        identity = goldens.identify(case)
+        golden = "" if identity in made else identity
+        golden_s = 0.0 if not golden or golden in counted else times.golden_s or usual.golden_s
+        counted.add(golden)
         is_judged = isinstance(work, CommandWork) and (work.check is not None or work.outputs)
         check_s = (times.check_s or usual.check_s) if is_judged else 0.0
-        found.append(msgspec.structs.replace(one, golden_s=golden_s, check_s=check_s))
+        found.append(
+            msgspec.structs.replace(one, golden_s=golden_s, check_s=check_s, golden=golden)
+        )
     return tuple(found)
 
 

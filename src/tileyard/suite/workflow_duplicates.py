@@ -16,7 +16,7 @@ from tileyard.model import Digest
 from tileyard.suite.jobs import Check, CiJob
 from tileyard.suite.jobs_duplicates import Duplicate, Finding, Spot
 from tileyard.suite.workflow_expressions import can_both_hold
-from tileyard.suite.workflow_tests import list_covered
+from tileyard.suite.workflow_tests import Tests, list_covered, walk
 from tileyard.suite.workflow_work import Work, matters
 from tileyard.suite.workflows import WorkflowJob
 
@@ -56,14 +56,18 @@ def make_jobs(
     for finding in found:
         for spot in finding.spots if finding.together else ():
             rest[spot.job, spot.where, spot.command] -= spot.seconds
-            check = Check(identity=finding.identity, name=finding.what, seconds=spot.seconds, is_guess=spot.is_guess)  # fmt: skip
-            checks[spot.job].append(check)
+            checks[spot.job].append(_check(finding.identity, finding.what, spot, spot.seconds))
     for one in work:
         key = (one.job, one.where, one.command)
         if rest[key] > 1e-6:
-            identity = identify_label(one.subject) if one.kind == "label" else digest_parts("own", *key)  # fmt: skip
-            checks[one.job].append(Check(identity=identity, name=one.command, seconds=rest[key], is_guess=one.is_guess))  # fmt: skip
+            is_label = one.kind == "label"
+            identity = identify_label(one.subject) if is_label else digest_parts("own", *key)
+            checks[one.job].append(_check(identity, one.command, one, rest[key]))
     return [CiJob(name=name, checks=tuple(those)) for name, those in checks.items() if those]
+
+
+def _check(identity: Digest, name: str, part: Spot | Work, seconds: float) -> Check:
+    return Check(identity=identity, name=name, seconds=seconds, is_guess=part.is_guess)
 
 
 def identify_label(does: str) -> Digest:
@@ -79,8 +83,10 @@ def name_keepers(found: Iterable[Finding], duplicates: Iterable[Duplicate]) -> t
 
 def _is_same(one: Work, other: Work) -> bool:
     """Whether both do the same. Builds may be made in other ways, tests and commands may not."""
-    keys = ((work.kind, work.subject, work.tests.variant, work.tests.select) for work in (one, other))  # fmt: skip
-    return next(keys) == next(keys) and _agree(one, other)
+    mine, yours = one.tests, other.tests
+    is_same_run = (mine.variant, mine.select) == (yours.variant, yours.select)
+    is_same = (one.kind, one.subject) == (other.kind, other.subject)
+    return is_same and is_same_run and _agree(one, other)
 
 
 def _agree(one: Work, other: Work) -> bool:
@@ -93,10 +99,11 @@ def _agree(one: Work, other: Work) -> bool:
     return one.kind == "build" or (
         all(other.versions.get(key, text) == text for key, text in one.versions.items())
         and not any(
-            one.env.get(name) != other.env.get(name) and (matters(one, name) or matters(other, name))
+            one.env.get(name) != other.env.get(name)
+            and (matters(one, name) or matters(other, name))
             for name in {*one.env, *other.env}
         )
-    )  # fmt: skip
+    )
 
 
 def _split(group: list[Work], jobs: _Jobs) -> Iterator[list[Work]]:
@@ -117,8 +124,13 @@ def _together(one: Work, other: Work, jobs: _Jobs) -> frozenset[str]:
     """The events at which both may be done."""
     first, second = jobs[one.job], jobs[other.job]
     is_same_run = first.workflow == second.workflow
-    events = [event for event in first.events if event in second.events and (is_same_run or event not in MANUAL)]  # fmt: skip
-    mine, yours = ((*job.conditions, *work.conditions) for job, work in ((first, one), (second, other)))  # fmt: skip
+    events = [
+        event
+        for event in first.events
+        if event in second.events and (is_same_run or event not in MANUAL)
+    ]
+    mine = (*first.conditions, *one.conditions)
+    yours = (*second.conditions, *other.conditions)
     return can_both_hold(mine, yours, events, is_same_run=is_same_run)
 
 
@@ -126,7 +138,10 @@ def _describe(group: Sequence[Work], jobs: _Jobs, shares: Sequence[float] = ()) 
     first = group[0]
     names = dict.fromkeys(name for one in group for name in (*one.details, "selected by"))
     told = {"selected by": [" ".join(one.tests.select) for one in group]}
-    texts = {name: tuple(told.get(name) or (one.details.get(name, "") for one in group)) for name in names}  # fmt: skip
+    texts = {
+        name: tuple(told.get(name) or (one.details.get(name, "") for one in group))
+        for name in names
+    }
     events = set[str]().union(*(_together(a, b, jobs) for a, b in combinations(group, 2)))
     spots = tuple(
         Spot(
@@ -139,15 +154,16 @@ def _describe(group: Sequence[Work], jobs: _Jobs, shares: Sequence[float] = ()) 
         )
         for one, share in zip(group, shares or [1.0] * len(group), strict=True)
     )
+    places = (f"{one.job} {one.where} {one.command}" for one in group)
     return Finding(
         kind=first.kind,
         what=first.command if first.kind in ("tests", "command") else first.subject,
         spots=spots,
-        identity=digest_parts(first.kind, first.subject, *(f"{one.job} {one.where} {one.command}" for one in group)),
+        identity=digest_parts(first.kind, first.subject, *places),
         differences={name: those for name, those in texts.items() if len({*those}) > 1},
         together=tuple(sorted(events)),
         tests=first.tests.ids,
-    )  # fmt: skip
+    )
 
 
 def _find_overlaps(tests: Sequence[Work], jobs: _Jobs) -> Iterator[Finding]:
@@ -162,12 +178,17 @@ def _find_overlaps(tests: Sequence[Work], jobs: _Jobs) -> Iterator[Finding]:
             continue
         narrow, wide = list_covered(mine.ids, yours.ids), list_covered(yours.ids, mine.ids)
         if narrow or wide:
-            # Of tests that one command selects further the other one runs all, at no cost besides.
-            mine_s = 0.0 if yours.select and not mine.select else max(1, len(narrow)) / len(mine.ids)  # fmt: skip
-            yours_s = 0.0 if mine.select and not yours.select else max(1, len(wide)) / len(yours.ids)  # fmt: skip
-            found = _describe((one, other), jobs, (mine_s, yours_s))
+            shares = (_share(mine, yours, narrow), _share(yours, mine, wide))
+            found = _describe((one, other), jobs, shares)
             what = f"{one.command} | {other.command}"
             yield replace(found, what=what, tests=tuple(dict.fromkeys((*narrow, *wide))))
+
+
+def _share(mine: Tests, yours: Tests, common: Sequence[str]) -> float:
+    """The part of a command's time that the tests in common take; none where the other one runs only some of these."""
+    if yours.select and not mine.select:
+        return 0.0
+    return max(1, len(common)) / len(mine.ids)
 
 
 # ---- trees of tests -----------------------------------------------------------------------------
@@ -176,25 +197,32 @@ def _find_overlaps(tests: Sequence[Work], jobs: _Jobs) -> Iterator[Finding]:
 def find_copies(root: Path) -> list[Finding]:
     """Folders of tests of which one has the names of the other, and how many of these are not the same."""
     held: dict[Path, set[str]] = {}
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")) and name not in ("build", "node_modules"))  # fmt: skip
+    for folder, folders, files in walk(root):
         if "test" in os.path.relpath(folder, root).lower():
             told = ("__init__", "CMakeLists", "README", "conftest")
             held[Path(folder)] = {*folders, *(name for name in files if not name.startswith(told))}
     bearers = Counter(name for names in held.values() for name in names)
-    held = {folder: {name for name in names if bearers[name] <= MOST_BEARERS} for folder, names in held.items()}  # fmt: skip
+    held = {
+        folder: {name for name in names if bearers[name] <= MOST_BEARERS}
+        for folder, names in held.items()
+    }
     found: list[tuple[Path, Path]] = []
     copies = []
     for one, other in combinations(sorted(held), 2):
         names = sorted(held[one] & held[other])
-        is_told = len(names) >= FEWEST_FILES or sum("test" in name.lower() for name in names) >= FEWEST_NAMESAKES  # fmt: skip
-        if not is_told or 2 * len(names) < min(len(held[one]), len(held[other])):
+        namesakes = sum("test" in name.lower() for name in names)
+        if len(names) < FEWEST_FILES and namesakes < FEWEST_NAMESAKES:
+            continue
+        if 2 * len(names) < min(len(held[one]), len(held[other])):
             continue
         if any(one.is_relative_to(a) and other.is_relative_to(b) for a, b in found):
             continue
         folders = [name for name in names if (one / name).is_dir() and (other / name).is_dir()]
         read = {name: (_read_all(one / name), _read_all(other / name)) for name in names}
-        lines = [tuple({*b"\n".join(tree.values()).split(b"\n")} for tree in both) for both in read.values()]  # fmt: skip
+        lines = [
+            tuple({*b"\n".join(tree.values()).split(b"\n")} for tree in both)
+            for both in read.values()
+        ]
         if 4 * sum(len(a & b) for a, b in lines) < sum(len(a) + len(b) for a, b in lines):
             continue  # they only use the same names
         found.append((one, other))

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import product
 
+from tileyard.suite.files.parameters import show_value
+
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _TOKEN = re.compile(
     r"'(?P<text>(?:[^']|'')*)'|(?P<name>[A-Za-z_][\w.*-]*)|(?P<sign>&&|\|\||!(?!=))|\s+"
@@ -29,7 +31,9 @@ def fill(text: str, known: Mapping[str, str]) -> str:
 
     def put(found: re.Match[str]) -> str:
         value = _read(found[1], known)
-        return found[0] if isinstance(value, _Unknown) else "" if value is None else _say(value)
+        return (
+            found[0] if isinstance(value, _Unknown) else "" if value is None else show_value(value)
+        )
 
     return _EXPRESSION.sub(put, text)
 
@@ -62,10 +66,6 @@ def can_both_hold(
             if all(holds(text, known) is not False for text in conditions):
                 found.add(event)
     return frozenset(found)
-
-
-def _say(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _read(text: str, known: Mapping[str, str]) -> _Value:
@@ -105,7 +105,9 @@ def _evaluate(node: ast.expr, known: Mapping[str, str]) -> _Value:
             one, other = _evaluate(left, known), _evaluate(right, known)
             if isinstance(one, _Unknown) or isinstance(other, _Unknown):
                 return _Unknown()
-            return (_say(one).casefold() == _say(other).casefold()) == isinstance(op, ast.Eq)
+            return (show_value(one).casefold() == show_value(other).casefold()) == isinstance(
+                op, ast.Eq
+            )
         case ast.Call(func=ast.Subscript(slice=ast.Constant(value="always"))):
             return True
         case _:

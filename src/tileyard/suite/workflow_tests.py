@@ -14,9 +14,18 @@ from pathlib import Path
 from tileyard.model import Record
 from tileyard.suite.shell_commands import join_path
 
-_VALUES = frozenset(re.split(" ", "-n --numprocesses --dist --junitxml --junit-xml --tb --durations --color --timeout --cov --cov-report -p -W -r -o -c --rootdir --maxfail --log-level --basetemp --html --reruns --capture"))  # fmt: skip
+_VALUES = frozenset(
+    """
+    -n --numprocesses --dist --junitxml --junit-xml --tb --durations --color --timeout --cov
+    --cov-report -p -W -r -o -c --rootdir --maxfail --log-level --basetemp --html --reruns
+    --capture
+    """.split()  # noqa: SIM905 - a list of words, not of quotes
+)
 """Options of pytest with a value that change how tests run, not which."""
-_FLAGS = re.compile(r"-[vqxsl]+|-[nprW]\S+|--(forked|lf|ff|strict-markers|showlocals|verbose|quiet|no-header)|--(junit-?xml|tb|durations|color|timeout|cov|cov-report|maxfail|log-level)=.*")  # fmt: skip
+_FLAGS = re.compile(
+    r"-[vqxsl]+|-[nprW]\S+|--(forked|lf|ff|strict-markers|showlocals|verbose|quiet|no-header)"
+    r"|--(junit-?xml|tb|durations|color|timeout|cov|cov-report|maxfail|log-level)=.*"
+)
 _CALL = re.compile(r"(\w+)\s*\(((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*)\)")
 _PATTERNS = ("test_*.py", "*_test.py")
 
@@ -95,10 +104,14 @@ def read_ctest(words: Sequence[str], tree: str) -> Tests:
     found = [
         test
         for name, labels, test in _list_ctests(tree)
-        if _fits(options.get("-R", ""), name) and _fits(options.get("-L", ""), labels)
-        and not _fits(options.get("-E", "$^"), name) and not _fits(options.get("-LE", "$^"), labels)
-    ]  # fmt: skip
-    return Tests(ids=tuple(dict.fromkeys(found))) if found else Tests(ids=(f"ctest of {tree}",), variant=said)  # fmt: skip
+        if _fits(options.get("-R", ""), name)
+        and _fits(options.get("-L", ""), labels)
+        and not _fits(options.get("-E", "$^"), name)
+        and not _fits(options.get("-LE", "$^"), labels)
+    ]
+    if not found:
+        return Tests(ids=(f"ctest of {tree}",), variant=said)
+    return Tests(ids=tuple(dict.fromkeys(found)))
 
 
 def _fits(pattern: str, text: str) -> bool:
@@ -114,23 +127,41 @@ def _list_ctests(tree: str) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
     for path in sorted(Path(tree).rglob("CMakeLists.txt")):
         text = re.sub(r"#[^\n]*", "", path.read_text(encoding="utf-8", errors="replace"))
-        calls = [(call[1].lower(), re.sub('"', " ", call[2]).split()) for call in _CALL.finditer(text)]  # fmt: skip
-        labels = {words[0]: words[-1] for name, words in calls if name == "set_tests_properties" and "LABELS" in words}  # fmt: skip
+        calls = [
+            (call[1].lower(), re.sub('"', " ", call[2]).split()) for call in _CALL.finditer(text)
+        ]
+        labels = {
+            words[0]: words[-1]
+            for name, words in calls
+            if name == "set_tests_properties" and "LABELS" in words
+        }
         for name, words in calls:
             if name == "add_test" and words:
                 test = words[1] if words[0] == "NAME" else words[0]
                 script = next((word for word in words if word.endswith((".py", ".sh"))), "")
-                file = script.replace("${CMAKE_CURRENT_SOURCE_DIR}", str(path.parent)).replace("${CMAKE_SOURCE_DIR}", tree)  # fmt: skip
+                file = script.replace("${CMAKE_CURRENT_SOURCE_DIR}", str(path.parent))
+                file = file.replace("${CMAKE_SOURCE_DIR}", tree)
                 file = os.path.normpath(path.parent / file) if script else f"ctest {test} of {tree}"
                 found.append((test, labels.get(test, ""), file))
     return found
+
+
+def walk(path: Path | str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """``os.walk`` without what is no source: hidden folders, caches, builds and installed packages."""
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith((".", "__")) and name not in ("build", "node_modules", "venv")
+        )
+        yield folder, folders, files
 
 
 def list_files(path: str, patterns: Sequence[str] = _PATTERNS) -> list[str]:
     """The Python files of tests below a folder, or the path itself."""
     found = sorted(
         os.path.join(folder, file)  # noqa: PTH118 - thousands of files
-        for folder, _, files in os.walk(path)
+        for folder, _, files in walk(path)
         for file in files
         if any(fnmatch(file, pattern) for pattern in patterns)
     )

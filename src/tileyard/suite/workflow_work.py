@@ -21,16 +21,41 @@ from tileyard.suite.workflow_expressions import fill, holds
 from tileyard.suite.workflow_tests import Tests, list_files, read_ctest, read_pytest, read_unittest
 from tileyard.suite.workflows import WorkflowJob, WorkflowStep
 
+StepTimes = Mapping[tuple[str, str, str], float]
+"""Seconds by the names of workflow, job and step, as GitHub gives them."""
 Kind = Literal["build", "tests", "command", "label"]
 GUESSES_S: Mapping[Kind, float] = {"build": 600.0, "tests": 300.0, "label": 300.0, "command": 60.0}
 """What a step takes that nobody has measured."""
-_QUIET = frozenset(re.split(" ", ". : [ [[ apt apt-get awk basename break brew cat ccache chmod chown cmake command compgen conan conda continue cp curl cut date declare df dirname dnf du echo ensurepip env exit export false find free gh git git-lfs grep hash head id jq kill ln local ls lscpu mkdir mktemp mv nproc npm npu-smi nvidia-smi pip pipx pnpm poetry popd printf ps pushd pwd python_version read readarray readlink realpath return rm rmdir rsync rustup sccache sed set shopt sleep sort source sudo systemctl tail tar task-submit tee test touch tr trap true type ulimit uname uniq unlink unset unzip update-alternatives uv venv wait wc wget which whoami xargs yarn yum zip"))  # fmt: skip
-_TOOLS = re.compile(r"(cargo|go|bazel|meson|mvn|gradlew?|npm|yarn|pnpm)(?: run)? (?:(build|compile|package|assemble)|test|nextest|verify)\b")  # fmt: skip
-_UNTOLD = re.compile(r"(?:LD_|DYLD_)?(?:LIBRARY_)?PATH|PYTHONPATH|PYTHONUNBUFFERED|(?:GITHUB|RUNNER|CCACHE|PIP)_\w+|HOME")  # fmt: skip
+_QUIET = frozenset(
+    """
+    . : [ [[ apt apt-get awk basename break brew cat ccache chmod chown cmake command
+    compgen conan conda continue cp curl cut date declare df dirname dnf du echo ensurepip
+    env exit export false find free gh git git-lfs grep hash head id jq kill ln local ls
+    lscpu mkdir mktemp mv nproc npm npu-smi nvidia-smi pip pipx pnpm poetry popd printf ps
+    pushd pwd python_version read readarray readlink realpath return rm rmdir rsync rustup
+    sccache sed set shopt sleep sort source sudo systemctl tail tar task-submit tee test
+    touch tr trap true type ulimit uname uniq unlink unset unzip update-alternatives uv venv
+    wait wc wget which whoami xargs yarn yum zip
+    """.split()  # noqa: SIM905 - a list of words, not of quotes
+)
+_TOOLS = re.compile(
+    r"(cargo|go|bazel|meson|mvn|gradlew?|npm|yarn|pnpm)(?: run)? "
+    r"(?:(build|compile|package|assemble)|test|nextest|verify)\b"
+)
+_UNTOLD = re.compile(
+    r"(?:LD_|DYLD_)?(?:LIBRARY_)?PATH|PYTHONPATH|PYTHONUNBUFFERED|HOME"
+    r"|(?:GITHUB|RUNNER|CCACHE|PIP)_\w+"
+)
 """Variables by which commands are not told apart."""
-_PREPARING = re.compile(r"actions/|github/|\./|.*(cache|artifact|checkout|setup|login|release|paths-filter)")  # fmt: skip
+_PREPARING = re.compile(
+    r"actions/|github/|\./|.*(cache|artifact|checkout|setup|login|release|paths-filter)"
+)
 _REMOTE = re.compile(r"(?:https?://|git@|ssh://)[^/:]*[/:](.*?)(?:\.git)?/?")
-_PIP_VALUES = frozenset(re.split(" ", "-r -c --target -t --prefix -w --wheel-dir -f --find-links --python --index-url -i"))  # fmt: skip
+_PIP_VALUES = frozenset(
+    """
+    -r -c --target -t --prefix -w --wheel-dir -f --find-links --python --index-url -i
+    """.split()  # noqa: SIM905 - a list of words, not of quotes
+)
 
 
 NO_TESTS = Tests(ids=())
@@ -76,7 +101,7 @@ class _Tracer:
     """For each build folder: its tree, and how it was configured."""
     versions: dict[str, str] = field(default_factory=dict)
 
-    def trace(self, times: Mapping[tuple[str, str], float]) -> Iterator[Work]:
+    def trace(self, times: StepTimes) -> Iterator[Work]:
         """All work, step by step; a step's time is shared by what it does."""
         for step in self.job.steps:
             if any(holds(self._fill(one), {}) is False for one in step.conditions):
@@ -85,7 +110,8 @@ class _Tracer:
             found = list(self._action(step) if step.uses else self._run(step))
             if step.does:
                 found = [self._work("label", step.does, step, ShellCommand([], "", 0))]
-            seconds = times.get((self.job.title, step.name), step.seconds)
+            key = (self.job.workflow_name, self.job.title, step.name)
+            seconds = times.get(key, step.seconds)
             for work in found:
                 total_s = seconds or GUESSES_S[work.kind]
                 yield replace(work, seconds=total_s / len(found), is_guess=not seconds)
@@ -137,12 +163,20 @@ class _Tracer:
             yield self._work("command", subject, step, command, named=named)
 
     def _work(  # noqa: PLR0913 - of one step
-        self, kind: Kind, subject: str, step: WorkflowStep, command: ShellCommand,
-        details: Mapping[str, str] | None = None, tests: Tests = NO_TESTS, named: tuple[str, ...] = (),
-    ) -> Work:  # fmt: skip
+        self,
+        kind: Kind,
+        subject: str,
+        step: WorkflowStep,
+        command: ShellCommand,
+        details: Mapping[str, str] | None = None,
+        tests: Tests = NO_TESTS,
+        named: tuple[str, ...] = (),
+    ) -> Work:
         file, _, line = step.where.rpartition(":")
         env = {k: v for k, v in (self.env | command.env).items() if not _UNTOLD.fullmatch(k)}
-        shown = dict(details or {}) | ({k: env[k] for k in command.env if k in env} if kind == "build" else {})  # fmt: skip
+        shown = dict(details or {})
+        if kind == "build":
+            shown |= {k: env[k] for k in command.env if k in env}
         shown |= {"runs-on": self.job.runs_on, "container": self.job.container}
         shown["versions"] = ", ".join(f"{k}={v}" for k, v in sorted(self.versions.items()))
         conditions = (" ".join(self._fill(one).split()) for one in step.conditions)
@@ -181,7 +215,8 @@ class _Tracer:
             if targets == ["test"] and folder in self.trees:
                 return read_ctest((), tree)
             if all(re.match(r"check|test", target) for target in targets):
-                return Tests(ids=tuple(f"target {one} of {self._name_tree(tree)}" for one in targets))  # fmt: skip
+                place = self._name_tree(tree)
+                return Tests(ids=tuple(f"target {one} of {place}" for one in targets))
         if name == "python" and words and re.match(r"(.*/)?(test_\w+|\w+_test)\.py$", words[0]):
             return Tests(ids=(self._join(cwd, words[0]),), variant=tuple(words[1:]))
         tool = _TOOLS.match(" ".join((name, *words)))
@@ -197,14 +232,21 @@ class _Tracer:
         cwd, options = command.cwd, dict(pairwise(words))
         if name in ("ninja", "make") or (name == "cmake" and "--build" in words):
             folder, targets = self._join(cwd, _folder(name, words)), _targets(name, words)
-            if name != "cmake" and targets and {*targets} <= {"install", "clean"} and folder in self.trees:  # fmt: skip
+            is_known = folder in self.trees
+            builds = not targets or not {*targets} <= {"install", "clean"}
+            if is_known and not builds and name != "cmake":
                 return None
             tree, details = self.trees.get(folder, (folder, {}))
-            said = "" if folder in self.trees or not targets else f": {' '.join(targets)}"
+            said = "" if is_known or not targets else f": {' '.join(targets)}"
             return f"{self._name_tree(tree)}{said}", details | {"targets": " ".join(targets)}
         if name == "cmake" and words and not re.match(r"-[EP]$|--(install|version)", words[0]):
             joined = {word[:2]: word[2:] for word in words if re.match(r"-[SB].", word)}
-            plain = [word for before, word in pairwise(("", *words)) if not re.fullmatch(r"-\S+", word) and not re.fullmatch(r"-[SBGCDAT]|--preset", before)]  # fmt: skip
+            plain = [
+                word
+                for before, word in pairwise(("", *words))
+                if not re.fullmatch(r"-\S+", word)
+                and not re.fullmatch(r"-[SBGCDAT]|--preset", before)
+            ]
             tree = options.get("-S") or joined.get("-S") or (plain or ["."])[0]
             into = self._join(cwd, options.get("-B") or joined.get("-B") or ".")
             env = {key: text for key, text in command.env.items() if not _UNTOLD.fullmatch(key)}
@@ -214,7 +256,8 @@ class _Tracer:
             return self._pip(words if name == "pip" else ["wheel", *(words or ["."])], cwd)
         if name in ("docker", "podman") and "build" in words[:2]:
             context = self._join(cwd, words[-1])
-            file = self._join(cwd, options.get("-f") or options.get("--file") or f"{context}/Dockerfile")  # fmt: skip
+            file = options.get("-f") or options.get("--file") or f"{context}/Dockerfile"
+            file = self._join(cwd, file)
             return f"image {self._name_tree(file)} of {self._name_tree(context)}", _flags(words)
         tool = _TOOLS.match(" ".join((name, *words)))
         return (f"{self._name_tree(cwd)} by {name}", _flags(words)) if tool and tool[2] else None
@@ -223,15 +266,20 @@ class _Tracer:
         """A build of a local tree that has something to compile, or of which a wheel is made."""
         verb = words[0] if words else ""
         for before, word in pairwise(words if verb in ("install", "wheel") else ()):
-            if before in _PIP_VALUES or not re.match(r"[./$]|[^-].*/|\w+$", word) or word.endswith((".whl", ".txt")):  # fmt: skip
+            if (
+                before in _PIP_VALUES
+                or not re.match(r"[./$]|[^-].*/|\w+$", word)
+                or word.endswith((".whl", ".txt"))
+            ):
                 continue
             path = self._join(cwd, re.sub(r"\[[^\]]*\]$", "", word))
             is_path = not re.fullmatch(r"\w+", word) or (verb == "wheel" and Path(path).is_dir())
             if is_path and (verb == "wheel" or self._is_compiled(path)):
                 found = re.search(r"build-dir=(\S+)", " ".join(words))
-                if found:
-                    self.trees[self._join(cwd, found[1])] = (path, {})
-                return self._name_tree(path), {"by": f"pip {verb}", "into": found[1] if found else ""}  # fmt: skip
+                into = found[1] if found else ""
+                if into:
+                    self.trees[self._join(cwd, into)] = (path, {})
+                return self._name_tree(path), {"by": f"pip {verb}", "into": into}
         return None
 
     def _is_compiled(self, path: str) -> bool:
@@ -286,8 +334,8 @@ class _Tracer:
         return text.replace(f"{self.root}/", "").replace(self.root, ".")
 
 
-def find_work(job: WorkflowJob, root: Path, times: Mapping[tuple[str, str], float]) -> list[Work]:
-    """What a job does. ``times`` are the seconds of steps, by the names of job and step."""
+def find_work(job: WorkflowJob, root: Path, times: StepTimes) -> list[Work]:
+    """The work of a job in the checkout whose top is ``root``. Steps without times get guesses."""
     env = {"GITHUB_WORKSPACE": str(root), **job.env}
     return list(_Tracer(job=job, root=str(root), env=env).trace(times))
 
@@ -305,8 +353,8 @@ def matters(work: Work, variable: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _read_texts(path: str) -> tuple[str, ...]:
-    files = [Path(file) for file in list_files(path)]
-    return tuple(one.read_text(encoding="utf-8", errors="replace") for one in files if one.is_file())  # fmt: skip
+    files = filter(Path.is_file, map(Path, list_files(path)))
+    return tuple(file.read_text(encoding="utf-8", errors="replace") for file in files)
 
 
 def _name(argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -348,7 +396,8 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
     """``-DNAME=VALUE`` and the options that say how."""
     found = {}
     for before, word in pairwise(("", *words)):
-        if said := re.fullmatch(r"(?:-D)?(\w+)(?::\w+)?=(.*)|-D(\w+)", word if before != "-D" else f"-D{word}"):  # fmt: skip
+        whole = f"-D{word}" if before == "-D" else word
+        if said := re.fullmatch(r"(?:-D)?(\w+)(?::\w+)?=(.*)|-D(\w+)", whole):
             found[said[1] or said[3]] = said[2] or ""
         elif before in ("-G", "-C", "--preset"):
             found[before] = word

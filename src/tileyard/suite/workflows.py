@@ -3,6 +3,7 @@
 Matrices, local reusable workflows and local composite actions are expanded. Messages name file, line and key.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -60,11 +61,15 @@ class WorkflowStep(Record):
 
 
 class WorkflowJob(Record):
-    """A job, one of a matrix. ``title`` is what GitHub calls it; ``events`` start it; ``leg_of`` is its matrix."""
+    """A job, one of a matrix. ``title`` is what GitHub calls it; ``events`` start it; ``leg_of`` is its matrix.
+
+    ``workflow`` identifies the workflow that is started, ``workflow_name`` is what GitHub calls it.
+    """
 
     name: str
     title: str
     workflow: str
+    workflow_name: str
     events: tuple[str, ...]
     conditions: tuple[str, ...] = ()
     runs_on: str = ""
@@ -80,6 +85,8 @@ class _Scope(Record):
     root: str
     known: dict[str, str]
     name: str
+    workflow: str
+    workflow_name: str = ""
     title: str = ""
     events: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
@@ -89,28 +96,23 @@ class _Scope(Record):
 
     def enter(self, path: Path, inputs: Mapping[str, str] | None = None) -> "_Scope":
         """The scope of a file that is called with these inputs, of which all else is hidden."""
-        if str(path) in self.files or len(self.files) > DEEPEST:
+        if str(path) in self.files:
             raise UsageError(f"{self.files[-1]}: calls itself through {path}")
+        if len(self.files) > DEEPEST:
+            raise UsageError(
+                f"{self.files[-1]}: calls go deeper than {DEEPEST} workflows and actions",
+                f"it would call {path}; use that from a file nearer to {self.files[0]}",
+            )
         known = {key: text for key, text in self.known.items() if key.startswith("github.")}
         known |= {f"inputs.{key}": text for key, text in (inputs or {}).items()}
         return replace(self, known=known, env={}, cwd="", files=(*self.files, str(path)))
 
 
-def list_workflows(path: Path) -> list[Path]:
-    """The workflows of a folder, or a file itself. Raises UsageError where there is none."""
-    if not path.is_dir():
-        return [path]
-    inner = path / ".github" / "workflows"
-    path = inner if inner.is_dir() else path
-    files = sorted(one for one in path.iterdir() if one.suffix in (".yml", ".yaml"))
-    if not files:
-        raise UsageError(f"{path}: holds no workflow *.yml")
-    return files
-
-
-def read_workflow(path: Path, root: Path) -> list[WorkflowJob]:
+def read_workflow(path: Path, root: Path, name: str = "") -> list[WorkflowJob]:
     """The jobs of a workflow in the checkout whose top is ``root``. Raises UsageError."""
-    scope = _Scope(root=str(root), known={"github.workspace": str(root)}, name=path.stem)
+    name = name or path.stem
+    known = {"github.workspace": str(root)}
+    scope = _Scope(root=str(root), known=known, name=name, workflow=name)
     return list(_read_file(path, scope.enter(path)))
 
 
@@ -127,7 +129,16 @@ def _read_file(path: Path, scope: _Scope) -> Iterator[WorkflowJob]:
     if events == ["workflow_call"] and not scope.events:
         return  # its callers say when it runs, and with what
     known = _defaults(_get(on, "workflow_call", "inputs")) | scope.known
-    scope = replace(scope, known=known, events=scope.events or tuple(events), env=_texts(table, "env", known, top), cwd=_folder(table, known))  # fmt: skip
+    place = os.path.relpath(path.parent.resolve() / path.name, scope.root)
+    scope = replace(
+        scope,
+        known=known,
+        # That of a called one is its caller's, and GitHub calls one without a name like its file.
+        workflow_name=scope.workflow_name or _text(table, "name", {}) or place,
+        events=scope.events or tuple(events),
+        env=_texts(table, "env", known, top),
+        cwd=_folder(table, known),
+    )
     for name, raw in jobs.items():
         yield from _read_job(name, raw, top / "jobs" / name, scope)
 
@@ -155,7 +166,8 @@ def _read_job(name: str, raw: object, place: Place, scope: _Scope) -> Iterator[W
             yield WorkflowJob(
                 name=inner.name,
                 title=inner.title,
-                workflow=scope.name.partition("/")[0],
+                workflow=scope.workflow,
+                workflow_name=scope.workflow_name,
                 events=scope.events,
                 conditions=inner.conditions,
                 runs_on=_text(table, "runs-on", known),
@@ -181,9 +193,10 @@ def _read_steps(rows: object, place: Place, scope: _Scope) -> Iterator[WorkflowS
         run, uses = _text(raw, "run", known), _text(raw, "uses", known)
         labels = document.labels.get(here.keys, {}) if isinstance(document, YamlFile) else {}
         lines = document.text_lines if isinstance(document, YamlFile) else {}
+        first_line = run.strip().partition("\n")[0]
         step = WorkflowStep(
             where=here.where,
-            name=_text(raw, "name", known) or uses or run.partition("\n")[0],
+            name=_text(raw, "name", known) or f"Run {uses or first_line}",
             id=_text(raw, "id", known),
             run=run if re.match(r"$|(ba)?sh\b", _text(raw, "shell", known)) else "",
             uses=uses,
@@ -235,7 +248,11 @@ def _expand_matrix(raw: object) -> Iterator[dict[str, str]]:
 
 def _rows(raw: object) -> list[dict[str, str]]:
     rows = raw if isinstance(raw, list) else []
-    return [{key: _say(value, {}) for key, value in row.items()} for row in rows if isinstance(row, dict)]  # fmt: skip
+    return [
+        {key: _say(value, {}) for key, value in row.items()}
+        for row in rows
+        if isinstance(row, dict)
+    ]
 
 
 def _get(raw: object, *keys: str) -> object:

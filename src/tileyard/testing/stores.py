@@ -178,6 +178,9 @@ class StoreContract:
             (TrialQuery(case="s"), ["t1"]),
             (TrialQuery(case="s/a"), ["t1"]),
             (TrialQuery(case="s/%"), []),
+            (TrialQuery(suite="nightly"), ["t1"]),
+            (TrialQuery(suite="nightly", case="s/a"), ["t1"]),
+            (TrialQuery(suite="weekly", case="s/a"), []),
         ],
     )
     def test_trials_are_listed_newest_first(
@@ -185,7 +188,7 @@ class StoreContract:
     ) -> None:
         """Filters combine; the limit keeps the newest; a program is known by its testcase."""
         store.record(make_trial("t3", started_at=3.0, run="r2", outcome=CRASHED))
-        store.record(make_trial("t1", started_at=1.0, **OF_SUITE))
+        store.record(make_trial("t1", started_at=1.0, suite="nightly", **OF_SUITE))
         store.record(make_trial("t4", started_at=4.0, target="sim:h100", outcome=CRASHED))
         store.record(make_trial("t2", started_at=2.0, kernel="softmax"))
         assert [trial.id for trial in store.list_trials(query)] == expected

@@ -62,6 +62,19 @@ def test_jobs_that_make_no_sense_are_refused(
     assert re.search(expected, refused(capsys, "duplicates", *arguments))
 
 
+def test_a_list_of_commands_that_was_asked_for_may_be_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later job reads the list with fromJSON, which an output that is not there would fail."""
+    (tmp_path / "jobs.toml").write_text("[jobs.a]\nselect = ['suite']\n", encoding="utf-8")
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
+    arguments = ("--suite", "suite", "--jobs", "1", "--github-output")
+    for more, expected in (((), "cases=4"), (("--commands", "jobs.toml"), "commands=[]")):
+        assert main(["ci", "matrix", *arguments, *more]) == 0
+        output = (tmp_path / "output").read_text(encoding="utf-8")
+        assert output.splitlines()[-1] == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

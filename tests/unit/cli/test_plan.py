@@ -29,9 +29,8 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEYARD_HOME", str(tmp_path / "home"))
     path = tmp_path / "suite.toml"
     path.write_text(SUITE)
-    update_memory(
-        tmp_path / "home", str(path), [], Startup(startup_s=3.0, launch_s=None, lead_s=40.0)
-    )
+    started = Startup(startup_s=3.0, launch_s=None, lead_s=40.0)
+    update_memory(tmp_path / "home", str(path), [], started, lambda known: known)
     return path
 
 

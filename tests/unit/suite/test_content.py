@@ -121,6 +121,8 @@ OTHERS = [
     commands(run=Step(argv=("false",))),
     commands(run=Step(argv=("true",), env={"A": "1"})),
     commands(run=Step(argv=("true",), cwd="{work}/data")),
+    commands(run=Step(argv=("true",), inherits=("A",))),
+    commands(run=Step(argv=("true",), inherits_all=True)),
     commands(build=None),
     commands(target="some"),
     commands(golden=Step(argv=("true",))),

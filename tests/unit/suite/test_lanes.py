@@ -38,10 +38,24 @@ def test_the_cases_of_a_piece_run_one_after_another() -> None:
     assert simulate_steps(cases, [range(2), range(2, 3)], 2, 1) == 5
 
 
+def test_a_case_waits_for_its_own_golden_result_alone() -> None:
+    """Wherever the case stands whose step makes it; not for what other cases of its testcase miss."""
+    made = Expected(case="t/made", testcase="t", seconds=9.0)
+    slow = Expected(case="t/slow", testcase="t", seconds=1.0, golden_s=8.0, golden="g")
+    other = Expected(case="u/a", testcase="u", seconds=9.0, golden="g")
+    found = [
+        make_plan(cases, 3, 0.5, Costs(lanes=1)).predicted_s
+        for cases in ((made, slow), (slow, other))
+    ]
+    assert found == [9.0, 17.0]
+
+
 def test_a_plan_counts_steps_and_names_them_in_its_gap() -> None:
     """No step of it is a run, so the bound of the pieces stays what it was."""
     expected = [
-        Expected(case=f"t{n}/a", testcase=f"t{n}", seconds=1.0, golden_s=2.0, check_s=3.0)
+        Expected(
+            case=f"t{n}/a", testcase=f"t{n}", seconds=1.0, golden_s=2.0, check_s=3.0, golden=f"g{n}"
+        )
         for n in range(4)
     ]
     plain = make_plan(expected, 4)

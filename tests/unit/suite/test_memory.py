@@ -10,9 +10,15 @@ from tileyard.suite.achieved import Startup
 from tileyard.suite.memory import FOLDER, Memory, read_memory, update_memory
 from tileyard.suite.pieces import Costs
 from tileyard.suite.result import CaseVerdict
+from tileyard.suite.step_times import KnownSteps
 
 SUITE = "/somewhere/suite.toml"
 STARTED = Startup(startup_s=0.5, launch_s=0.25, lead_s=2.0)
+
+
+def same(known: KnownSteps) -> KnownSteps:
+    """A run that shows nothing of steps."""
+    return known
 
 
 def verdict(case: str, outcome: Outcome) -> CaseVerdict:
@@ -22,7 +28,7 @@ def verdict(case: str, outcome: Outcome) -> CaseVerdict:
 
 def test_nothing_is_known_of_a_suite_that_never_ran(tmp_path: Path) -> None:
     """Another suite of the same home has a memory of its own."""
-    update_memory(tmp_path, "/another", [verdict("t/a", Outcome.CRASHED)], STARTED)
+    update_memory(tmp_path, "/another", [verdict("t/a", Outcome.CRASHED)], STARTED, same)
     assert read_memory(tmp_path, SUITE) == Memory()
 
 
@@ -35,19 +41,19 @@ def test_what_a_run_left_out_stays_as_it_was(tmp_path: Path) -> None:
         "t/d": Outcome.INFRA_ERROR,
         "t/e": Outcome.NOT_RUN,
     }
-    update_memory(tmp_path, SUITE, [verdict(*one) for one in first.items()], STARTED)
+    update_memory(tmp_path, SUITE, [verdict(*one) for one in first.items()], STARTED, same)
     second = {"t/a": Outcome.PASSED, "t/c": Outcome.TIMEOUT, "t/d": Outcome.SKIPPED}
-    update_memory(tmp_path, SUITE, [verdict(*one) for one in second.items()], None)
+    update_memory(tmp_path, SUITE, [verdict(*one) for one in second.items()], None, same)
     expected = Memory(failing=("t/b", "t/e", "t/c"), startup_s=0.5, launch_s=0.25, lead_s=2.0)
     assert read_memory(tmp_path, SUITE) == expected
 
 
 def test_the_latest_costs_of_starting_count(tmp_path: Path) -> None:
     """Where a run has shown none, or not one of them, those that were known stay."""
-    update_memory(tmp_path, SUITE, [], STARTED)
-    update_memory(tmp_path, SUITE, [], None)
+    update_memory(tmp_path, SUITE, [], STARTED, same)
+    update_memory(tmp_path, SUITE, [], None, same)
     kept = read_memory(tmp_path, SUITE).costs(2)
-    update_memory(tmp_path, SUITE, [], Startup(startup_s=0.1, launch_s=None, lead_s=1.0))
+    update_memory(tmp_path, SUITE, [], Startup(startup_s=0.1, launch_s=None, lead_s=1.0), same)
     later = read_memory(tmp_path, SUITE).costs(0)
     assert kept == Costs(startup_s=0.5, launch_s=0.25, lead_s=2.0, lanes=2)
     assert later == Costs(startup_s=0.1, launch_s=0.25, lead_s=1.0)
@@ -56,11 +62,11 @@ def test_the_latest_costs_of_starting_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", [b"", b'{"failing": ["t/a"', b'{"failing": 3}', b"\xff\x00"])
 def test_a_torn_file_is_as_good_as_none(tmp_path: Path, torn: bytes) -> None:
     """It is written anew by the next run."""
-    update_memory(tmp_path, SUITE, [verdict("t/a", Outcome.CRASHED)], None)
+    update_memory(tmp_path, SUITE, [verdict("t/a", Outcome.CRASHED)], None, same)
     (path,) = (tmp_path / FOLDER).iterdir()
     path.write_bytes(torn)
     seen = read_memory(tmp_path, SUITE)
-    update_memory(tmp_path, SUITE, [verdict("t/b", Outcome.CRASHED)], None)
+    update_memory(tmp_path, SUITE, [verdict("t/b", Outcome.CRASHED)], None, same)
     assert seen == Memory()
     assert read_memory(tmp_path, SUITE).failing == ("t/b",)
     assert list((tmp_path / FOLDER).iterdir()) == [path]
@@ -73,4 +79,4 @@ def test_a_home_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         read_memory(tmp_path / "file", SUITE)
     (tmp_path / FOLDER).symlink_to(tmp_path / "gone" / "away")
     with pytest.raises(HomeError, match=rf"cannot write to {tmp_path}/{FOLDER}: "):
-        update_memory(tmp_path, SUITE, [], None)
+        update_memory(tmp_path, SUITE, [], None, same)

@@ -106,6 +106,30 @@ def test_limits_and_policies_differ_by_value(tmp_path: Path, settings: Settings)
     assert npu.policies["quick"].exclude == ("tsub",)
 
 
+def test_a_list_may_have_a_limit_by_value(tmp_path: Path, settings: Settings) -> None:
+    """As any other step: the limit of the chosen value counts, and a list without one has the usual limit."""
+    listed = 'list = { argv = ["echo", \'{{"name": "x"}}\'], limit_s = { mode.npu = 9 } }\n'
+    text = SUITE.replace('name = "tsub"\n', f'name = "tsub"\n{listed}')
+    for mode in ("sim", "npu"):
+        found = read(tmp_path, settings, text, mode=mode).cases[-1].id
+        assert found == f"tsub/x@{mode},2"
+
+
+def test_files_of_a_suite_agree_on_their_parameters(tmp_path: Path, settings: Settings) -> None:
+    """Two defaults of one parameter are refused where the second stands; a value that is set ends that."""
+    for name, values in (("one", "'sim', 'npu'"), ("two", "'npu', 'sim'")):
+        (tmp_path / name).mkdir()
+        text = f"name = 's'\nrun = ['true']\nparameters.mode = [{values}]\n[[testcase]]\nname = '{name}'\n"
+        (tmp_path / name / "suite.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        read_suite(tmp_path, settings)
+    expected = (
+        f"{tmp_path}/two/suite.toml:3: parameters.mode: is 'npu' here and 'sim' in another file"
+    )
+    assert (caught.value.message, caught.value.hint) == (expected, "--set mode=... says one")
+    assert read_suite(tmp_path, settings, {}, {"mode": "npu"}).parameters == {"mode": "npu"}
+
+
 def test_cases_are_named_with_and_without_values(tmp_path: Path, settings: Settings) -> None:
     """Selections, skips, quarantines and times of other tools know both names; rules of other values are not idle."""
     suite = read(tmp_path, settings, level="3")

@@ -20,11 +20,15 @@ def make_cases(folder: Path) -> list[SuiteCase]:
     ]
 
 
+def expect(cases: list[SuiteCase], known: KnownSteps, folder: Path) -> tuple[Expected, ...]:
+    """What is expected of each case, of which a run takes a second."""
+    plain = [Expected(case=case.id, testcase=case.testcase, seconds=1.0) for case in cases]
+    return add_steps(cases, plain, known, Goldens(folder))
+
+
 def steps_of(cases: list[SuiteCase], known: KnownSteps, folder: Path) -> list[tuple[float, float]]:
     """The golden and check seconds that are expected of each case."""
-    plain = [Expected(case=case.id, testcase=case.testcase, seconds=1.0) for case in cases]
-    found = add_steps(cases, plain, known, Goldens(folder))
-    return [(one.golden_s, one.check_s) for one in found]
+    return [(one.golden_s, one.check_s) for one in expect(cases, known, folder)]
 
 
 def test_a_shared_golden_step_counts_once_until_its_result_is_there(tmp_path: Path) -> None:
@@ -39,6 +43,17 @@ def test_a_shared_golden_step_counts_once_until_its_result_is_there(tmp_path: Pa
     assert steps_of(cases, known, tmp_path) == [(0.0, 2.0), (0.0, 2.0), (0.0, 0.0)]
     (tmp_path / "gen.py").write_text("edited")
     assert steps_of(cases, known, tmp_path) == [(4.0, 2.0), (0.0, 2.0), (0.0, 0.0)]
+
+
+def test_cases_wait_for_the_result_that_they_share_until_it_is_there(tmp_path: Path) -> None:
+    """Its identity says which; a case without a golden step waits for none."""
+    (tmp_path / "gen.py").write_text("")
+    cases = make_cases(tmp_path)
+    result = Goldens(tmp_path).identify(cases[0])
+    waits = [one.golden for one in expect(cases, KnownSteps(), tmp_path)]
+    assert waits == [result, result, ""]
+    waits = [one.golden for one in expect(cases, KnownSteps(made=(result,)), tmp_path)]
+    assert waits == ["", "", ""]
 
 
 def test_a_testcase_of_which_nothing_is_known_is_like_the_others(tmp_path: Path) -> None:

@@ -7,27 +7,27 @@ from pathlib import Path
 import pytest
 from tests.unit.suite.planted import plant
 
-from tileyard.cli.ci_workflows import read_step_times, settle_times
 from tileyard.errors import UsageError
 from tileyard.suite.imports import ImportedTime
-from tileyard.suite.jobs_duplicates import Finding, find_duplicates
+from tileyard.suite.jobs_duplicates import Duplicates, Finding, find_duplicates
 from tileyard.suite.workflow_duplicates import (
     find_copies,
-    find_repeated,
     make_jobs,
     name_keepers,
 )
-from tileyard.suite.workflow_work import Work, find_work
-from tileyard.suite.workflows import WorkflowJob, list_workflows, read_workflow
+from tileyard.suite.workflow_reading import (
+    InWorkflows,
+    find_in_workflows,
+    list_workflows,
+    read_step_times,
+)
+from tileyard.suite.workflow_tests import list_files
+from tileyard.suite.workflow_work import StepTimes
 
 
-def look(
-    root: Path, times: dict[tuple[str, str], float] | None = None
-) -> tuple[list[WorkflowJob], list[Work]]:
-    """All jobs of a checkout, and their work."""
-    jobs = [job for file in list_workflows(root) for job in read_workflow(file, root)]
-    work = [one for job in jobs for one in find_work(job, root, times or {})]
-    return jobs, settle_times(work, ())
+def look(root: Path, times: StepTimes | None = None) -> InWorkflows:
+    """All that is found in a checkout."""
+    return find_in_workflows([root], times or {}, ())
 
 
 def find(root: Path, **jobs: str) -> Sequence[Finding]:
@@ -39,7 +39,22 @@ def find(root: Path, **jobs: str) -> Sequence[Finding]:
         path = root / ".github" / "workflows" / f"{workflow}.yml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return find_repeated(*look(root))
+    return look(root).findings
+
+
+def times_of(seconds: dict[tuple[str, str], float]) -> StepTimes:
+    """The times of steps without names, each of a job of the workflow that is called like it."""
+    return {
+        (f".github/workflows/{job}.yml", job, f"Run {run}"): seconds[job, run]
+        for job, run in seconds
+    }
+
+
+def decide(read: InWorkflows) -> tuple[Finding, Duplicates]:
+    """The only finding, with the job that keeps it, and what the jobs can drop."""
+    made = find_duplicates(make_jobs(read.jobs, read.work, read.findings))
+    (named,) = name_keepers(read.findings, made.duplicates)
+    return named, made
 
 
 def steps(*runs: str, more: str = "") -> str:
@@ -50,8 +65,8 @@ def steps(*runs: str, more: str = "") -> str:
 def test_all_that_is_planted_is_found_and_nothing_else(tmp_path: Path) -> None:
     """Ten duplicates of all kinds; five look-alikes stay out, as their comments say why."""
     root = plant(tmp_path / "checkout")
-    jobs, work = look(root)
-    found = [*find_repeated(jobs, work), *find_copies(root)]
+    read = look(root)
+    found = (*read.findings, *read.copies)
     marks: dict[str, set[str]] = {}
     for finding in found:
         for spot in finding.spots if finding.kind != "copies" else ():
@@ -178,9 +193,19 @@ def test_workflows_that_are_started_by_hand_do_not_run_together(tmp_path: Path) 
     for file in list_workflows(tmp_path):
         text = file.read_text(encoding="utf-8").replace("on: push", "on: workflow_dispatch")
         file.write_text(text, encoding="utf-8")
-    found = find_repeated(*look(tmp_path))
+    found = look(tmp_path).findings
     expected = [({"a/a", "a/aa"}, ("workflow_dispatch",)), ({"a/a", "b/b"}, ())]
     assert [({spot.job for spot in one.spots}, one.together) for one in found] == expected
+
+
+def test_tests_of_installed_packages_are_not_those_of_the_checkout(tmp_path: Path) -> None:
+    """Neither are those in folders of builds, as pytest sees it."""
+    for folder in (".", ".venv/lib", "venv", "build", "node_modules/x", "sub"):
+        path = tmp_path / folder / "test_a.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    expected = [f"{tmp_path}/sub/test_a.py", f"{tmp_path}/test_a.py"]
+    assert list_files(str(tmp_path)) == expected
 
 
 def test_trees_that_only_use_the_same_names_are_no_copies(tmp_path: Path) -> None:
@@ -249,20 +274,53 @@ def test_jobs_that_never_run_together_are_told_and_save_nothing(tmp_path: Path) 
     assert found.together == ()
     (found,) = find(tmp_path, a=steps("cargo build", more=main), b=steps("cargo build", more=other))
     assert found.together == ()
-    jobs, work = look(tmp_path)
-    assert find_duplicates(make_jobs(jobs, work, [found])).saves_s == 0.0
+    read = look(tmp_path)
+    assert find_duplicates(make_jobs(read.jobs, read.work, [found])).saves_s == 0.0
 
 
 def test_the_cheaper_side_keeps_it(tmp_path: Path) -> None:
     """With measured times, which also stand in for what nobody has measured."""
     find(tmp_path, a=steps("cargo build", "one"), b=steps("cargo build"), bb=steps("cargo build"))
-    jobs, work = look(tmp_path, {("a", "cargo build"): 120.0, ("b", "cargo build"): 60.0})
-    found = find_repeated(jobs, work)
-    made = find_duplicates(make_jobs(jobs, work, found))
-    (named,) = name_keepers(found, made.duplicates)
+    times = times_of({("a", "cargo build"): 120.0, ("b", "cargo build"): 60.0})
+    named, made = decide(look(tmp_path, times))
     expected = ("b/b", 210.0, 330.0)
     assert (named.keeper, made.saves_s, made.seconds) == expected
     assert [spot.is_guess for spot in named.spots] == [False, False, True]
+
+
+def test_times_of_a_job_are_those_of_its_own_workflow(tmp_path: Path) -> None:
+    """Two workflows may each have a job `build`; a workflow without a name is called like its file."""
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    text = "on: push\njobs: {build: {steps: [{run: cargo build}]}}\n"
+    (folder / "a.yml").write_text(f"name: CI\n{text}", encoding="utf-8")
+    (folder / "b.yml").write_text(text, encoding="utf-8")
+    names = (("CI", 120.0), (".github/workflows/b.yml", 60.0))
+    times = {(name, "build", "Run cargo build"): seconds for name, seconds in names}
+    assert [one.seconds for one in look(tmp_path, times).work] == [120.0, 60.0]
+
+
+def test_workflows_of_one_name_stay_apart_and_each_is_read_once(tmp_path: Path) -> None:
+    """Of two checkouts, or with two endings; one that shares its name with none is called by that alone."""
+    names = (
+        "a/.github/workflows/ci.yml",
+        "a/.github/workflows/ci.yaml",
+        "x/a/ci.yml",
+        "x/b.yml",
+        "a/ci.yml",
+    )
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("on: push\njobs: {a: {steps: [{run: tool}]}}\n", encoding="utf-8")
+    read = find_in_workflows([*(tmp_path / name for name in names[:4]), tmp_path / "a"], {}, ())
+    expected = ["a/ci.yml/a", "a/ci.yaml/a", "x/a/ci.yml/a", "b/a"]
+    assert [job.name for job in read.jobs] == [one.job for one in read.work] == expected
+    assert [spot.job for spot in read.findings[0].spots] == expected
+    alone = find_in_workflows([tmp_path / names[0], tmp_path / names[3]], {}, ())
+    assert [job.name for job in alone.jobs] == ["ci/a", "b/a"]
+    same = find_in_workflows([tmp_path / names[0], tmp_path / names[4]], {}, ())
+    assert [job.name for job in same.jobs] == [".github/workflows/ci.yml/a", "ci.yml/a"]
 
 
 def test_a_subset_of_tests_costs_its_part(tmp_path: Path) -> None:
@@ -283,10 +341,8 @@ def test_tests_that_are_selected_further_do_not_stand_for_all(tmp_path: Path) ->
         text = f"def test_{name}():\n    assert {name}\n"
         (tmp_path / "t" / f"test_{name}.py").write_text(text, encoding="utf-8")
     find(tmp_path, a=steps("pytest t"), b=steps("pytest t -m quick"))
-    jobs, work = look(tmp_path, {("a", "pytest t"): 500.0, ("b", "pytest t -m quick"): 1.0})
-    found = find_repeated(jobs, work)
-    made = find_duplicates(make_jobs(jobs, work, found))
-    (named,) = name_keepers(found, made.duplicates)
+    times = times_of({("a", "pytest t"): 500.0, ("b", "pytest t -m quick"): 1.0})
+    named, made = decide(look(tmp_path, times))
     expected = ("a/a", 1.0, 501.0)
     assert (named.keeper, made.saves_s, made.seconds) == expected
 
@@ -299,10 +355,14 @@ def test_times_of_steps_and_tests_are_read(tmp_path: Path) -> None:
         "completed_at": "2026-11-25T10:01:30Z",
     }
     path = tmp_path / "jobs.json"
-    path.write_text(json.dumps([{"jobs": [{"name": "j", "steps": [step, {"name": "t"}]}]}]))
-    expected = {("j", "s"): 90.0}
+    path.write_text(
+        json.dumps(
+            [{"jobs": [{"name": "j", "workflow_name": "w", "steps": [step, {"name": "t"}]}]}]
+        )
+    )
+    expected = {("w", "j", "s"): 90.0}
     assert read_step_times(path) == expected
-    path.write_text(json.dumps({"jobs": [{"nam": "j"}]}))
+    path.write_text(json.dumps({"jobs": [{"name": "j"}]}))
     with pytest.raises(UsageError, match="is no list of jobs as GitHub gives it"):
         read_step_times(path)
     path.write_text('{"row/f32": 1}')
@@ -312,5 +372,5 @@ def test_times_of_steps_and_tests_are_read(tmp_path: Path) -> None:
         ImportedTime(testcase="t.test_a.TestB", seconds=2.0),
         ImportedTime(testcase="t.test_ab", seconds=9.0),
     ]
-    (timed,) = settle_times(look(tmp_path)[1], times)
+    (timed,) = find_in_workflows([tmp_path], {}, times).work
     assert (timed.seconds, timed.is_guess) == (2.0, False)

@@ -1,11 +1,13 @@
 """Workflows as they are written: what is read of them, and the messages for bad ones."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tileyard.errors import UsageError
-from tileyard.suite.workflows import WorkflowJob, list_workflows, read_workflow
+from tileyard.suite.workflow_reading import list_workflows
+from tileyard.suite.workflows import WorkflowJob, read_workflow
 
 CI = ".github/workflows/ci.yml"
 
@@ -52,6 +54,7 @@ jobs:
     assert (job.name, job.title, job.events, job.runs_on) == expected
     assert job.env == {"A": "1", "B": f"{tmp_path}/b"}
     checkout, build = job.steps
+    assert (checkout.name, build.name) == ("Run actions/checkout@v4", "Build")
     assert (checkout.where, checkout.options) == (f"{tmp_path / CI}:14", {"path": "a"})
     assert (build.where, build.run_line, build.run) == (f"{tmp_path / CI}:17", 21, "make\n")
     assert (build.cwd, build.env, build.conditions) == (
@@ -68,6 +71,11 @@ def test_scripts_of_other_languages_hold_no_commands(tmp_path: Path) -> None:
     (job,) = read(tmp_path, f"on: push\njobs:\n  a:\n    steps:\n{rows}")
     expected = ["make", "make", "make", "", "", ""]
     assert [step.run for step in job.steps] == expected
+    (job,) = read(
+        tmp_path,
+        "on: push\njobs:\n  a:\n    steps:\n    - run: ''\n    - run: |\n\n        a\n        b\n",
+    )
+    assert [step.name for step in job.steps] == ["Run ", "Run a"]
 
 
 def test_a_matrix_is_expanded(tmp_path: Path) -> None:
@@ -185,6 +193,18 @@ def test_a_bad_workflow_is_refused_by_line_and_key(
         read_workflow(path, tmp_path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_chain_of_workflows_has_an_end(tmp_path: Path) -> None:
+    """As GitHub has it; one that only is too long is not said to call itself."""
+    for number in range(12):
+        uses = f"./.github/workflows/w{number + 1}.yml"
+        text = f"on: [push, workflow_call]\njobs: {{a: {{uses: {uses}}}}}\n"
+        write(tmp_path, text, f".github/workflows/w{number}.yml")
+    path = write(tmp_path, "on: workflow_call\n", ".github/workflows/w12.yml")
+    with pytest.raises(UsageError, match=r"w10.yml: calls go deeper than 10") as caught:
+        read_workflow(path.with_name("w0.yml"), tmp_path)
+    assert re.search(r"w11\.yml; use that from a file nearer to .*w0\.yml", caught.value.hint)
 
 
 def test_aliases_have_an_end(tmp_path: Path) -> None:

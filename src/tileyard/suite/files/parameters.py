@@ -14,7 +14,7 @@ import msgspec
 from tileyard.model import Value
 from tileyard.suite.files.places import Place, Table
 
-STEPS = ("build", "golden", "run", "hot", "check")
+STEPS = ("build", "golden", "run", "hot", "check", "list")
 """Tables with a limit of their own; ``hot`` is one of ``run``."""
 _VALUE = re.compile(r"[A-Za-z0-9_.+-]+")
 """Values become parts of names."""
@@ -33,7 +33,7 @@ class Parameters:
         return f"@{','.join(self.chosen.values())}" if self.chosen else ""
 
 
-def show_value(value: Value) -> str:
+def show_value(value: object) -> str:
     """A value as templates have it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

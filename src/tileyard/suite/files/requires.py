@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tileyard.artifacts.prerequisites import Prerequisites, VersionNeed, find_fault
+from tileyard.artifacts.prerequisites import Prerequisites, find_fault
 from tileyard.devices.classes import CLASSES
 from tileyard.devices.names import NAME
 from tileyard.suite.files.places import Document, Place
@@ -11,10 +11,6 @@ from tileyard.suite.files.tables import decode
 
 def read_require(raw: object, place: Place) -> Prerequisites:
     """The requirements that are written at a place. Raises UsageError with file, line and key."""
-    if isinstance(raw, dict):
-        rows = raw.get("versions")
-        for number, row in enumerate(rows if isinstance(rows, list) else ()):
-            decode(row, VersionNeed, place / "versions" / number)
     needed = decode(raw, Prerequisites, place)
     keys, reason = find_fault(needed)
     if reason:

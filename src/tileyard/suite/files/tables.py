@@ -187,8 +187,11 @@ def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
         place.fail(f"is no table but {'a list' if isinstance(raw, list) else repr(raw)}")
     _refuse_unknown(raw, kind, place)
     for name, inner in _find_inner(kind).items():
-        if isinstance(table := raw.get(name), dict):
-            _refuse_unknown(table, inner, place / name)
+        found, at = raw.get(name), place / name
+        rows = [(one, at / n) for n, one in enumerate(found)] if isinstance(found, list) else []
+        for table, where in [*rows, (found, at)]:
+            if isinstance(table, dict):
+                _refuse_unknown(table, inner, where)
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
@@ -200,10 +203,11 @@ def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
 
 
 @cache
-def _find_inner(kind: type[Record]) -> dict[str, type[Strict]]:
-    """The keys of a table that hold one with keys of its own."""
-    found = get_type_hints(kind).items()
-    return {k: t for k, t in found if isinstance(t, type) and issubclass(t, Strict)}
+def _find_inner(kind: type[Record]) -> dict[str, type[Record]]:
+    """The keys of a table that hold one with keys of its own, or a list of such tables."""
+    hints = get_type_hints(kind).items()
+    found = {key: get_args(t)[0] if get_origin(t) is tuple else t for key, t in hints}
+    return {k: t for k, t in found.items() if isinstance(t, type) and issubclass(t, Record)}
 
 
 def _refuse_unknown(raw: Table, kind: type[Record], place: Place) -> None:
