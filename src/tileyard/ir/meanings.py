@@ -109,7 +109,10 @@ def _wrapped(function: Callable[[int, int], int]) -> Meaning:
 
 
 def _wrap(value: int, dtype: "np.dtype[np.generic]") -> Any:  # noqa: ANN401
-    return np.uint64(value & ((1 << 64) - 1)).astype(dtype)
+    try:
+        return dtype.type(value)
+    except OverflowError:
+        return np.uint64(value & ((1 << 64) - 1)).astype(dtype)
 
 
 def _shifted(function: Callable[[int, int], int]) -> Meaning:

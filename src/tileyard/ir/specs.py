@@ -59,29 +59,23 @@ def literal(const: Const) -> Any:  # noqa: ANN401 (a NumPy scalar)
     return dtype.numpy.type(const.value)
 
 
+Thunk = Callable[[], Any]
+
+
 class Evaluator:
-    """Evaluates among the ``values`` of variables; ``load`` gives the elements of buffers."""
+    """Evaluates among the ``values`` of variables; ``load`` gives the elements of buffers.
+
+    The statements of a loop evaluate the same expressions again and again, so each node becomes a function once.
+    """
 
     def __init__(self, values: Mapping[str, np.generic], load: LoadElement) -> None:
         self._values = values
         self._load = load
-        self._literals: dict[int, tuple[Const, np.generic]] = {}
+        self._known: dict[int, tuple[Expr, Thunk]] = {}
 
     def value(self, expr: Expr) -> Any:  # noqa: ANN401 (a NumPy scalar of the expression's dtype)
         """The value of ``expr``, a NumPy scalar of its dtype. May raise KernelFault."""
-        match expr:
-            case Var():
-                return self._values[expr.name]
-            case Const():
-                return self._literal(expr)
-            case Load():
-                return self._load(expr.buffer, self.indices(expr.indices))
-            case Cast():
-                return convert_one(self.value(expr.value), expr.dtype)
-            case Op():
-                return self._op(expr)
-            case _:
-                assert_never(expr)
+        return self._thunk(expr)()
 
     def number(self, expr: Expr) -> int:
         """The value of an integer expression."""
@@ -91,29 +85,55 @@ class Evaluator:
         """The values of integer expressions."""
         return tuple(int(self.value(expr)) for expr in exprs)
 
-    def _literal(self, const: Const) -> np.generic:
-        """Literals are converted once; the node is kept so that its identity stays its own."""
-        if id(const) not in self._literals:
-            self._literals[id(const)] = (const, literal(const))
-        return self._literals[id(const)][1]
+    def _thunk(self, expr: Expr) -> Thunk:
+        """What evaluates ``expr``. The node is kept so that its identity stays its own."""
+        known = self._known.get(id(expr))
+        if known is None:
+            known = self._known[id(expr)] = (expr, self._make_thunk(expr))
+        return known[1]
 
-    def _op(self, op: Op) -> Any:  # noqa: ANN401
-        args = op.args
+    def _make_thunk(self, expr: Expr) -> Thunk:
+        match expr:
+            case Var(name=name):
+                values = self._values
+                return lambda: values[name]
+            case Const():
+                number = literal(expr)
+                return lambda: number
+            case Load(buffer=buffer):
+                load, places = self._load, [self._thunk(index) for index in expr.indices]
+                return lambda: load(buffer, tuple([int(place()) for place in places]))
+            case Cast(dtype=dtype):
+                inner = self._thunk(expr.value)
+                return lambda: convert_one(inner(), dtype)
+            case Op():
+                return self._make_op(expr)
+            case _:
+                assert_never(expr)
+
+    def _make_op(self, op: Op) -> Thunk:
+        args = [self._thunk(arg) for arg in op.args]
         match op.name:
             case "select":
-                return self.value(args[1] if self.value(args[0]) else args[2])
+                return lambda: args[1]() if args[0]() else args[2]()
             case "and":
-                return np.bool_(self.value(args[0]) and self.value(args[1]))
+                return lambda: np.bool_(args[0]() and args[1]())
             case "or":
-                return np.bool_(self.value(args[0]) or self.value(args[1]))
+                return lambda: np.bool_(args[0]() or args[1]())
             case "nan":
-                return convert_one(np.float32(np.nan), op.dtype)
+                number = convert_one(np.float32(np.nan), op.dtype)
+                return lambda: number
             case "reinterpret":
-                bits = np.asarray(self.value(args[0])).reshape(1)
-                return bits.view(find_dtype(op.dtype).numpy)[0]
+                numpy = find_dtype(op.dtype).numpy
+                return lambda: np.asarray(args[0]()).reshape(1).view(numpy)[0]
             case name:
-                result = MEANINGS[name](*[self.value(arg) for arg in args])
-                return convert_one(result, TENSOR_FLOAT) if op.dtype == TENSOR_FLOAT else result
+                meaning = MEANINGS[name]
+                if op.dtype == TENSOR_FLOAT:
+                    return lambda: convert_one(meaning(*[arg() for arg in args]), TENSOR_FLOAT)
+                if len(args) == 2:
+                    left, right = args
+                    return lambda: meaning(left(), right())
+                return lambda: meaning(*[arg() for arg in args])
 
 
 def no_loads(buffer: str, _: tuple[int, ...]) -> np.generic:
