@@ -85,23 +85,25 @@ def test_what_made_it_slower_is_found(cli: CommandLine, project: Path) -> None:
     assert len({one["run"] for one in shifted}) == 1  # the first comparison alone
     assert (git(project, "status", "--porcelain"), git(project, "worktree", "list")) == before
     assert list((cli.home / "tmp").iterdir()) == []
+    refuse(cli, "c0", "c1", "nothing has changed")  # both are known by now
+
+
+def refuse(cli: CommandLine, good: str, bad: str, why: str) -> None:
+    """What is refused says why, in one line."""
+    done = cli.run("bisect", good, bad, "kernels.py")
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
 
 
 def test_what_made_it_wrong_is_found(cli: CommandLine, project: Path) -> None:
-    """And a range without a change is refused."""
+    """And a range without a commit that could have done it is refused."""
     found = bisect(cli, "c4", "main")
     assert (found["sought"]["kind"], found["sought"]["outcome"]) == ("fails", "mismatch")
     assert found_in(found) == (["step 5"], True)
-    for good, bad, why in [
-        ("c0", "c1", "nothing has changed"),
-        ("c4", "c0", "is no ancestor"),
-        ("c0", "c0", "there is no commit"),
-        ("c0", "nowhere", "nowhere"),
-    ]:
-        done = cli.run("bisect", good, bad, "kernels.py")
-        assert done.returncode == 2
-        assert why in done.stderr
-        assert len(done.stderr.splitlines()) <= 2
+    refuse(cli, "c4", "c0", "is no ancestor")
+    refuse(cli, "c0", "c0", "there is no commit")
+    refuse(cli, "c0", "nowhere", "nowhere")
 
 
 def test_what_made_a_figure_worse_is_found_although_nothing_runs(

@@ -47,15 +47,16 @@ def scripts(cli: CommandLine, tmp_path: Path) -> Path:
     return make_history(cli, tmp_path, [first, {"bench/sizes.py": "STEPS = 110\n"}])
 
 
-def test_the_script_that_got_slower_is_named(cli: CommandLine, scripts: Path) -> None:
-    """By the number that its kernel computes; one that imports nothing that has changed is not run, one of head alone is new."""
+def test_a_script_runs_on_both_sides(cli: CommandLine, scripts: Path) -> None:
+    """With the number that its kernel computes; one that imports nothing that has changed is not run, one of head alone is new."""
     (scripts / "bench" / "new.py").write_text("")
     files = ("bench/example.py", "bench/same.py", "bench/new.py")
-    done = cli.run("regress", "c0", ".", "--exec", *files, *PRINTED, "--each", "9m", "--json")
+    # Programs that start sooner show which verdict numbers give that are decided: see test_regress_suites.py.
+    done = cli.run("regress", "c0", ".", "--exec", *files, *PRINTED, "--each", "1s", "--json")
     assert done.returncode == 1, done.stderr
     rows = {row["case"]: row for row in json.loads(done.stdout)["rows"]}
     assert {case: row["verdict"] for case, row in rows.items()} == {
-        "example/default": "regressed",
+        "example/default": "inconclusive",
         "new/default": "new",
         "same/default": "unchanged",
     }

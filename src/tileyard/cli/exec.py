@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING
 from tileyard.cli.entry import INTERRUPTED, say
 from tileyard.cli.exec_help import describe
 from tileyard.errors import TileyardError, UsageError
-from tileyard.settings import read_settings
+from tileyard.settings import Settings, read_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tileyard.model import Trial
     from tileyard.scripts.tally import Summary
+    from tileyard.scripts.tuner_author import StudyOrder
     from tileyard.workers.program_replies import SyncChecked
+    from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 FORMATS = ("plain", "json", "none")
 
@@ -74,7 +79,6 @@ def run_exec(arguments: list[str]) -> int:
         # Threads of torch's that wait by spinning keep cores from kernels; read when it is imported.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         # torch and TileLang with it: only where a script is run
-        from tileyard.cli.exec_study import run_study
         from tileyard.scripts.run import Helpers, run_script
 
         checker = None
@@ -94,6 +98,15 @@ def run_exec(arguments: list[str]) -> int:
         return say(str(error), error.exit_status)
     except KeyboardInterrupt:  # before the script began
         return INTERRUPTED
+
+
+def run_study(
+    settings: Settings, order: "StudyOrder", answer: "Callable[[AuthorRequest], AuthorReply]"
+) -> "Sequence[Trial]":
+    """As ``exec_study.run_study``, imported only for a script that has a tuner."""
+    from tileyard.cli.exec_study import run_study as run
+
+    return run(settings, order, answer)
 
 
 def tell_checked(checked: "SyncChecked | str") -> None:

@@ -72,7 +72,8 @@ class ProgramSite:
 
     ``lanes`` golden and check steps run at once, and each may use ``threads`` threads. ``identities`` are those of the devices, and
     ``doubts`` say why nothing that is run there is proven. ``targets`` has for each build step, as canonical JSON, what each target that is
-    needed depends on besides the step's inputs.
+    needed depends on besides the step's inputs. Unless it ``proves``, nothing is proven by what runs here, and nobody asks what the steps
+    after the build use.
     """
 
     sites: Mapping[str, StepSite]
@@ -81,6 +82,7 @@ class ProgramSite:
     identities: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     targets: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    proves: bool = True
 
 
 def _tell_nobody(case: Case, kind: StepKind, seconds: float) -> None:
@@ -242,7 +244,7 @@ class Programs:
         late = list_late_steps(work)
         for title, step in late.items():
             await self._grounds.add(ground, title, step, site)
-            if not uses_build(step):
+            if self._site.proves and not uses_build(step):
                 await self._grounds.add_uses(
                     ground, title, (step, site), (tree, work.part, NO_BUILD)
                 )
@@ -259,12 +261,15 @@ class Programs:
         golden = Golden(
             key=NO_KEY, inputs=(), outputs=(), tree=tree, part=work.part, used=used, flag=flag
         )
-        return put_ground(golden, ground, is_partial=any(map(uses_build, late.values())))
+        is_partial = not self._site.proves or any(map(uses_build, late.values()))
+        return put_ground(golden, ground, is_partial=is_partial)
 
     async def look_at_built(
         self, case: Case, work: CommandWork, golden: Golden, build: BuildKey
     ) -> Golden:
         """A golden result with what its case rests on besides, now that it is built. Raises TileyardError."""
+        if not self._site.proves:
+            return golden
         site, ground = self._site.sites[case.side], ground_of(golden)
         for title, step in list_late_steps(work).items():
             if uses_build(step):

@@ -101,9 +101,8 @@ async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
     asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
     authors, base, head = await open_sides(start, asked, bench, devices=devices)
     if not (base.cases or head.cases):
-        why = next(
-            (build.message for build in (*head.refused, *base.refused)), "it holds no kernel"
-        )
+        refused = (*head.refused, *base.refused)
+        why = refused[0].message if refused else "it holds no kernel"
         raise UsageError(
             f"neither side has a kernel that could be timed: {why}",
             "--exec compares scripts that `tileyard exec` runs",
@@ -156,8 +155,8 @@ async def _open_programs(
     named = choose_calm(start.devices, COMMAND, bench.settings)[0] if start.devices else ()
     devices = named or make_slots(1)
     usual = Measure(of="wall_time" if named else "cpu_time")
-    paths = dict(zip(sides, start.suite or (), strict=False))
-    asked = {name: (sides[name], paths[name]) for name in paths if name not in stored}
+    paths = zip(sides, start.suite or (), strict=False)
+    asked = {name: (sides[name], path) for name, path in paths if name not in stored}
     read = await read_sides(asked, start.select, bench.settings)
     if start.scripts:
         files = {"base": start.base_files, "head": start.head_files}
@@ -187,6 +186,7 @@ async def _open_programs(
             sites=sites,
             lanes=len(bench.settings.cores),
             threads=1,
+            proves=False,
             targets=find_target_inputs(
                 case for suite in suites.values() for case in suite.cases if case.id in common
             ),

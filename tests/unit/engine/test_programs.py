@@ -226,6 +226,29 @@ def test_another_toolchain_is_another_everything(tmp_path: Path) -> None:
     assert changed(before, after) == {"build", "own", "golden", "case"}
 
 
+def test_where_nothing_is_proven_nobody_looks_at_what_late_steps_use(tmp_path: Path) -> None:
+    """Their keys stay partial, which proves nothing; those of build and golden step, by which results are found, do not change."""
+    folder, host = write_suite(tmp_path / "suite"), FakeHost()
+    case = make_case(folder)
+    work = case.work
+    assert isinstance(work, CommandWork)
+
+    async def talk() -> tuple[Golden, Golden]:
+        site = replace(make_site(folder), proves=False)
+        programs = Programs(site, Path("/home-of-it"), "r", host)
+        await programs.elaborate(case, work)
+        prepared = await programs.make_golden(case, work)
+        assert isinstance(prepared, Golden)
+        return prepared, await programs.look_at_built(case, work, prepared, BuildKey("b" * 40))
+
+    prepared, built = asyncio.run(talk())
+    assert prepared.is_partial
+    assert built == prepared
+    looked_at = [one.step for one in host.asked if isinstance(one, IdentifyStep)]
+    assert looked_at == [work.build, work.golden]
+    assert host.steps[0].key == keys(folder, case)["golden"]
+
+
 def test_what_is_built_beside_a_case_proves_nothing_about_it(tmp_path: Path) -> None:
     """A shared build of more targets is another build, and the case's own part of it is the same."""
     folder = write_suite(tmp_path / "suite")
