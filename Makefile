@@ -29,6 +29,7 @@ quick: check
 test-all: export TILEYARD_STORM = 200
 test-all: export TILEYARD_KILLS = 20
 test-all: export TILEYARD_DISK_FAULTS = 1
+test-all: export TILEYARD_EXAMPLE_CASES = 1
 test-all: export TILEYARD_HITS = 300
 test-all: export TILEYARD_SYNC_SWEEP = 1
 test-all: export TILEYARD_PASS_PROGRAMS = 600
