@@ -154,10 +154,17 @@ def test_a_huge_space_is_sampled_without_being_listed() -> None:
         ({"shape": "huge"}, "gemm has no shape 'huge' (it has: big, small)"),
         ({"arguments": {"Q": 1}}, "gemm has no argument 'Q'"),
         ({"overrides": {"bq": (1,)}}, "gemm has no config key 'bq'"),
+        ({"overrides": {"bm": ()}}, "no value is given to try for bm"),
+        (
+            {"overrides": {"bm": (8,)}, "arguments": {"bm": 8}},
+            "bm of gemm is given as an argument and as a config key",
+        ),
+        ({"budget_s": 0.0}, "the budget is 0, which is enough for no config"),
+        ({"trials": 0}, "the number of trials is 0, which is enough for no config"),
     ],
 )
 def test_wrong_requests_name_what_exists(request_fields: dict[str, object], message: str) -> None:
-    """An unknown kernel, shape, argument or config key is named beside those that exist."""
+    """An unknown kernel, shape, argument or config key is named beside those that exist; so is what leaves nothing to try."""
     expected = message
     with pytest.raises((UsageError, KernelFileError)) as caught:
         opened(PlainAuthor(GEMM, space=Space(axes=AXES)), **request_fields)
