@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-KILLS = int(os.environ.get("TILEYARD_KILLS", "5"))
+KILLS = int(os.environ.get("TILEYARD_KILLS", "3"))
 """How often the engine is killed; 20 for the figures."""
 CONFIGS = 12 * KILLS
 """So many that the last kill still hits a study that has something to do."""
