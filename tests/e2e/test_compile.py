@@ -1,6 +1,6 @@
 """``tileyard compile`` for NVIDIA's GPUs on a machine that has none: blame, bundles, and bad input."""
 
-import shutil
+import subprocess
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,17 @@ def place(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> Command
 
 
 @pytest.fixture(scope="module")
-def bundle(place: CommandLine) -> Path:
-    """A bundle of one config, made where no GPU is."""
-    output = place.cwd / "third.tyb"
-    done = place.run("compile", "third.py", *TARGET, "-o", str(output))
-    assert done.returncode == 0, done.stderr
-    return output
+def packed(place: CommandLine) -> subprocess.CompletedProcess[str]:
+    """What is said where two configs are built and packed into ``third.tyb``, and what was generated is printed."""
+    printed = ("--emit", "cuda", "--report")
+    return place.run("compile", "third.py", *TARGET, "--all-configs", *printed, "-o", "third.tyb")
+
+
+@pytest.fixture(scope="module")
+def bundle(place: CommandLine, packed: subprocess.CompletedProcess[str]) -> Path:
+    """A bundle of two configs, made where no GPU is."""
+    assert packed.returncode == 0, packed.stderr
+    return place.cwd / "third.tyb"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,7 @@ def blamed(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> dict[s
     cli = make_place(tmp_path_factory.mktemp("blamed"), gpu_caches)
     faults = "fault=none,lowering,source,endless"
     command = ("compile", FAULTS, *TARGET, "--config", faults, "--config", "block=64")
-    limits = ("--build-limit", "15s", "--compile-workers", "1", "--group-size", "8")
+    limits = ("--build-limit", "10s", "--compile-workers", "1", "--group-size", "8")
     result = cli.run_json(*command, *limits)
     for one in result["configs"]:
         one["log"] = (cli.home / one["log"]).read_text() if one["log"] else ""
@@ -65,7 +70,7 @@ def test_each_culprit_has_its_own_message(blamed: dict[str, dict[str, Any]]) -> 
     assert messages["lowering"].startswith(f"{FAULTS}:{expected}: TileLang: ")
     assert "only fragment[0] access is allowed" in messages["lowering"].lower()
     assert 'error: identifier "nowhere" is undefined' in messages["source"]
-    assert "build limit of 15 s" in messages["endless"]
+    assert "build limit of 10 s" in messages["endless"]
     assert messages["none"] == ""
 
 
@@ -84,17 +89,17 @@ def test_a_bundle_says_what_it_needs(place: CommandLine, bundle: Path) -> None:
     assert all(part in done.stdout for part in expected), done.stdout
 
 
-def test_what_was_generated_is_printed_alone(place: CommandLine, bundle: Path) -> None:
+def test_what_was_generated_is_printed_alone(
+    place: CommandLine, packed: subprocess.CompletedProcess[str]
+) -> None:
     """The first config's source is on standard output for the next program; all else is on the other."""
-    assert bundle.is_file()
-    done = place.run("compile", "third.py", *TARGET, "--all-configs", "--emit", "cuda", "--report")
-    assert done.returncode == 0, done.stderr
+    assert packed.returncode == 0, packed.stderr
     expected = "blockIdx.x) * 128"  # the first block of the space
-    assert expected in done.stdout
-    assert "blockIdx.x) * 256" not in done.stdout
-    assert done.stdout.count("__global__") == 2  # a declaration and a definition
-    assert "registers" in done.stderr
-    assert "2 passed" in done.stderr
+    assert expected in packed.stdout
+    assert "blockIdx.x) * 256" not in packed.stdout
+    assert packed.stdout.count("__global__") == 2  # a declaration and a definition
+    assert "registers" in packed.stderr
+    assert "2 passed" in packed.stderr
     done = place.run("compile", "third.py", *TARGET, "--emit", "c")
     assert done.returncode == 2
     assert "no kernel.c was generated for cuda:sm_90a (there is: program, cuda)" in done.stderr
@@ -157,13 +162,10 @@ def test_nothing_is_tuned_where_no_gpu_is(cli: CommandLine) -> None:
     ("arguments", "expected"),
     [
         (("--target", "cuda:sm_9"), "there is no architecture 'sm_9'"),
-        (("--target", "cuda:sm_90x"), "there is no architecture 'sm_90x'"),
         (("--target", "cuda:sm_79"), "does not compile for sm_79"),
         (("--target", "cuda"), "the target cuda needs an architecture"),
         ((*TARGET, "--commit", "c0ffee"), "--commit has no effect without a bundle"),
         ((*TARGET, "--arg", "Q=3"), "add_one has no argument 'Q'"),
-        ((*TARGET, "--config", "tile=3"), "add_one has no config key 'tile'"),
-        ((*TARGET, "--config", "block=9,9", "--shape", "tiny"), "add_one has no shape 'tiny'"),
         ((*TARGET, "-o", "nowhere/third.tyb"), "there is no folder nowhere"),
         ((*TARGET, "-o", "."), "it is a folder"),
         ((*TARGET, "--reference", "nothing", "-o", "third.tyb"), "nothing"),
@@ -182,13 +184,11 @@ def test_bad_input_is_refused_at_once(
     ("name", "expected"),
     [
         ("missing.py", "there is no file missing.py"),
-        ("light.py::other", "there is no kernel 'other'"),
         ("none.py", "no config of k is left to try: all 2 are rejected"),
     ],
 )
 def test_what_is_not_there_is_named(cli: CommandLine, name: str, expected: str) -> None:
-    """A file, a kernel in it, or a config of it that does not exist is named."""
-    shutil.copy(LIGHT, cli.cwd)
+    """A file, or a config of its kernel that does not exist is named."""
     (cli.cwd / "none.py").write_text(
         "import tileyard\n"
         "@tileyard.kernel(space={'a': [1, 2]}, where=lambda a: a > 5)\n"
