@@ -266,7 +266,7 @@ def test_interrupting_twice_ends_everything_and_records_the_rest(cli: CommandLin
 def test_the_examples_tune_and_check_out(cli: CommandLine, example: str) -> None:
     """Each example finds a winner among configs that all gave right results."""
     file = str(ROOT / "examples" / f"{example}.py")
-    result = cli.run_json("tune", file, "--shape", "small", "--trials", "4")
+    result = cli.run_json("tune", file, "--shape", "small", "--trials", "2")
     expected = {"passed"}
     assert {t["outcome"] for t in result["trials"]} == expected
     assert result["best"] is not None
