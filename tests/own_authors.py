@@ -19,6 +19,7 @@ from tests.conftest import CommandLine
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli import check_session, passes_session, reduce_session
+from tileyard.cli.lease import run_lease
 from tileyard.cli.main import main
 from tileyard.errors import TileyardError
 from tileyard.model import Side
@@ -85,7 +86,8 @@ class OwnCommandLine(CommandLine):
                 patched.setenv(name, text)
             patched.chdir(self.cwd)
             with contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1]):
-                code = main([*arguments])
+                is_lease = arguments[:1] == ("lease",)
+                code = run_lease([*arguments[1:]]) if is_lease else main([*arguments])
         stdout, stderr = (stream.getvalue() for stream in printed)
         return subprocess.CompletedProcess(["tileyard", *arguments], code, stdout, stderr)
 
