@@ -3,7 +3,7 @@
 Of Tileyard, what is imported ahead are the rooms of its command line and of its engine: they read
 nothing when they are imported. An engine that a copy starts is a copy, too, and otherwise what it
 would be: a child of its own session with an environment, signals and descriptors of its own. So is an
-author with its keeper, for TileLang takes seconds to import. Other workers are fresh processes, and so
+author with its keeper where TileLang is imported ahead, which takes seconds. Other workers are fresh processes, and so
 is all that ``CommandLine.start`` begins.
 """
 
