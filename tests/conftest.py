@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.warm_python import KERNELS as KERNELS_AHEAD
 from tests.warm_python import close_all, warm
 
 from tileyard.devices import reprobing
@@ -101,7 +102,9 @@ class CommandLine:
 
     def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return warm("tileyard").run(arguments, self.cwd, self.environment(extra))
+        is_of_kernels = any(".py" in argument for argument in arguments)
+        module = KERNELS_AHEAD if is_of_kernels else "tileyard"
+        return warm(module).run(arguments, self.cwd, self.environment(extra))
 
     def run_json(self, *arguments: str) -> dict[str, Any]:
         """Run a command with --json and decode what it prints."""

@@ -2,14 +2,16 @@
 
 Of Tileyard, what is imported ahead are the rooms of its command line and of its engine: they read
 nothing when they are imported. An engine that a copy starts is a copy, too, and otherwise what it
-would be: a child of its own session with an environment, signals and descriptors of its own. Workers
-are fresh processes, and so is all that ``CommandLine.start`` begins.
+would be: a child of its own session with an environment, signals and descriptors of its own. So is an
+author with its keeper where TileLang is imported ahead, which takes seconds. Other workers are fresh processes, and so
+is all that ``CommandLine.start`` begins.
 """
 
 import contextlib
 import gc
 import importlib
 import json
+import logging
 import os
 import runpy
 import signal
@@ -26,18 +28,37 @@ from typing import Any, NoReturn
 
 SESSIONS = ("artifact", "ci", "inspect", "kernel", "plan", "suite")
 ENGINE = "tileyard.service.process"
+AUTHOR = "tileyard.workers.author"
+KEEPER = "tileyard.processes.keeper"
+HEARD = (
+    "TILELANG_",
+    "TVM_",
+    "TL_",
+    "TORCH_",
+    "PYTORCH_",
+    "CUDA_",
+    "NVIDIA_",
+    "PYTHON",
+    "LD_",
+    "HOME",
+)
+"""How the names of variables begin that are read when TileLang is imported, or the interpreter begins."""
+COMMANDS = (
+    *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
+    *("sqlalchemy", "tileyard.cli.main", "tileyard.cli.session", "zoneinfo"),
+    *(f"tileyard.cli.{name}_session" for name in SESSIONS),
+    *(f"tileyard.service.{name}" for name in ("compiling", "static_building", "suites", "tuning")),
+    "tileyard.targets.cpu.target",
+)
+KERNELS = "tileyard.__main__"
+"""What runs a command that is about a file of kernels, or a script: a copy of the larger process costs 0.1 s more."""
 AHEAD = {
-    "tileyard": (
-        *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
-        *("sqlalchemy", "tileyard.cli.main", "tileyard.cli.session", "zoneinfo"),
-        *(f"tileyard.cli.{name}_session" for name in SESSIONS),
-        *(
-            f"tileyard.service.{name}"
-            for name in ("compiling", "static_building", "suites", "tuning")
-        ),
-        "tileyard.targets.cpu.target",
+    "tileyard": COMMANDS,
+    KERNELS: (
+        *COMMANDS,
+        *("tilelang.autotuner", "tilelang.language", "tileyard.frontend.tilelang"),
+        "tileyard.workers.sync_sizes",
     ),
-    "tileyard.__main__": ("numpy", "tilelang.autotuner", "tileyard.targets.cpu.target"),
     "pytest": (
         *("numpy", "pytest", "sqlalchemy", "tilelang.language"),
         *("tileyard.pytest_plugin.plugin", "tileyard.targets.cpu.target"),
@@ -144,8 +165,57 @@ class EngineCopy(subprocess.Popen[bytes]):
         )
 
 
-def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) -> NoReturn:
-    """Be the engine, from the moment at which its program would be executed to its end."""
+class AuthorCopy(subprocess.Popen[bytes]):
+    """What ``subprocess.Popen`` is; an author of this Python, and its keeper, are copies of this process."""
+
+    def __init__(  # noqa: PLR0913 - what subprocess.Popen is given
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: Any,  # noqa: ANN401 - as subprocess.Popen has it
+        bufsize: int,
+        env: Mapping[str, str],
+        pass_fds: Sequence[int],
+        start_new_session: bool,
+    ) -> None:
+        begin = (sys.executable, "-P", "-m", AUTHOR)
+        is_ours = tuple(argv[argv.index("--") + 1 :][: len(begin)]) == begin
+        super().__init__(
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            bufsize=bufsize,
+            env=env,
+            pass_fds=pass_fds,
+            start_new_session=start_new_session,
+            preexec_fn=partial(become_keeper, argv, env, pass_fds)
+            if is_ours and heard(env) == HEARD_AHEAD
+            else None,
+        )
+
+
+def heard(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that count when TileLang is imported; where modules are found, a copy is told anew."""
+    return {
+        name: text
+        for name, text in environment.items()
+        if name.startswith(HEARD) and name != "PYTHONPATH"
+    }
+
+
+HEARD_AHEAD = heard(os.environ)
+PLACES = [
+    place for place in sys.path[1:] if place not in os.environ.get("PYTHONPATH", "").split(":")
+]
+"""Where modules are found, but for those that an environment names."""
+
+
+def become_fresh(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
+    """Be what a program is when it begins, with these descriptors and the first three open."""
+    gc.freeze()  # what others have open is neither used nor closed again
     above = 3
     for kept in sorted(descriptors):
         os.closerange(above, kept)
@@ -161,11 +231,13 @@ def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) ->
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python does when it begins
         signal.signal(number, signal.SIG_IGN)
-    sys.argv[1:] = []
-    del sys.path[0]  # what -P does
+
+
+def run_to_the_end(module: str) -> NoReturn:
+    """Run a module as the interpreter itself does."""
     try:
-        runpy.run_module(ENGINE, run_name="__main__", alter_sys=True)
-    finally:  # as the interpreter itself does
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
         error = sys.exception()
         if error is not None and not isinstance(error, SystemExit):
             traceback.print_exception(error)
@@ -174,6 +246,60 @@ def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) ->
             with contextlib.suppress(OSError):
                 stream.flush()
         os._exit(int(error is not None))
+
+
+def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) -> NoReturn:
+    """Be the engine, from the moment at which its program would be executed to its end."""
+    become_fresh(environment, descriptors)
+    sys.argv[1:] = []
+    del sys.path[0]  # what -P does
+    run_to_the_end(ENGINE)
+
+
+def become_keeper(
+    argv: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
+) -> NoReturn:
+    """Be an author's keeper, whose author is a copy of it."""
+    become_fresh(environment, descriptors)
+    run, worker = (importlib.import_module(f"{KEEPER}.{name}") for name in ("run", "worker"))
+    worker.start_program = partial(become_author, worker)  # type: ignore[attr-defined]
+    try:
+        own = next(place for place, word in enumerate(argv) if word.startswith("parent="))
+        run.main([*argv[own:]])
+    finally:
+        os._exit(1)
+
+
+def become_author(
+    worker: types.ModuleType, argv: Sequence[str], environment: Mapping[str, str], keeper: int
+) -> NoReturn:
+    """Be the author: what ``start_program`` does, but for the program."""
+    worker.libc.sigprocmask(worker.SIG_SETMASK, worker.ctypes.byref(worker.signal_set()), None)
+    worker.libc.prctl(worker.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != keeper:
+        os._exit(127)
+    opened = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+    become_fresh(environment, [fd for fd in opened if is_inherited(fd)])
+    logging.root.handlers.clear()
+    for name, number in (
+        ("stdout", 1),
+        ("stderr", 2),
+    ):  # what is buffered in the others is not ours
+        stream = os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+        setattr(sys, name, stream)
+    sys.argv = [AUTHOR, *argv[4:]]
+    sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *PLACES]
+    sys.modules.pop(AUTHOR, None)
+    sys.modules["torch"].set_num_threads(int(environment["OMP_NUM_THREADS"]))
+    run_to_the_end(AUTHOR)
+
+
+def is_inherited(descriptor: int) -> bool:
+    """Whether a program that is executed has this descriptor, too, above the first three."""
+    try:
+        return os.get_inheritable(descriptor) and descriptor > 2
+    except OSError:  # that of the folder that was listed
+        return False
 
 
 def is_copy() -> bool:
@@ -197,4 +323,8 @@ if __name__ == "__main__":
         if launch := sys.modules.get("tileyard.processes.launch"):
             copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": EngineCopy})
             launch.subprocess = copying  # type: ignore[attr-defined]
+        supervise = sys.modules.get("tileyard.processes.supervise")
+        if supervise and "tilelang" in sys.modules:
+            copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": AuthorCopy})
+            supervise.subprocess = copying  # type: ignore[attr-defined]
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT, CommandLine
+from tests.own_authors import OwnCommandLine
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +34,19 @@ def worded(N, word: str):
 """
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> OwnCommandLine:
+    """A folder in which what was asked about the same files is answered."""
+    return OwnCommandLine(tmp_path_factory.mktemp("place"))
+
+
 @pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
-    """A folder with the pipelines."""
-    (tmp_path / "pipelines.py").write_text(SOURCE, encoding="utf-8")
-    return CommandLine(tmp_path)
+def cli(place: OwnCommandLine) -> OwnCommandLine:
+    """The folder with the pipelines."""
+    for file in place.cwd.glob("*.py"):
+        file.unlink()
+    (place.cwd / "pipelines.py").write_text(SOURCE, encoding="utf-8")
+    return place
 
 
 def test_a_correct_pipeline_passes(cli: CommandLine) -> None:
@@ -64,11 +73,12 @@ def test_sizes_need_not_be_given(cli: CommandLine) -> None:
     assert "worded needs a value for N, word (give it with --arg N=VALUE" in done.stderr
 
 
-def test_a_mistake_has_both_lines_and_the_missing_wait(cli: CommandLine) -> None:
-    """One line that editors can follow, and one with the way out."""
+def test_a_mistake_has_both_lines_and_the_missing_wait(cli: CommandLine, tmp_path: Path) -> None:
+    """One line that editors can follow, and one with the way out: from a process as a shell starts it."""
     text = SOURCE.replace("T.ptx_wait_group(2)", "T.ptx_wait_group(3)")
     (cli.cwd / "pipelines.py").write_text(text, encoding="utf-8")
-    done = cli.run("check", "pipelines.py::gemm", *SIZES)
+    shell = CommandLine(cli.cwd, {"TILEYARD_HOME": str(tmp_path / "home")})
+    done = shell.run("check", "pipelines.py::gemm", *SIZES)
     assert done.returncode == 1
     path = cli.cwd / "pipelines.py"
     assert done.stdout.splitlines()[:2] == [
@@ -185,9 +195,9 @@ def test_bad_usage_is_one_line(cli: CommandLine, arguments: list[str], line: str
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_file_that_ends_its_process_ends_no_command(cli: CommandLine) -> None:
+def test_a_file_that_ends_its_process_ends_no_command(tmp_path: Path) -> None:
     """The user's code lives in a process of its own."""
-    (cli.cwd / "wild.py").write_text("import os\nos._exit(3)\n", encoding="utf-8")
-    done = cli.run("check", "wild.py")
+    (tmp_path / "wild.py").write_text("import os\nos._exit(3)\n", encoding="utf-8")
+    done = CommandLine(tmp_path).run("check", "wild.py")
     assert (done.returncode, done.stdout) == (2, "")
     assert "the kernel file's process " in done.stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import KERNELS, CommandLine
+from tests.own_authors import OwnCommandLine
 
 pytestmark = pytest.mark.slow
 
@@ -58,14 +59,15 @@ def large(stages=8):
 SIZES = ("--arg", "M=64", "--arg", "N=64", "--arg", "K=100")
 
 
-@pytest.fixture
-def cli(tmp_path: Path) -> CommandLine:
+@pytest.fixture(scope="module")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> OwnCommandLine:
     """A folder with products of matrices."""
-    (tmp_path / "gemm.py").write_text(SOURCE, encoding="utf-8")
-    (tmp_path / "bad.py").write_text(BAD, encoding="utf-8")
-    (tmp_path / "mine.toml").write_text(MINE, encoding="utf-8")
-    (tmp_path / "wrong.toml").write_text('[[passes]]\nname = "inject-pipeline"\n', encoding="utf-8")
-    return CommandLine(tmp_path)
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "gemm.py").write_text(SOURCE, encoding="utf-8")
+    (folder / "bad.py").write_text(BAD, encoding="utf-8")
+    (folder / "mine.toml").write_text(MINE, encoding="utf-8")
+    (folder / "wrong.toml").write_text('[[passes]]\nname = "inject-pipeline"\n', encoding="utf-8")
+    return OwnCommandLine(folder)
 
 
 def line_of(text: str) -> int:
@@ -105,8 +107,9 @@ def test_changes_of_one_pass_are_shown(cli: CommandLine) -> None:
     assert "-    A_shared: shared.float32[64, 32]" in done
 
 
-def test_reasons_have_their_lines(cli: CommandLine) -> None:
-    """Also in the document for programs."""
+def test_reasons_have_their_lines(cli: CommandLine, tmp_path: Path) -> None:
+    """Also in the document for programs; from a process as a shell starts it."""
+    cli = CommandLine(cli.cwd, {"TILEYARD_HOME": str(tmp_path / "home")})
     sizes = ("--arg", "M=64", "--arg", "N=63", "--arg", "K=64", "--config", "dtype=float16")
     shown = cli.run("passes", "gemm.py::gemm", *sizes, "--after", "plan-pipeline")
     place = f"gemm.py:{line_of('T.copy(B')}"

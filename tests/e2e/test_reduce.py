@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT, CommandLine
-from tests.reduction.planted import FOLDER, LARGE, PLANTED
+from tests.own_authors import OwnCommandLine
+from tests.reduction.planted import FOLDER, IMPORT, LARGE, PLANTED
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +23,14 @@ def cli(tmp_path: Path) -> CommandLine:
     cli.env["TILEYARD_PLUGINS"] = "wrong=tests.reduction.wrong_target:WrongTarget"
     cli.env["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
     return cli
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> OwnCommandLine:
+    """A folder with the large kernels, where what was asked about them is answered."""
+    folder = tmp_path_factory.mktemp("own")
+    shutil.copy(LARGE, folder)
+    return OwnCommandLine(folder)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +60,10 @@ def test_a_planted_failure_is_cut_down(cli: CommandLine, name: str, again: str, 
 @pytest.mark.parametrize(
     ("command", "status"), [("grep -q T.abs", 0), ("grep -q T.acos", 2), ("exit 0; echo {}", 0)]
 )
-def test_a_command_says_what_fails(cli: CommandLine, command: str, status: int) -> None:
+def test_a_command_says_what_fails(own: OwnCommandLine, command: str, status: int) -> None:
     """It receives the file of a kernel, in place of braces or at its end."""
     sizes = ("--arg", "length=16", "--limit", "10s")
-    done = cli.run("reduce", "large.py::backward", "--while", command, *sizes)
+    done = own.run("reduce", "large.py::backward", "--while", command, *sizes)
     assert done.returncode == status
     if status:
         said = "backward does not fail: the command ends with another status than 0"
@@ -64,11 +73,13 @@ def test_a_command_says_what_fails(cli: CommandLine, command: str, status: int) 
         assert ("T.abs(" in done.stdout) == ("abs" in command)
 
 
-def test_the_limit_ends_it(cli: CommandLine) -> None:
+def test_the_limit_ends_it(tmp_path: Path) -> None:
     """The kernel is printed as far as it was reduced."""
     planted = PLANTED["operation not supported"]
-    (cli.cwd / "large.py").write_text(planted.text(), encoding="utf-8")
-    done = cli.run(*planted.arguments, "--limit", "1s")
+    (tmp_path / "large.py").write_text(
+        planted.text().replace(IMPORT, "import tilelang\n"), encoding="utf-8"
+    )
+    done = OwnCommandLine(tmp_path).run(*planted.arguments, "--limit", "1s")
     assert done.returncode == 0
     assert done.stdout.splitlines()[1].endswith(": the time is over")
     compile(done.stdout, "small.py", "exec")
@@ -101,10 +112,10 @@ def test_the_limit_ends_it(cli: CommandLine) -> None:
     ],
 )
 def test_what_cannot_be_reduced_is_one_line(
-    cli: CommandLine, arguments: tuple[str, ...], said: str
+    own: OwnCommandLine, arguments: tuple[str, ...], said: str
 ) -> None:
     """With exit status 2, and nothing printed."""
-    done = cli.run("reduce", "large.py::backward", "--arg", "length=32", *arguments)
+    done = own.run("reduce", "large.py::backward", "--arg", "length=32", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"tileyard: {said}")

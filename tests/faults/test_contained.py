@@ -18,9 +18,11 @@ from tests.endings import has_ended
 
 pytestmark = pytest.mark.slow
 
+EVERY = "TILEYARD_CONTAINED" in os.environ
+"""Whether each worker is stopped and killed, and not one of each kind."""
 HANG_S = 60.0
 """No command of these tests takes that long unless it hangs."""
-DAEMON = "env -i setsid sh -c 'while :; do echo x >> {suite}/FILE; sleep 0.05; done' & sleep 0.2"
+DAEMON = "env -i setsid sh -c 'while :; do echo x >> {suite}/FILE; sleep 0.05; done' & while ! test -s {suite}/FILE; do sleep 0.02; done"
 """Leaves the group, the session, the parent and the environment of its case."""
 LOOK = "a=$(wc -c < {suite}/FILE); sleep 0.4; test $a = $(wc -c < {suite}/FILE)"
 """Whether the daemon has gone."""
@@ -81,33 +83,41 @@ def test_a_stopped_parent_goes_on(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deed", "expected"), [("kill -STOP $PPID", "timeout"), ("kill -9 $PPID", "crashed")]
+    ("deed", "limits", "expected"),
+    [("STOP", "limits = { build_s = 2, golden_s = 2 }", "timeout"), ("KILL", "", "crashed")],
 )
-@pytest.mark.parametrize("step", ["golden", "build", "check"])
 def test_a_step_that_hits_its_parent_is_alone_to_blame(
-    step: str, deed: str, expected: str, cli: CommandLine
+    deed: str, limits: str, expected: str, cli: CommandLine
 ) -> None:
     """Who stops it ends at its limit, who kills it has crashed, whatever step it is."""
+    steps = ("golden", "build", "check")
+    faults = "".join(
+        f"""
+        [[testcase]]
+        name = "{step}"
+        run = ["true"]
+        {step} = {shell(f"kill -{deed} $PPID; sleep 5")}
+        case = [{{ name = "b" }}]
+        """
+        for step in steps
+    )
     text = f"""
-        limits = {{ build_s = 2, golden_s = 2 }}
+        {limits}
         [[testcase]]
         name = "t"
         run = ["true"]
         case = [{{ name = "a" }}]
-        [[testcase]]
-        name = "u"
-        run = ["true"]
-        {step} = {shell(deed + "; sleep 5")}
-        case = [{{ name = "b" }}]
+        {faults}
         """
     status, verdicts = run_suite(cli, text)
     assert status == 1
-    assert {c: v["outcome"] for c, v in verdicts.items()} == {"t/a": "passed", "u/b": expected}
+    outcomes = {case: verdict["outcome"] for case, verdict in verdicts.items()}
+    assert outcomes == {"t/a": "passed", **{f"{step}/b": expected for step in steps}}
 
 
 def test_a_case_that_kills_its_parent_is_alone_to_blame(cli: CommandLine) -> None:
-    """One of 40; it is run three times, since it may have been somebody else once."""
-    status, verdicts = run_suite(cli, with_others("kill -9 $PPID; sleep 5", 39))
+    """One of 20; it is run three times, since it may have been somebody else once."""
+    status, verdicts = run_suite(cli, with_others("kill -9 $PPID; sleep 5", 19))
     fault = verdicts.pop("fault/one")
     assert status == 1
     assert fault["outcome"] == "crashed"
@@ -115,37 +125,41 @@ def test_a_case_that_kills_its_parent_is_alone_to_blame(cli: CommandLine) -> Non
     assert {v["outcome"] for v in verdicts.values()} == {"passed"}
 
 
-@pytest.mark.parametrize("step", ["run", "run under a lease", "golden", "build", "check"])
-def test_nothing_of_a_step_survives_it(step: str, cli: CommandLine) -> None:
-    """Not even a daemon that has wiped its environment; the case after it sees none."""
-    kind = step.partition(" ")[0]
-    steps = {"run": '["true"]', kind: shell(DAEMON)}
+@pytest.mark.parametrize("place", [("--slots", "1"), ("--devices", "cpu")], ids=" ".join)
+def test_nothing_of_a_case_survives_it(place: tuple[str, ...], cli: CommandLine) -> None:
+    """Not even a daemon that has wiped its environment; the case after it sees none, also under a lease."""
     text = f"""
-        {"".join(f"{name} = {argv}" + chr(10) for name, argv in steps.items() if name != "run")}
         [[testcase]]
         name = "a"
-        run = {steps["run"]}
+        run = {shell(DAEMON)}
         case = [{{ name = "daemon" }}]
         [[testcase]]
         name = "b"
         run = {shell(LOOK)}
         case = [{{ name = "look" }}]
         """
-    if kind == "run":
-        status, _ = run_suite(cli, text, *place_of(step))
-        assert status == 0
-        return
-    # Its own look comes in a run of its own: steps of several cases are side by side.
-    run_suite(cli, text, "--case", "a/daemon")
-    before = (cli.cwd / "FILE").stat().st_size
+    status, _ = run_suite(cli, text, *place)
+    assert status == 0
+
+
+def test_nothing_of_a_step_survives_it(cli: CommandLine) -> None:
+    """Nor of one that is no case's own run."""
+    steps = ("golden", "build", "check")
+    text = "".join(
+        f"""
+        [[testcase]]
+        name = "{step}"
+        run = ["true"]
+        {step} = {shell(DAEMON.replace("FILE", step))}
+        case = [{{ name = "daemon" }}]
+        """
+        for step in steps
+    )
+    run_suite(cli, text)
+    before = [(cli.cwd / step).stat().st_size for step in steps]
     time.sleep(0.4)
-    assert before > 0
-    assert (cli.cwd / "FILE").stat().st_size == before
-
-
-def place_of(step: str) -> tuple[str, ...]:
-    """Where the cases run: one after another."""
-    return ("--devices", "cpu") if "lease" in step else ("--slots", "1")
+    assert all(before)
+    assert [(cli.cwd / step).stat().st_size for step in steps] == before
 
 
 # ---- workers that somebody stops or kills -----------------------------------------------------
@@ -201,7 +215,9 @@ WORKERS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("stopped", [*WORKERS, "all of them"])
+@pytest.mark.parametrize(
+    "stopped", [*WORKERS, "all of them"] if EVERY else ["engine", "all of them"]
+)
 def test_ctrl_c_twice_ends_everything_whatever_is_stopped(stopped: str, cli: CommandLine) -> None:
     """And says what is known, by then."""
     with running(cli) as (client, below):
@@ -217,7 +233,9 @@ def test_ctrl_c_twice_ends_everything_whatever_is_stopped(stopped: str, cli: Com
         assert "<testcase " in (cli.cwd / "junit.xml").read_text()
 
 
-@pytest.mark.parametrize("stopped", [("engine",), ("engine", "keeper of the host")])
+@pytest.mark.parametrize(
+    "stopped", [("engine", "keeper of the host"), *([("engine",)] if EVERY else [])]
+)
 def test_a_client_that_goes_away_ends_a_stopped_engine(
     stopped: tuple[str, ...], cli: CommandLine
 ) -> None:
@@ -253,8 +271,20 @@ def test_timers_stand_still_while_a_run_is_suspended(cli: CommandLine) -> None:
     assert client.returncode == 0, said
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("hit", ["step host", "keeper of the host", "fork server"])
+HITS = {
+    ("step host", signal.SIGKILL): True,
+    ("keeper of the host", signal.SIGSTOP): True,
+    ("fork server", signal.SIGKILL): True,
+    ("step host", signal.SIGSTOP): EVERY,
+    ("keeper of the host", signal.SIGKILL): EVERY,
+    ("fork server", signal.SIGSTOP): EVERY,
+}
+"""Who is hit and how, and whether it is looked at."""
+
+
+@pytest.mark.parametrize(
+    ("hit", "how"), [one for one, is_looked_at in HITS.items() if is_looked_at]
+)
 def test_a_lost_host_costs_no_verdict(hit: str, how: signal.Signals, cli: CommandLine) -> None:
     """What it was asked is asked again, in whatever state each case was."""
     script = "if ! test -e {suite}/hit; then echo $$ > {suite}/begun; sleep 5; fi"

@@ -1,0 +1,109 @@
+"""The command line in the test's own process, with authors in it, too: TileLang is imported once for all.
+
+For what commands say and print of kernels. That an author is a process of its own, which may end, and what
+a shell sees of a command, one test of each verb's looks at.
+"""
+
+import contextlib
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import CommandLine
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.cli import check_session, passes_session, reduce_session
+from tileyard.cli.lease import run_lease
+from tileyard.cli.main import main
+from tileyard.errors import TileyardError
+from tileyard.model import Side
+from tileyard.workers.author import Author, describe_failure
+from tileyard.workers.protocol import AuthorReply, Failed
+from tileyard.workers.question import AnswerT, Question
+
+OPENED = (check_session, passes_session, reduce_session)
+"""Who opens an author of a file."""
+
+
+class OwnAuthor:
+    """What ``WorkerAuthor`` is, but in this process. What was ``answered`` about the same files is known."""
+
+    footprint = None
+
+    def __init__(
+        self, file: Path, home: Path, cores: tuple[int, ...], answered: dict[object, AuthorReply]
+    ) -> None:
+        self.cores = cores
+        self._file = file.absolute()
+        self._objects = ObjectStore(home / "objects")
+        self._answered = answered
+        beside = sorted(self._file.parent.glob("*.py"))
+        self._texts = tuple((path, path.read_text(encoding="utf-8")) for path in beside)
+        self._author: Author | None = None
+
+    async def begin(self) -> None:
+        """Do nothing yet."""
+
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
+        """Answer it, or know the answer."""
+        key = (self._file, self._texts, type(request), canonical_json(request))
+        if key not in self._answered:
+            self._answered[key] = self._answer(request)
+        reply = self._answered[key]
+        return reply if isinstance(reply, Failed) else request.check(reply)
+
+    def _answer(self, request: Any) -> AuthorReply:  # noqa: ANN401 - any question
+        try:
+            if self._author is None:
+                self._author = Author.of_file(self._file, self._objects)
+        except TileyardError as error:
+            return describe_failure(error, request)
+        return self._author.answer(request)
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+
+@dataclass
+class OwnCommandLine(CommandLine):
+    """Runs commands that only ask an author, each as if it were the first."""
+
+    answered: dict[object, AuthorReply] = field(default_factory=dict)
+
+    def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        printed = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patched, forgetting(self.cwd):
+            for opened in OPENED:
+                patched.setattr(opened, "WorkerAuthor", self._open)
+            for name, text in self.environment(extra).items():
+                patched.setenv(name, text)
+            patched.chdir(self.cwd)
+            with contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1]):
+                is_lease = arguments[:1] == ("lease",)
+                code = run_lease([*arguments[1:]]) if is_lease else main([*arguments])
+        stdout, stderr = (stream.getvalue() for stream in printed)
+        return subprocess.CompletedProcess(["tileyard", *arguments], code, stdout, stderr)
+
+    def _open(self, file: Path, home: Path, cores: tuple[int, ...], side: Side) -> OwnAuthor:
+        assert side == Side(name="")
+        return OwnAuthor(file, home, cores, self.answered)
+
+
+@contextlib.contextmanager
+def forgetting(folder: Path) -> Iterator[None]:
+    """Let no module of a folder stay imported, nor found."""
+    path = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", "")).startswith(f"{folder}/"):
+                del sys.modules[name]
