@@ -22,7 +22,7 @@ EVERY = "TILEYARD_CONTAINED" in os.environ
 """Whether each worker is stopped and killed, and not one of each kind."""
 HANG_S = 60.0
 """No command of these tests takes that long unless it hangs."""
-DAEMON = "env -i setsid sh -c 'while :; do echo x >> {suite}/FILE; sleep 0.05; done' & while ! test -s {suite}/FILE; do sleep 0.02; done"
+DAEMON = "env -i setsid sh -c 'while :; do echo x >> {suite}/FILE; sleep 0.05; done' & sleep 0.2"
 """Leaves the group, the session, the parent and the environment of its case."""
 LOOK = "a=$(wc -c < {suite}/FILE); sleep 0.4; test $a = $(wc -c < {suite}/FILE)"
 """Whether the daemon has gone."""
@@ -83,41 +83,33 @@ def test_a_stopped_parent_goes_on(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deed", "limits", "expected"),
-    [("STOP", "limits = { build_s = 2, golden_s = 2 }", "timeout"), ("KILL", "", "crashed")],
+    ("deed", "expected"), [("kill -STOP $PPID", "timeout"), ("kill -9 $PPID", "crashed")]
 )
+@pytest.mark.parametrize("step", ["golden", "build", "check"])
 def test_a_step_that_hits_its_parent_is_alone_to_blame(
-    deed: str, limits: str, expected: str, cli: CommandLine
+    step: str, deed: str, expected: str, cli: CommandLine
 ) -> None:
     """Who stops it ends at its limit, who kills it has crashed, whatever step it is."""
-    steps = ("golden", "build", "check")
-    faults = "".join(
-        f"""
-        [[testcase]]
-        name = "{step}"
-        run = ["true"]
-        {step} = {shell(f"kill -{deed} $PPID; sleep 5")}
-        case = [{{ name = "b" }}]
-        """
-        for step in steps
-    )
     text = f"""
-        {limits}
+        limits = {{ build_s = 2, golden_s = 2 }}
         [[testcase]]
         name = "t"
         run = ["true"]
         case = [{{ name = "a" }}]
-        {faults}
+        [[testcase]]
+        name = "u"
+        run = ["true"]
+        {step} = {shell(deed + "; sleep 5")}
+        case = [{{ name = "b" }}]
         """
     status, verdicts = run_suite(cli, text)
     assert status == 1
-    outcomes = {case: verdict["outcome"] for case, verdict in verdicts.items()}
-    assert outcomes == {"t/a": "passed", **{f"{step}/b": expected for step in steps}}
+    assert {c: v["outcome"] for c, v in verdicts.items()} == {"t/a": "passed", "u/b": expected}
 
 
 def test_a_case_that_kills_its_parent_is_alone_to_blame(cli: CommandLine) -> None:
-    """One of 20; it is run three times, since it may have been somebody else once."""
-    status, verdicts = run_suite(cli, with_others("kill -9 $PPID; sleep 5", 19))
+    """One of 40; it is run three times, since it may have been somebody else once."""
+    status, verdicts = run_suite(cli, with_others("kill -9 $PPID; sleep 5", 39))
     fault = verdicts.pop("fault/one")
     assert status == 1
     assert fault["outcome"] == "crashed"
@@ -125,41 +117,37 @@ def test_a_case_that_kills_its_parent_is_alone_to_blame(cli: CommandLine) -> Non
     assert {v["outcome"] for v in verdicts.values()} == {"passed"}
 
 
-@pytest.mark.parametrize("place", [("--slots", "1"), ("--devices", "cpu")], ids=" ".join)
-def test_nothing_of_a_case_survives_it(place: tuple[str, ...], cli: CommandLine) -> None:
-    """Not even a daemon that has wiped its environment; the case after it sees none, also under a lease."""
+@pytest.mark.parametrize("step", ["run", "run under a lease", "golden", "build", "check"])
+def test_nothing_of_a_step_survives_it(step: str, cli: CommandLine) -> None:
+    """Not even a daemon that has wiped its environment; the case after it sees none."""
+    kind = step.partition(" ")[0]
+    steps = {"run": '["true"]', kind: shell(DAEMON)}
     text = f"""
+        {"".join(f"{name} = {argv}" + chr(10) for name, argv in steps.items() if name != "run")}
         [[testcase]]
         name = "a"
-        run = {shell(DAEMON)}
+        run = {steps["run"]}
         case = [{{ name = "daemon" }}]
         [[testcase]]
         name = "b"
         run = {shell(LOOK)}
         case = [{{ name = "look" }}]
         """
-    status, _ = run_suite(cli, text, *place)
-    assert status == 0
-
-
-def test_nothing_of_a_step_survives_it(cli: CommandLine) -> None:
-    """Nor of one that is no case's own run."""
-    steps = ("golden", "build", "check")
-    text = "".join(
-        f"""
-        [[testcase]]
-        name = "{step}"
-        run = ["true"]
-        {step} = {shell(DAEMON.replace("FILE", step))}
-        case = [{{ name = "daemon" }}]
-        """
-        for step in steps
-    )
-    run_suite(cli, text)
-    before = [(cli.cwd / step).stat().st_size for step in steps]
+    if kind == "run":
+        status, _ = run_suite(cli, text, *place_of(step))
+        assert status == 0
+        return
+    # Its own look comes in a run of its own: steps of several cases are side by side.
+    run_suite(cli, text, "--case", "a/daemon")
+    before = (cli.cwd / "FILE").stat().st_size
     time.sleep(0.4)
-    assert all(before)
-    assert [(cli.cwd / step).stat().st_size for step in steps] == before
+    assert before > 0
+    assert (cli.cwd / "FILE").stat().st_size == before
+
+
+def place_of(step: str) -> tuple[str, ...]:
+    """Where the cases run: one after another."""
+    return ("--devices", "cpu") if "lease" in step else ("--slots", "1")
 
 
 # ---- workers that somebody stops or kills -----------------------------------------------------
