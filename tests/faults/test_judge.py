@@ -243,14 +243,19 @@ def test_a_runner_hears_within_a_batch_what_was_judged(tmp_path: Path) -> None:
 def test_what_ran_is_judged_when_the_run_is_stopped(
     odd: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Ctrl-C while outputs wait: they get their verdicts, and nothing else is begun."""
+    """Ctrl-C while outputs wait: they get their verdicts, and nothing else is begun.
+
+    There is room for four: not all have run before the judge has begun.
+    """
     odd("slow")
+    room = HandedOver(room_bytes=4 << 20)
 
     def stop(driver: Driver, event: Event) -> None:
         if isinstance(event, CaseEnded) and event.trial.outcome is Outcome.PASSED:
             driver.stop()
 
-    trials = run_cases(tmp_path, plan_cases(configs(200, size=MB)), heard=stop, judge="odd_judge")
+    planned = plan_cases(configs(200, size=MB))
+    trials = run_cases(tmp_path, planned, heard=stop, judge="odd_judge", handed_over=room)
     assert {trial.outcome for trial in trials.values()} == {Outcome.PASSED, Outcome.NOT_RUN}
 
 
