@@ -124,7 +124,8 @@ def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Pa
 
 def test_logs_hold_the_steps_of_both_sides_in_order(cli: CommandLine, queue: Path) -> None:
     """Golden and build step of this side, what the far side printed, and the check step."""
-    _, logs = run_suite(cli, ("a", "b"))
+    # Each case has a golden step of its own, whose log is not the other one's.
+    _, logs = run_suite(cli, ("a", "b"), SUITE.replace("printf", ": {case}; printf"))
     expected = ["golden", "build", "BEGIN", "PYPTO", "check"]
     # Both need the same build: it stands in the log of the one that was ready for it first.
     (name,) = (name for name, log in logs.items() if "==== build:" in log)
