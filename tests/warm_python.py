@@ -198,7 +198,7 @@ class AuthorCopy(subprocess.Popen[bytes]):
 
 
 def heard(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that count when TileLang is imported; where modules are found, a copy is told anew."""
+    """The variables that count when TileLang is imported, without PYTHONPATH, which a copy sets itself."""
     return {
         name: text
         for name, text in environment.items()

@@ -26,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> Command
 
 @pytest.fixture(scope="module")
 def packed(place: CommandLine) -> subprocess.CompletedProcess[str]:
-    """What is said where two configs are built and packed into ``third.tyb``, and what was generated is printed."""
+    """Build two configs, print what was generated, and pack them into ``third.tyb``."""
     printed = ("--emit", "cuda", "--report")
     return place.run("compile", "third.py", *TARGET, "--all-configs", *printed, "-o", "third.tyb")
 

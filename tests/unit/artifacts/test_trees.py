@@ -105,7 +105,7 @@ def test_what_was_written_through_a_link_is_found_in_its_part(
 def test_sound_files_are_there_while_a_damaged_tree_is_made_anew(
     trees: Trees, folder: Path
 ) -> None:
-    """Whoever has links to them finds them at any time, and no change in them afterwards, in another process either."""
+    """Links to them lead to a file at any time; afterwards no process finds that they have changed."""
     digest = trees.put(folder)
     other = Trees(ObjectStore(folder.parent / "objects"))
     place = other.path(digest, "bin")
