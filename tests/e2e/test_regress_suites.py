@@ -310,10 +310,7 @@ probe = ["true"]
 def test_pairs_are_timed_on_several_devices_at_the_same_time(
     cli: CommandLine, project: Path, tmp_path: Path
 ) -> None:
-    """Programs of both cases run at one time. A device of another kind is refused, by name.
-
-    One that is ready first, on a busy machine, may be timed alone: then they are compared again.
-    """
+    """Programs of both cases run at one time. A device of another kind is refused, by name."""
     for name, number in (("one", "3"), ("two", "4")):
         script = MEET.replace("PLACE", str(tmp_path)).replace("NUMBER", number)
         commit(project, name, {"suite.toml": MEETING, "run.sh": script})
@@ -321,13 +318,10 @@ def test_pairs_are_timed_on_several_devices_at_the_same_time(
     (tmp_path / "etc" / "devices.toml").write_text(BOARDS)
     cli.env["TILEYARD_HOST_CONFIG"] = str(tmp_path / "etc")
     command = ("regress", "one", "two", "suite", "--json", "--devices", "npu:0", "--devices")
-    for _ in range(8):
-        done = cli.run(*command, "npu:1")
-        assert done.returncode == 1, done.stderr
-        document = json.loads(done.stdout)
-        assert [row["verdict"] for row in document["rows"]] == ["regressed", "regressed"]
-        if (tmp_path / "met").exists():
-            break
+    done = cli.run(*command, "npu:1")
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    assert [row["verdict"] for row in document["rows"]] == ["regressed", "regressed"]
     assert (tmp_path / "met").exists()
     assert document["device"] == "npu:0, npu:1"
     assert [(one["device"], one["is_alarm"]) for one in document["controls"]] == [

@@ -20,7 +20,7 @@ from tileyard.engine.commands import (
     Strand,
 )
 from tileyard.engine.ready import Ready, ReadyQueue
-from tileyard.engine.stages import LEGAL_MOVES, UNSTARTED, Stage
+from tileyard.engine.stages import LEGAL_MOVES, UNREADY, UNSTARTED, Stage
 from tileyard.model import Batch, Case
 
 MAX_RETRIES = 2
@@ -123,6 +123,18 @@ class PlannedCases:
         self._batches[batch].looked_up = True
         self.looked_up_now.discard(batch)
         self._settle(batch)
+
+    def are_pairs_coming(self, devices: frozenset[str]) -> bool:
+        """Whether an interleaved batch for some of these devices is prepared, built or looked up."""
+        return any(
+            state.entry.interleaved
+            and not devices.isdisjoint(state.entry.devices)
+            and (
+                name in self.looked_up_now
+                or any(self.stages[case.key] in UNREADY for case in state.batch.cases)
+            )
+            for name, state in self._batches.items()
+        )
 
     def is_running(self, case: str) -> bool:
         """Whether a case was given to a device and has not ended."""

@@ -1,4 +1,4 @@
-"""Where a case can stand, and the machine as the scheduler sees it."""
+"""The stages of a case, and the machine as the scheduler sees it."""
 
 import enum
 
@@ -7,7 +7,7 @@ from tileyard.model import Record
 
 
 class Stage(enum.Enum):
-    """Where a case stands."""
+    """The stage of a case."""
 
     WAITING = "waiting"
     PREPARING = "preparing"
@@ -22,7 +22,10 @@ class Stage(enum.Enum):
 
 
 UNSTARTED = (Stage.WAITING, Stage.PREPARED, Stage.BUILT)
-"""Where a case stands while no process works on it."""
+"""The stages of a case on which no process works."""
+
+UNREADY = (Stage.WAITING, Stage.PREPARING, Stage.PREPARED, Stage.BUILDING)
+"""The stages of a case before a device can run it."""
 
 LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.WAITING: frozenset({Stage.PREPARING, Stage.ENDED}),

@@ -1,7 +1,7 @@
 """Decides what happens next: facts in, commands out. No tasks, no processes, no clock.
 
-Only when a batch is ready is a device asked for, and whichever comes first gets it. What stands where
-is told by the cases (``cases``), the devices (``lending``) and the cores (``cores``). One module because the
+Only when a batch is ready is a device asked for, and whichever comes first gets it. The state of the
+cases is in ``cases``, of the devices in ``lending``, of the cores in ``cores``. One module because the
 rules that look at all of them must each be read beside the others.
 """
 
@@ -260,9 +260,10 @@ class EngineState:
                 self._release(device)  # for a runner with another limit
             else:
                 device.pausing = self._waits_for_judge(device, entry)
-                device.lingering = device.lingering and device.pausing
+                waits = device.pausing or self._waits_for_pairs(entry)
+                device.lingering = device.lingering and waits
                 device.exclusive = entry.interleaved
-                if device.pausing:
+                if waits:
                     self._linger(device)
                 elif is_quiet(
                     device, entry, self.site, self._building, asking=self._is_asking(entry)
@@ -289,6 +290,18 @@ class EngineState:
             other.pausing for other in self._devices if other is not device
         )
         return unjudged.is_asked or (unjudged.is_waiting and is_due)
+
+    def _waits_for_pairs(self, entry: Ready) -> bool:
+        """Whether more batches are made ready first: none is while an interleaved one is timed.
+
+        So as many begin together as there are devices for them.
+        """
+        if not entry.interleaved or any(one.is_busy and one.exclusive for one in self._devices):
+            return False
+        able = [one for one in self._devices if one.name in entry.devices & self._devices.usable]
+        idle = sum(not (one.is_busy or one.awaited) for one in able)
+        found = sum(not entry.devices.isdisjoint(other.devices) for other in self.cases.ready)
+        return found < idle and self.cases.are_pairs_coming(entry.devices)
 
     def _idle(self, device: Borrowing) -> None:
         """Keep a device for a moment only if more may come that does not need its cores first.
@@ -335,7 +348,7 @@ class EngineState:
             entry = self.cases.ready.peek(device.name, usable)
             if entry is None or (is_shared(device, self.site) and not self._is_burst()):
                 continue
-            if self._waits_for_judge(device, entry):
+            if self._waits_for_judge(device, entry) or self._waits_for_pairs(entry):
                 continue
             coming += 1
             for waiting in self.cases.ready:

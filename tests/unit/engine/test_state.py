@@ -124,6 +124,8 @@ class World:
                 return [LingerOver(device=device)]
             case Release(device=device):
                 self.held.discard(device)
+                asked = [c for c in self.under_way if isinstance(c, Acquire) and c.device == device]
+                self.under_way = [c for c in self.under_way if c not in asked]
                 return [Released(device=device)]
             case Drop(case=case) | GiveUp(case=case) | Strand(case=case):
                 self.ended.append(case)
@@ -619,6 +621,49 @@ def test_programs_are_not_timed_in_turn_while_others_are_judged() -> None:
     assert of_kind(commands, Judge, Run) == [Judge(cases=("x",))]
     commands = state.step(CaseFinished(case="x"))
     assert of_kind(commands, Run) == [Run(device="board:0", cases=("y",))]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_interleaved_batches_on_several_devices_all_end(seed: int) -> None:
+    """Beside others, some of which fail to build or lose their device, each case ends once."""
+    orders: tuple[Literal["interleaved", "any"], ...] = ("interleaved", "any")
+    mixed = [batch(f"b{i}", f"b{i}", f"c{i}", order=orders[i % 2]) for i in range(30)]
+    world = World(EngineState(boards(3)), mixed, seed)
+    world.failing, world.losses = {"b4", "b5", "c5"}, {"b3": 1, "b16": 2, "b8": 9}
+    world.drive()
+    assert Counter(world.ended) == Counter({f"{side}{i}": 1 for side in "bc" for i in range(30)})
+
+
+def test_as_many_interleaved_batches_begin_together_as_there_are_devices() -> None:
+    """None is made ready while another is timed: the device of the first waits for the second, not for the third."""
+    state = EngineState(boards(2, workers=(0,)))
+    state.start()
+    pairs = [batch(name, order="interleaved") for name in "xyz"]
+    state.step(BatchesPlanned(batches=tuple(pairs), exhausted=True))
+
+    def make_ready(name: str) -> list[Command]:
+        state.step(CasePrepared(case=name, build=BuildKey(name), built=True), AuthorFreed())
+        return state.step(NothingKnown(batch=name))
+
+    assert of_kind(make_ready("x"), Acquire, Run) == []
+    assert len(of_kind(make_ready("y"), Acquire)) == 2
+    make_ready("z")
+    for number, name in enumerate("xy"):
+        device = f"board:{number}"
+        assert of_kind(state.step(Leased(device=device)), Run) == [
+            Run(device=device, cases=(name,))
+        ]
+
+
+def test_an_interleaved_batch_waits_for_none_that_failed() -> None:
+    """The device is asked for once nothing else can become ready."""
+    state = EngineState(boards(2))
+    state.start()
+    pairs = [batch(name, order="interleaved") for name in "xy"]
+    state.step(BatchesPlanned(batches=tuple(pairs), exhausted=True))
+    state.step(CasePrepared(case="x", build=BuildKey("x"), built=True), AuthorFreed())
+    assert of_kind(state.step(NothingKnown(batch="x")), Acquire) == []
+    assert len(of_kind(state.step(CaseFinished(case="y")), Acquire)) == 1
 
 
 def test_an_interleaved_batch_that_was_lost_is_run_again_as_a_whole() -> None:
