@@ -4,7 +4,7 @@ One module because these are the words of the project: a vocabulary is looked up
 """
 
 import enum
-from typing import Literal, NewType, dataclass_transform
+from typing import ClassVar, Literal, NewType, dataclass_transform
 
 import msgspec
 
@@ -215,12 +215,10 @@ class CheckPolicy(Record):
 class TimingPolicy(Record):
     """When a measurement is good enough.
 
-    Sampling stops once the interval of the median at ``confidence`` is narrower than
-    ``relative_width`` of it, or after ``max_samples`` or ``max_ns``; never before ``min_samples``.
+    Sampling stops once the interval of the median at ``confidence`` is narrower than ``relative_width`` of it, or after ``max_samples`` or ``max_ns``; never before ``min_samples``.
     Within ``group``, a config whose whole interval lies above the best one's is abandoned early.
 
-    ``flush_l2`` has every launch find an L2 cache that holds nothing of its own, and ``graph`` has launches captured and replayed, so
-    that what a host takes for each is not in the times. Both are for GPUs; a CPU's launches know neither.
+    ``flush_l2`` has every launch find an L2 cache that holds nothing of its own, and ``graph`` has launches captured and replayed, so that what a host takes for each is not in the times. Both are for GPUs; a CPU's launches know neither.
     """
 
     confidence: float = 0.95
@@ -246,11 +244,11 @@ class Limits(Record):
 
 
 class CommandWork(Record, tag="command"):
-    """A case that is a row of programs. Only ``run`` holds a device.
+    """A case that is a row of programs. Only ``run`` holds a device, or as many at once as ``devices`` says.
 
     A ``build`` that several cases share is built once. ``target`` is what this case needs of it, made of ``target_inputs`` besides. ``check`` says by its exit status whether the results are right: 0 right, 2 wrong, anything else is an error.
-    Of what ``golden`` makes it gets ``part``. Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for. Versions are compared by ``measure``, None
-    where that is left to where they run. With ``variant`` ends the name of a case whose programs know it without.
+    Of what ``golden`` makes it gets ``part``. Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for. Versions are compared by ``measure``, None where that is left to where they run.
+    With ``variant`` ends the name of a case whose programs know it without.
     """
 
     run: Step
@@ -264,6 +262,7 @@ class CommandWork(Record, tag="command"):
     hot: HotRun | None = None
     measure: Measure | None = None
     variant: str = ""
+    devices: int = 1
 
 
 class KernelWork(Record, tag="kernel"):
@@ -280,6 +279,7 @@ class KernelWork(Record, tag="kernel"):
     config: dict[str, Value] = {}
     reference: str = ""
     tolerance: Tolerance | None = None
+    devices: ClassVar[int] = 1
 
 
 Work = KernelWork | CommandWork
@@ -314,9 +314,7 @@ def find_case(key: str) -> str:
 class Case(Record):
     """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
 
-    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs and reference to be run elsewhere. ``control`` marks the second entry of an A/A
-    pair: it is measured, and wins nothing. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is
-    how long it should run, None for what earlier trials say.
+    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs and reference to be run elsewhere. ``control`` marks the second entry of an A/A pair: it is measured, and wins nothing. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is how long it should run, None for what earlier trials say.
     """
 
     id: str
@@ -370,10 +368,10 @@ class Batch(Record):
 class Device(Record):
     """Something that runs artifacts. ``cores`` are the CPUs it owns while a case is timed on it.
 
-    ``identity`` names the silicon and how it is driven; it is part of the measurement key. ``locks`` are the lock files that a holder has, all of
-    them, taken in this order. ``env`` is what a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command that
-    tells a healthy device from a sick one by its exit code, empty where there is none, and ``probe_limit_s`` is how long it may take. ``arch`` is
+    ``identity`` names the silicon and how it is driven; it is part of the measurement key. ``locks`` are the lock files that a holder has, all of them, taken in this order.
+    ``env`` is what a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command that tells a healthy device from a sick one by its exit code, empty where there is none, and ``probe_limit_s`` is how long it may take. ``arch`` is
     what code it runs, in its maker's words (``sm_90``), empty where that is not known, and ``driver_api`` what interface its driver has (``13.0``).
+    ``count`` devices that a case needs at once are one Device here: its ``members`` are held together, or a queue gives so many.
     """
 
     name: str
@@ -386,6 +384,8 @@ class Device(Record):
     probe_limit_s: float = 30.0
     arch: str = ""
     driver_api: str = ""
+    count: int = 1
+    members: tuple["Device", ...] = ()
 
 
 # ---- results --------------------------------------------------------------------------------

@@ -14,8 +14,10 @@ QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
 
 
 @contextmanager
-def serve_queue(project: Path, served: str, /, **declared: str | int) -> Iterator[Path]:
-    """Declare the queue and serve it; its folder. The server lends ``served``."""
+def serve_queue(
+    project: Path, served: str, /, *options: str, **declared: str | int
+) -> Iterator[Path]:
+    """Declare the queue and serve it; its folder. The server lends ``served``, and ``submit`` gets these options besides."""
     folder = project / "a queue"
     for name in ("tasks", "faults"):
         (folder / name).mkdir(parents=True)
@@ -23,14 +25,14 @@ def serve_queue(project: Path, served: str, /, **declared: str | int) -> Iterato
     limits = ["--max-time", "{run_limit_s}", "--timeout", "{limit_s}"]
     fields = {
         "name": "lab",
-        "submit": [*client, *limits, "{env:--env}", "--run", "{shell_command}"],
+        "submit": [*client, *options, *limits, "{env:--env}", "--run", "{shell_command}"],
         "cancel": [sys.executable, str(QUEUE), "cancel", str(folder), "{job}"],
         "job": r"^task (\d+) queued",
         **declared,
     }
     lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
     (project / "tileyard.toml").write_text("\n".join(["[[queue]]", *lines]), encoding="utf-8")
-    server = [sys.executable, str(QUEUE), "serve", str(folder), served]
+    server = [sys.executable, str(QUEUE), "serve", str(folder), *served.split()]
     with pytest.MonkeyPatch.context() as environment:
         for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):
             environment.delenv(variable, raising=False)

@@ -95,6 +95,34 @@ def run_suite(
     return verdicts, {path.stem: path.read_text() for path in folder.iterdir()}
 
 
+PAIRS = """
+name = "pairs"
+run = ["sh", "-c", "echo {case} {device} $TASK_DEVICE >> {suite}/told"]
+[[testcase]]
+name = "one"
+[[testcase]]
+name = "two"
+devices = 2
+"""
+
+
+def test_several_devices_come_from_a_queue_together(cli: CommandLine) -> None:
+    """``submit`` asks for as many as a case needs; without a place for the number the run is refused."""
+    (cli.cwd / "suite.toml").write_text(PAIRS)
+    given = {"device": "npu:{device}", "identity": "a card"}
+    with serve_queue(cli.cwd, "3 4", "--devices", "{devices}", **given):
+        done = cli.run("test", "suite.toml", "--devices", "queue:lab")
+        assert done.returncode == 0, done.stderr
+    assert (cli.cwd / "told").read_text().splitlines() == ["default 3 3", "default 4,3 4,3"] or set(
+        (cli.cwd / "told").read_text().splitlines()
+    ) == {"default 3 3", "default 3,4 3,4"}
+    (cli.cwd / "a queue").rename(cli.cwd / "before")
+    with serve_queue(cli.cwd, "3", **given):
+        done = cli.run("test", "suite.toml", "--devices", "queue:lab")
+    expected = "a case needs 2 devices, and `submit` of queue 'lab' has no {devices}"
+    assert (done.returncode, expected in done.stderr) == (2, True), done.stderr
+
+
 def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Path) -> None:
     """A crash, a hang and a silent end blame one case each; outputs are compared on this side.
 

@@ -469,6 +469,32 @@ def test_programs_on_leased_devices(cli: CommandLine, suite: Path) -> None:
     assert devices <= {"npu:3", "npu:5"}
 
 
+PAIR = """
+[[testcase]]
+name = "pair"
+devices = 2
+golden = ["sh", "-c", "echo > {out}/data"]
+run = ["sh", "-c", "echo {device} $ASCEND_RT_VISIBLE_DEVICES $TASK_DEVICE >> {suite}/pairs"]
+check = ["true"]
+case = [{ name = "one" }, { name = "two" }]
+"""
+
+
+def test_programs_on_two_devices_at_once(cli: CommandLine, suite: Path) -> None:
+    """Both are leased together and named to the program; other cases run on one of them at a time."""
+    cards = [f'[[device]]\nname = "npu:{n}"\nid = "card-{n}"\nidentity = "card"\n' for n in (3, 5)]
+    (cli.cwd / "tileyard.toml").write_text("".join(cards))
+    suite.write_text(SUITE + PAIR)
+    verdicts = green(cli, "--devices", "npu")
+    assert (cli.cwd / "pairs").read_text() == "3,5 3,5 3,5\n" * 2
+    devices = {v["case"]: v["attempts"][0]["device"] for v in verdicts}
+    assert {devices.pop("pair/one"), devices.pop("pair/two")} == {"npu:3,5"}
+    assert set(devices.values()) <= {"npu:3", "npu:5"}
+    refused = cli.run("test", "suite.toml", "--devices", "npu:3")
+    assert refused.returncode == 2
+    assert "case pair/one needs 2 devices of one kind, and there are npu:3" in refused.stderr
+
+
 def test_a_hang_on_a_leased_device_takes_nobody_along(cli: CommandLine, suite: Path) -> None:
     """The case that hangs is ended with its lease, and the others go on."""
     (cli.cwd / "tileyard.toml").write_text('[[device]]\nname = "npu:0"\nid = "card"\n')

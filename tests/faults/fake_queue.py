@@ -5,7 +5,7 @@ in a folder and follow files there, as real ones follow a server's streams. What
 task number N is said in ``faults/N``, or in ``faults/all``. Only the standard library is used.
 
     fake_queue.py serve DIR DEVICE...
-    fake_queue.py task-submit DIR [--device auto] [--max-time S] [--timeout S] [--env N=V]... --run CMD
+    fake_queue.py task-submit DIR [--device auto] [--devices N] [--max-time S] [--timeout S] [--env N=V]... --run CMD
     fake_queue.py srun DIR [--time=MIN] [--export=NAMES] COMMAND...
     fake_queue.py cancel DIR JOB
 """
@@ -50,7 +50,7 @@ class Server:
                 finish(task, INTERRUPTED)
             elif "reject" in faults:
                 finish(task, REJECTED)
-            elif self.free and "hang" not in faults:
+            elif self.can_start(task) and "hang" not in faults:
                 self.start(task, faults)
             return
         process, device, until = self.running[task]
@@ -65,8 +65,12 @@ class Server:
         code = process.poll()
         if code is not None:
             del self.running[task]
-            self.free.append(device)
+            self.free += device.split(",")
             finish(task, INTERRUPTED if code < 0 else code)
+
+    def can_start(self, task: Path) -> bool:
+        """Whether all devices are free that a task asks for."""
+        return len(self.free) >= json.loads((task / "request").read_text())["devices"]
 
     def start(self, task: Path, faults: set[str]) -> None:
         """Run a task on the next device, with the environment of the request and nothing else."""
@@ -76,7 +80,8 @@ class Server:
             environment = {name: value[:40] for name, value in environment.items()}
         if "drop-variable" in faults:
             environment.pop("COLOUR", None)
-        device = self.free.pop(0)
+        count = request["devices"]
+        device, self.free = ",".join(self.free[:count]), self.free[count:]
         argv = request["argv"]
         if "append" in faults:
             argv = [*argv[:-1], f"{argv[-1]} --device {device}"]
@@ -200,6 +205,7 @@ def submit(folder: Path, arguments: list[str]) -> int:
         "argv": ["/bin/sh", "-c", options["--run"][0]],
         "env": dict(pair.split("=", 1) for pair in options.get("--env", [])),
         "limit_s": float(options["--max-time"][0]),
+        "devices": int(options.get("--devices", ["1"])[0]),
         "variable": "TASK_DEVICE",
     }
     return Client(folder, request, float(options["--timeout"][0])).follow()
@@ -216,6 +222,7 @@ def srun(folder: Path, arguments: list[str]) -> int:
         "argv": arguments[arguments.index(command_of(arguments)) :],
         "env": {name: os.environ[name] for name in names},
         "limit_s": float(named["--time"]) * 60,
+        "devices": 1,
         "variable": "SLURM_DEVICE",
     }
     client = Client(folder, request, float("inf"))

@@ -15,7 +15,15 @@ from tileyard.store.base import RunTime
 from tileyard.suite.durations import Known, expect_imported, learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.memory import read_memory
-from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, narrow, target_of
+from tileyard.suite.outlook import (
+    Bounds,
+    Outlook,
+    expect_all,
+    hold_one,
+    look_ahead,
+    narrow,
+    target_of,
+)
 from tileyard.suite.pieces import NO_COSTS
 from tileyard.suite.plan import Split, predict
 from tileyard.suite.reading import read_suite
@@ -65,6 +73,8 @@ def run(  # noqa: PLR0913 - options, by keyword only
         if not suite.exists():
             raise UsageError(f"there is no suite {suite}")
         whole = read_suite(suite, settings, parameters=parameters)
+        if not device_class:
+            whole = replace(whole, cases=tuple(map(hold_one, whole.cases)))
         memory = read_memory(settings.home, whole.remembered_as)
         costs = replace(memory.costs(len(settings.cores)), per=per, **costs_s)
         imported = {} if times is None else _learn(times, whole)
@@ -82,10 +92,10 @@ def run(  # noqa: PLR0913 - options, by keyword only
     elif times is not None:
         expected = expect_imported(read_times(times.file, times.pattern), case_s)
         found = narrow(expected, [one.testcase for one in expected], bounds)
-        parts, left_out, shards_s = [found.expected], found.left_out, found.shards_s
+        parts, left_out, shards_s = [(found.expected, 1)], found.left_out, found.shards_s
     else:
         raise UsageError("nothing to plan", "name a suite, or a file of times with --durations")
-    first, *others = [predict(part, slots, split, costs) for part in parts]
+    first, *others = [predict(part, slots // count, split, costs) for part, count in parts]
     whole_run = replace(
         first,
         left_out=left_out,
@@ -109,12 +119,15 @@ def _learn(times: Times, suite: Suite) -> dict[str, Known]:
 
 def _divide(
     outlook: Outlook, suite: Suite, find_target: Callable[[SuiteCase], str], steps: KnownSteps
-) -> list[tuple[Expected, ...]]:
-    """What ``tileyard test`` would run of a suite, one part after another, and expect of that."""
-    members: dict[str, list[SuiteCase]] = {find_target(case): [] for case in suite.cases}
+) -> list[tuple[tuple[Expected, ...], int]]:
+    """What ``tileyard test`` would run of a suite, one part after another, and expect of that; and how many devices each case holds."""
+    keys = [(find_target(case), case.work.devices) for case in suite.cases]
+    members: dict[tuple[str, int], list[SuiteCase]] = {key: [] for key in keys}
     for case in outlook.selection.cases:
-        members[find_target(case)].append(case)
+        members[find_target(case), case.work.devices].append(case)
     goldens = Goldens(Path(suite.folder))
     return [
-        add_steps(cases, outlook.of(cases), steps, goldens) for cases in members.values() if cases
+        (add_steps(cases, outlook.of(cases), steps, goldens), count)
+        for (_, count), cases in members.items()
+        if cases
     ]

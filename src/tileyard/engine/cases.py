@@ -20,7 +20,7 @@ from tileyard.engine.commands import (
     Strand,
 )
 from tileyard.engine.ready import Ready, ReadyQueue
-from tileyard.engine.stages import LEGAL_MOVES, UNREADY, UNSTARTED, Stage
+from tileyard.engine.stages import LEGAL_MOVES, UNREADY, UNSTARTED, Ground, Stage, ground_of
 from tileyard.model import Batch, Case
 
 MAX_RETRIES = 2
@@ -46,10 +46,10 @@ class PlannedCases:
     """Moves cases from stage to stage. What follows from a move at once is put into ``due``.
 
     ``stages`` has the stage of each, by its key. ``waiting`` are to be prepared, ``to_build`` to be built, the batches
-    in ``looked_up_now`` looked up, and those in ``ready`` run. ``grounds`` are the devices of each target.
+    in ``looked_up_now`` looked up, and those in ``ready`` run. ``grounds`` are the devices of each target and number of devices at once.
     """
 
-    def __init__(self, due: list[Command], grounds: Mapping[str, frozenset[str]]) -> None:
+    def __init__(self, due: list[Command], grounds: Mapping[Ground, frozenset[str]]) -> None:
         self._grounds = grounds
         self.waiting: deque[str] = deque()
         self.to_build = BuildQueue()
@@ -72,7 +72,7 @@ class PlannedCases:
         """Take in what the source has given."""
         for batch in fact.batches:
             timed = any(case.timing is not None for case in batch.cases)
-            grounds = [self._grounds.get(case.target, frozenset()) for case in batch.cases]
+            grounds = [self._grounds.get(ground_of(case), frozenset()) for case in batch.cases]
             entry = Ready(
                 batch=batch.id,
                 memory_bytes=batch.cases[0].runner_bytes,

@@ -362,14 +362,17 @@ class Driver:
                     cores=frozenset(slot.device.cores),
                     appetite=slot.appetite,
                     room_bytes=yard.handed_over.room_bytes(slot.device.name),
+                    count=slot.device.count,
+                    parts=frozenset(slot.device.locks or (slot.device.name.partition("*")[0],)),
                 )
                 for slot in slots
             },
             author=frozenset(yard.authors.cores),
             judge=frozenset(yard.authors.cores),
             grounds={
-                target: frozenset(device.name for device in devices)
+                (target, count): frozenset(one.name for one in devices if one.count == count)
                 for target, devices in yard.grounds.items()
+                for count in {one.count for one in devices}
             },
             lanes=yard.programs.lanes if yard.programs is not None else 1,
             # Without overlap everything is built before anything is run.

@@ -1,7 +1,7 @@
 """Which devices a run holds, asks for, or has given up on. Decides nothing; refuses what cannot be."""
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tileyard.model import Record
@@ -15,16 +15,19 @@ class DeviceSite(Record):
     """A device as the scheduler sees it: the cores that it owns while timing, and its appetite.
 
     ``appetite`` is how many cases it takes in one run if so many are ready; 0 leaves that open. ``room_bytes``
-    is how much of its kernels' outputs may wait for the judge, 0 where nothing does.
+    is how much of its kernels' outputs may wait for the judge, 0 where nothing does. It is ``count`` devices that are held
+    at once, and shares ``parts`` with others.
     """
 
     cores: frozenset[int] = frozenset()
     appetite: int = 0
     room_bytes: int = 0
+    count: int = 1
+    parts: frozenset[str] = frozenset()
 
 
 class Lease(enum.Enum):
-    """Where a device stands with this run."""
+    """The state of a device in this run."""
 
     FREE = "free"
     ASKED = "asked"
@@ -77,7 +80,7 @@ class Borrowing:
         return idle or (self.lease is Lease.ASKED and not self.awaited)
 
     def move(self, lease: Lease) -> None:
-        """Change where it stands."""
+        """Change its state."""
         if lease not in LEASE_MOVES[self.lease]:
             raise AssertionError(f"device {self.name} cannot go from {self.lease} to {lease}")
         self.lease = lease
@@ -116,6 +119,32 @@ class Lending:
     def given_up(self) -> tuple[str, ...]:
         """The others: they are of use again only once somebody has found them well."""
         return tuple(d.name for d in self if d.lease is Lease.UNUSABLE)
+
+    def rivals(self, device: Borrowing) -> list[Borrowing]:
+        """The others that cannot be held at the same time as this one."""
+        parts = device.site.parts
+        return [o for o in self if o is not device and not parts.isdisjoint(o.site.parts)]
+
+    def reserve(self, ready: Callable[[str], int]) -> frozenset[str]:
+        """The parts of devices that a case waits for several of: until it has them, no other one begins there.
+
+        ``ready`` is how many cases are ready for a device. Those come first for which the fewest others have to end.
+        """
+        several = [device for device in self if device.site.count > 1 and ready(device.name)]
+        reserved: frozenset[str] = frozenset()
+        left: dict[int, int] = {}
+        for device in several:
+            is_coming = device.is_coming and not device.lingering
+            left[device.site.count] = left.get(device.site.count, ready(device.name)) - is_coming
+        several.sort(key=lambda device: sum(rival.is_busy for rival in self.rivals(device)))
+        for device in several:
+            count, parts = device.site.count, device.site.parts
+            is_free = device.lease is Lease.FREE and reserved.isdisjoint(parts)
+            held = [o for o in self.rivals(device) if o.lease not in (Lease.FREE, Lease.UNUSABLE)]
+            if left[count] > 0 and is_free and all(one.site.count < count for one in held):
+                reserved |= parts
+                left[count] -= 1
+        return reserved
 
     @property
     def is_any_held(self) -> bool:

@@ -248,7 +248,8 @@ class Programs:
                 await self._grounds.add_uses(
                     ground, title, (step, site), (tree, work.part, NO_BUILD)
                 )
-        named = {"golden part": work.part.path, "variant": work.variant}
+        held = str(work.devices) if work.devices != 1 else ""
+        named = {"golden part": work.part.path, "variant": work.variant, "devices held": held}
         ground.parts.update({name: digest_parts(text) for name, text in named.items() if text})
         ground.parts["outputs"] = digest_parts(canonical_json(work.outputs))
         ground.parts["devices"] = digest_parts(*self._site.identities)

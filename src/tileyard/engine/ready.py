@@ -64,6 +64,10 @@ class ReadyQueue:
         """Take everything out."""
         self._entries.clear()
 
+    def count(self, device: str) -> int:
+        """How many batches this device could run."""
+        return sum(device in entry.devices for entry in self._entries.values())
+
     def peek(self, device: str, usable: frozenset[str]) -> Ready | None:
         """What this device should run next, None for nothing.
 

@@ -298,7 +298,9 @@ class RunnerSlot:
             log=str(self._output.path),
             memory_bytes=memory_bytes,
             cores=self.device.cores,
-            lease=LeaseRequest(choices=(self.device,)),
+            lease=LeaseRequest(
+                choices=self.device.members or (self.device,), count=self.device.count
+            ),
             early=self._is_early,
             fds=(self._memory,),
         )

@@ -3,7 +3,7 @@
 import enum
 
 from tileyard.engine.lending import DeviceSite
-from tileyard.model import Record
+from tileyard.model import Case, Record
 
 
 class Stage(enum.Enum):
@@ -39,12 +39,21 @@ LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
 }
 
 
+Ground = tuple[str, int]
+"""A target, and how many devices a case holds at once."""
+
+
+def ground_of(case: Case) -> Ground:
+    """What decides on which devices a case runs."""
+    return case.target, case.work.devices
+
+
 class Site(Record):
     """The machine as the engine may use it.
 
     ``workers`` are compile workers, each pinned to a core. ``author`` is the cores on which the
     author may run, as is ``judge`` for the judge, and ``lanes`` how many questions it answers at the same time. ``grounds`` are the names
-    of the devices that run what is built for each target. ``window`` bounds the batches that are planned and have
+    of the devices that run what is built for a target, and holds so many of them at once. ``window`` bounds the batches that are planned and have
     not ended: as many as keep workers and devices busy. It grows while cases are so short that they are handed
     over in numbers. ``burst`` is how many must be ready before building is paused for a device that shares
     its cores.
@@ -54,7 +63,7 @@ class Site(Record):
     devices: dict[str, DeviceSite]
     author: frozenset[int]
     judge: frozenset[int] = frozenset()
-    grounds: dict[str, frozenset[str]] = {}
+    grounds: dict[Ground, frozenset[str]] = {}
     lanes: int = 1
     window: int = 16
     burst: int = 8

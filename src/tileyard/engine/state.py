@@ -206,7 +206,8 @@ class EngineState:
             return
         device.move(Lease.FREE)
         if not self._devices.is_any_held:
-            for entry in [entry for entry in self.cases.ready if entry.asked]:
+            waited = [e for e in self.cases.ready if e.asked and device.name in e.devices]
+            for entry in waited:
                 self.cases.strand(entry.batch, device.name)
 
     def _release(self, device: Borrowing) -> None:
@@ -249,12 +250,14 @@ class EngineState:
         return bool(self.cases.waiting or self.cases.to_build or self._building or self._asking)
 
     def _start_runs(self) -> None:
-        usable = self._devices.usable
+        usable, reserved = self._devices.usable, self._reserve()
         for device in self._devices:
             if device.lease is not Lease.HELD or device.is_busy:
                 continue
             entry = self.cases.ready.peek(device.name, usable)
-            if entry is None:
+            if not reserved.isdisjoint(device.site.parts):
+                self._release(device)
+            elif entry is None:
                 self._idle(device)
             elif entry.memory_bytes != device.memory_bytes:
                 self._release(device)  # for a runner with another limit
@@ -269,6 +272,12 @@ class EngineState:
                     device, entry, self.site, self._building, asking=self._is_asking(entry)
                 ):
                     self._run(device)
+
+    def _reserve(self) -> frozenset[str]:
+        """The parts of devices that are kept free for cases that hold several of them."""
+        if all(device.site.count == 1 for device in self._devices):
+            return frozenset()
+        return self._devices.reserve(self.cases.ready.count)
 
     def _is_asking(self, entry: Ready) -> bool:
         """The author is asked something, or a step of programs judges one while others are timed in turn."""
@@ -310,8 +319,11 @@ class EngineState:
         """
         is_asked_soon = bool(self._unjudged.rivals) and not self._exhausted
         is_more_to_come = self._is_more_to_come or self._asked or is_asked_soon
+        rivals = [one.name for one in self._devices.rivals(device)]
+        is_wanted = any(map(self.cases.ready.count, rivals))
         # A batch that is looked up may also wait for one that runs like it: no device is asked for it.
-        if is_shared(device, self.site) or not (is_more_to_come or self.cases.looked_up_now):
+        is_useful = is_more_to_come or self.cases.looked_up_now
+        if is_wanted or is_shared(device, self.site) or not is_useful:
             self._release(device)
         else:
             self._linger(device)
@@ -339,11 +351,17 @@ class EngineState:
         usable = self._devices.usable
         turns = ceil(len(self.cases.ready) / self._hot)
         coming = sum(device.is_coming for device in self._devices)
+        reserved = self._reserve()
         for device in self._devices:
             is_done = not self.cases.ready and not self._is_more_to_come
             if device.lease is Lease.ASKED and (is_done or self._stopping) and not self._asked:
                 self._release(device)
             if device.lease is not Lease.FREE or coming >= turns:
+                continue
+            if device.site.count == 1 and not reserved.isdisjoint(device.site.parts):
+                continue
+            rivals = self._devices.rivals(device)
+            if any(one.lease not in (Lease.FREE, Lease.UNUSABLE) for one in rivals):
                 continue
             entry = self.cases.ready.peek(device.name, usable)
             if entry is None or (is_shared(device, self.site) and not self._is_burst()):
@@ -352,7 +370,7 @@ class EngineState:
                 continue
             coming += 1
             for waiting in self.cases.ready:
-                waiting.asked = True
+                waiting.asked = waiting.asked or device.name in waiting.devices
             device.move(Lease.ASKED)
             device.memory_bytes = entry.memory_bytes
             case = self.cases.runnable(entry.batch)[0]

@@ -9,9 +9,11 @@ from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import resolve_devices
 from tileyard.devices.survey import find_free_cores
+from tileyard.devices.together import join_devices
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
+from tileyard.suite.records import SuiteCase
 from tileyard.targets.registry import BUILT_IN, find_needs
 
 
@@ -39,6 +41,24 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
                     "name devices that have nothing in common",
                 )
     return tuple(chosen.values())
+
+
+def add_joined(devices: Sequence[Device], cases: Sequence[SuiteCase]) -> tuple[Device, ...]:
+    """These devices, and for cases that need several at once those that are held together.
+
+    Raises UsageError where there are too few of one kind.
+    """
+    found = list(devices)
+    for count, case in sorted({case.work.devices: case.id for case in reversed(cases)}.items()):
+        joined = join_devices(devices, count) if count > 1 else devices
+        if not joined:
+            names = ", ".join(device.name for device in devices)
+            raise UsageError(
+                f"case {case} needs {count} devices of one kind, and there are {names}",
+                "devices are of one kind if they have the same `identity`",
+            )
+        found += joined if count > 1 else ()
+    return tuple(found)
 
 
 def choose_calm(

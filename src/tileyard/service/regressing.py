@@ -27,7 +27,7 @@ from tileyard.regress.pairs import (
 from tileyard.regress.timed import Regression, TimedRow, describe_row
 from tileyard.regress.verdicts import describe_pair, find_controls, fold_pairs
 from tileyard.service.bench import Bench
-from tileyard.service.choosing import choose_calm
+from tileyard.service.choosing import add_joined, choose_calm
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_kernels import Asked, open_sides
 from tileyard.service.side_stored import (
@@ -153,7 +153,6 @@ async def _open_programs(
     waits for it.
     """
     named = choose_calm(start.devices, COMMAND, bench.settings)[0] if start.devices else ()
-    devices = named or make_slots(1)
     usual = Measure(of="wall_time" if named else "cpu_time")
     paths = zip(sides, start.suite or (), strict=False)
     asked = {name: (sides[name], path) for name, path in paths if name not in stored}
@@ -168,8 +167,10 @@ async def _open_programs(
         name: open_suite(one.suite, one.cases, one.quarantined, sides[name])
         for name, one in stored.items()
     }
-    suites = {name: read[name] for name in sides}
+    suites = {name: read[name] if named else read[name].hold_one() for name in sides}
     common = find_common(suites)
+    compared = [one for suite in suites.values() for one in suite.cases if one.id in common]
+    devices = add_joined(named or make_slots(1), compared)
     sites = {name: suite.site for name, suite in suites.items()}
     placed = tuple(
         msgspec.structs.replace(side, python="", variables=site_variables(sites[name]))
@@ -187,9 +188,7 @@ async def _open_programs(
             lanes=len(bench.settings.cores),
             threads=1,
             proves=False,
-            targets=find_target_inputs(
-                case for suite in suites.values() for case in suite.cases if case.id in common
-            ),
+            targets=find_target_inputs(compared),
         ),
         notes=_tell_of_spared(max(suite.quarantined for suite in suites.values())),
         packed=find_entries(stored, cases) if stored else None,

@@ -192,7 +192,7 @@ def _tell_start(plan: Plan[ResultT], bench: Bench, yard: Yard, driver: Driver) -
             run=bench.run,
             at=bench.clock.wall_s(),
             target=plan.begun.target or " and ".join(yard.grounds),
-            devices=yard.devices,
+            devices=tuple(one for one in yard.devices if not one.members),
             undecided=driver.window,
         )
     )

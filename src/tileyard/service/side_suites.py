@@ -23,6 +23,7 @@ from tileyard.settings import Settings
 from tileyard.suite.choosing import choose
 from tileyard.suite.files.steps import double
 from tileyard.suite.kernel_cases import ONLY
+from tileyard.suite.outlook import hold_one
 from tileyard.suite.packed import find_named
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import Suite, SuiteCase, Wish
@@ -39,6 +40,10 @@ class SideSuite:
     site: StepSite
     cases: tuple[SuiteCase, ...]
     quarantined: int
+
+    def hold_one(self) -> "SideSuite":
+        """With cases of one device each, where none is named."""
+        return replace(self, cases=tuple(map(hold_one, self.cases)))
 
     def make_cases(self, side: str, common: frozenset[str], usual: Measure) -> list[Case]:
         """The cases for the engine, compared by the ``usual`` measure unless their suite says otherwise."""

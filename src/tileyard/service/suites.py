@@ -3,6 +3,7 @@
 One module because a run is planned, watched and judged by what was known of its suite when it was opened.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from tileyard.errors import HomeError, UsageError
 from tileyard.events import Note, RunStarted, StepKind
 from tileyard.model import CommandWork, Device, Side, find_case
 from tileyard.service.bench import HERE, Bench
-from tileyard.service.choosing import choose_devices, share_cores
+from tileyard.service.choosing import add_joined, choose_devices, share_cores
 from tileyard.service.prerequisites import require_prerequisites
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_suites import open_site
@@ -32,6 +33,7 @@ from tileyard.suite.achieved import (
     Achieved,
     Startup,
     join_makespans,
+    join_shared,
     measure_makespans,
     measure_startup,
 )
@@ -40,7 +42,7 @@ from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.memory import read_memory, update_memory
-from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
+from tileyard.suite.outlook import Bounds, Outlook, expect_all, hold_one, look_ahead, target_of
 from tileyard.suite.packed import PackedSuite, check_suite, find_packed, pack_suite, unpack_suite
 from tileyard.suite.plan import make_plan
 from tileyard.suite.proven import explain_cases
@@ -102,6 +104,9 @@ class _OpenSuite:
         self._bench = bench
         self._settings = bench.settings
         self._suite = suite
+        if not (start.devices or start.pack_to):
+            cases = tuple(map(hold_one, suite.cases))
+            self._suite = suite = msgspec.structs.replace(suite, cases=cases)
         self._packed = packed
         self._tree = self._tell_steps()
         if packed is None and not start.pack_to:  # a bundle was asked before it was opened
@@ -111,7 +116,10 @@ class _OpenSuite:
         self._memory = read_memory(bench.settings.home, suite.remembered_as)
         self._costs = self._memory.costs(len(bench.settings.cores))
         self._goldens = Goldens(Path(suite.folder))
-        self._outlook, self._devices = self._look_ahead()
+        self._outlook, devices = self._look_ahead()
+        selected = self._outlook.selection.cases
+        joined = () if start.pack_to else selected
+        self._devices = {target: add_joined(found, joined) for target, found in devices.items()}
         self._parts = tuple(self._divide())
         self._achieved = Achieved()
 
@@ -240,18 +248,20 @@ class _OpenSuite:
 
     def _measure(self, ending: Ending) -> tuple[list[Makespan], Startup | None]:
         """How long the parts took on their devices, and what starting cost."""
-        makespans: list[Makespan] = []
+        found: dict[str, list[tuple[Makespan, int]]] = {}
         started: Startup | None = None
         lead_s = self._achieved.measure_lead(ending.began_at)
         for part in self._parts:
             mine = {case.id for case in part.cases}
             spans = [span for span in self._achieved.spans if span.case in mine]
             steps = [one for one in self._achieved.steps if find_case(one.case) in mine]
-            makespans += measure_makespans(spans, part.plan, ending.began_at, steps)
+            for one in measure_makespans(spans, part.plan, ending.began_at, steps):
+                found.setdefault(part.target, []).append((one, part.cases[0].work.devices))
             started = measure_startup(
                 spans, part.plan, lead_s, has_waited=self._achieved.has_waited
             )
-        return makespans, started
+        slots = self._count_slots()
+        return [join_shared(parts, slots[target, 1]) for target, parts in found.items()], started
 
     def _learn_steps(self, known: KnownSteps) -> KnownSteps:
         """What is known of golden and check steps with what this run has shown."""
@@ -334,14 +344,18 @@ class _OpenSuite:
 
     def _divide(self) -> Iterator[Part]:
         """The selected cases of each target, with their plan."""
-        for target, devices in self._devices.items():
-            selected = self._outlook.selection.cases
-            cases = tuple(case for case in selected if self._target_of(case) == target)
+        selected = self._outlook.selection.cases
+        for (target, count), slots in self._count_slots().items():
+            cases = tuple(
+                case
+                for case in selected
+                if (self._target_of(case), case.work.devices) == (target, count)
+            )
             if cases:
                 expected = add_steps(
                     cases, self._outlook.of(cases), self._memory.steps, self._goldens
                 )
-                plan = make_plan(expected, len(devices), self._start.split, self._costs)
+                plan = make_plan(expected, slots, self._start.split, self._costs)
                 expected_s = {one.case: one.seconds for one in expected}
                 steps_s = [s for one in expected for s in (one.golden_s, one.check_s) if s]
                 yield Part(
@@ -351,6 +365,16 @@ class _OpenSuite:
                     expected_s=expected_s,
                     steps_s=steps_s,
                 )
+
+    def _count_slots(self) -> dict[tuple[str, int], int]:
+        """For each target, and number of devices that a case holds, how many such cases run at the same time."""
+        found = {}
+        for target, devices in self._devices.items():
+            counts = Counter(device.count for device in devices)
+            for count in counts:
+                members = [one for one in devices if one.count == count and one.members]
+                found[target, count] = counts[1] // count if members else counts[count]
+        return found
 
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
         start, settings = self._start, self._settings

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from tileyard.events import (
     BuildEnded,
     BuildStarted,
@@ -184,6 +186,24 @@ def _measure_launch(spans: Iterable[Span]) -> float | None:
     until = min(span.end for span in first.values())
     begins = [span.begin for span in first.values() if span.begin <= until]
     return (begins[-1] - begins[0]) / (len(begins) - 1) if len(begins) > 1 else None
+
+
+def join_shared(parts: Sequence[tuple[Makespan, int]], slots: int) -> Makespan:
+    """Parts that shared ``slots`` devices, of which each of a part's cases held so many at once, as a whole."""
+    total_s = sum(part.total_s * count for part, count in parts)
+    longest_s = max(part.bound_s for part, _ in parts)
+    joined = join_makespans([part for part, _ in parts])
+    if joined is None:
+        raise AssertionError("nothing was shared")
+    return msgspec.structs.replace(
+        joined,
+        slots=slots,
+        total_s=total_s,
+        bound_s=max(longest_s, total_s / slots),
+        predicted_s=sum(part.predicted_s for part, _ in parts),
+        low_s=sum(part.low_s for part, _ in parts),
+        high_s=sum(part.high_s for part, _ in parts),
+    )
 
 
 def join_makespans(makespans: Sequence[Makespan]) -> Makespan | None:

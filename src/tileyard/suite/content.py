@@ -70,7 +70,8 @@ class Contents:
                 steps = [self._describe(step, base) for step, base in _steps_of(work, folder)]
                 hot = work.hot
                 said = "" if hot is None else canonical_json((hot.began, hot.ended, hot.verdicts))
-                judged = canonical_json((work.target, work.part.path, work.outputs, said))
+                held = () if work.devices == 1 else (work.devices,)
+                judged = canonical_json((work.target, work.part.path, work.outputs, said, *held))
                 return digest_parts("case of programs", on, judged, *steps)
             case KernelWork() as work:
                 asked = (work.kernel, work.arguments, work.config, work.reference, work.tolerance)

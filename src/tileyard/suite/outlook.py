@@ -88,6 +88,13 @@ def target_of(case: SuiteCase, kernels: str) -> str:
     return COMMAND if isinstance(case.work, CommandWork) else kernels
 
 
+def hold_one(case: SuiteCase) -> SuiteCase:
+    """A case where no device is named: it runs on this host, whatever it would hold."""
+    if not isinstance(case.work, CommandWork) or case.work.devices == 1:
+        return case
+    return msgspec.structs.replace(case, work=msgspec.structs.replace(case.work, devices=1))
+
+
 def expect_all(
     suite: Suite,
     times: Sequence[RunTime],

@@ -317,7 +317,9 @@ class _File:
                 "seed": str(seed),
             }
             work = plan.fill_in(values, (row.shape, row.valid_shape), own.tolerance, at)
-            work = msgspec.structs.replace(work, variant=self._parameters.variant)
+            work = msgspec.structs.replace(
+                work, variant=self._parameters.variant, devices=own.devices
+            )
             yield make_case(testcase.name, row, own, work, at)
 
     def _kernels(
@@ -327,6 +329,7 @@ class _File:
         rows: list[Row],
         common: Common,
     ) -> Iterator[SuiteCase | KernelFile]:
+        _require_one_device(common, place)
         file = place.document.folder / testcase.file
         if not file.is_file():
             (place / "file").fail(f"there is no file {file}")
@@ -346,9 +349,10 @@ class _File:
                 common=common,
             )
         for row, at in rows:
+            own = common.narrowed(row, at)
+            _require_one_device(own, at)
             if row.shape and not isinstance(row.shape, str):
                 (at / "shape").fail("is the name of a set of arguments for a case of a kernel")
-            own = common.narrowed(row, at)
             work = KernelWork(
                 file=shared.file,
                 kernel=shared.kernel,
@@ -359,6 +363,11 @@ class _File:
                 tolerance=own.tolerance,
             )
             yield make_case(testcase.name, row, own, work, at)
+
+
+def _require_one_device(common: Common, place: Place) -> None:
+    if common.devices != 1:
+        (place / "devices").fail(f"is {common.devices}, and a kernel runs on one device")
 
 
 def _find_included(text: str, place: Place) -> list[Path]:

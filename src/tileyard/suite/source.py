@@ -22,7 +22,7 @@ from tileyard.suite.records import Plan, SuiteCase, is_retried
 
 
 class Part(Record):
-    """The cases of a suite that are built for one target, and how they are divided among their devices.
+    """The cases of a suite that are built for one target and hold equally many devices, and how they are divided among these.
 
     The pieces of the plan hold every case once; the longest is to come first. ``expected_s`` is by case, ``steps_s`` what
     each golden and check step is expected to take.
@@ -71,7 +71,7 @@ class SuiteSource:
             part.begun += 1
             number, piece = part.pieces.popleft()
             cases = tuple(self._make_case(name, part.target, 1) for name in piece.cases)
-            batches.append(Batch(id=f"{part.target}-{number}", cases=cases))
+            batches.append(Batch(id=f"{part.name}-{number}", cases=cases))
         self._pending += sum(len(batch.cases) for batch in batches)
         return batches
 
@@ -114,6 +114,8 @@ class _Turns:
     """The pieces of a part that are not begun yet, with their numbers."""
 
     def __init__(self, part: Part) -> None:
+        held = part.cases[0].work.devices
+        self.name = part.target + (f"*{held}" if held > 1 else "")
         self.target = part.target
         self.slots = part.plan.slots
         self.pieces = deque(enumerate(part.plan.pieces))

@@ -48,7 +48,7 @@ from tileyard.engine.commands import (
 from tileyard.engine.lending import MAX_STRIKES, DeviceSite
 from tileyard.engine.stages import LEGAL_MOVES, Site, Stage
 from tileyard.engine.state import EngineState
-from tileyard.model import Batch, BuildKey, Case, KernelWork, Outcome
+from tileyard.model import Batch, BuildKey, Case, CommandWork, KernelWork, Outcome, Step
 
 
 def batch(
@@ -114,6 +114,10 @@ class World:
                 return [NothingKnown(batch=name)]
             case Acquire(device=device):
                 assert device not in self.held
+                rivals = self.state.site.devices[device].parts
+                assert all(
+                    rivals.isdisjoint(self.state.site.devices[one].parts) for one in self.held
+                )
                 self.held.add(device)
                 return [Leased(device=device)]
             case Run(cases=cases, device=device):
@@ -181,7 +185,7 @@ def all_cores(**changes: object) -> Site:
         "author": frozenset({0, 1}),
         **changes,
     }
-    given.setdefault("grounds", {"cpu": frozenset(given["devices"])})  # type: ignore[call-overload]
+    given.setdefault("grounds", {("cpu", 1): frozenset(given["devices"])})  # type: ignore[call-overload]
     return Site(**given)  # type: ignore[arg-type]  # the changes are Site's own fields
 
 
@@ -634,6 +638,53 @@ def test_interleaved_batches_on_several_devices_all_end(seed: int) -> None:
     assert Counter(world.ended) == Counter({f"{side}{i}": 1 for side in "bc" for i in range(30)})
 
 
+def several(name: str, count: int) -> Batch:
+    """A batch of one case, which holds so many devices."""
+    work = CommandWork(run=Step(argv=("true",)), devices=count)
+    return Batch(id=name, cases=(Case(id=name, work=work, target="cpu", timing=None),))
+
+
+def pairs_of(count: int) -> Site:
+    """Boards, and each two neighbours among them as one device."""
+    boards = {f"board:{n}": DeviceSite(parts=frozenset({str(n)})) for n in range(count)}
+    pairs = {
+        f"board:{n},{n + 1}": DeviceSite(count=2, parts=frozenset({str(n), str(n + 1)}))
+        for n in range(count - 1)
+    }
+    grounds = {("cpu", 1): frozenset(boards), ("cpu", 2): frozenset(pairs)}
+    return all_cores(devices={**boards, **pairs}, grounds=grounds)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cases_that_hold_two_devices_run_beside_others(seed: int) -> None:
+    """Nothing is held twice, and each case ends once, whatever is lost."""
+    mixed = [several(f"b{i}", 1 + (i % 3 == 0)) for i in range(30)]
+    world = World(EngineState(pairs_of(4)), mixed, seed)
+    world.losses = {"b3": 1, "b16": 2}
+    world.drive()
+    assert Counter(world.ended) == Counter({f"b{i}": 1 for i in range(30)})
+    for run in world.runs:
+        assert all(("," in run.device) == (int(name[1:]) % 3 == 0) for name in run.cases)
+
+
+def test_a_case_for_two_devices_is_not_passed_by_others() -> None:
+    """The boards begin nothing more on which the fewest others have to end first; the others go on."""
+    state = EngineState(pairs_of(3))
+    state.start()
+    prepared(state, several("a", 1), several("b", 1))
+    for number in range(2):
+        state.step(Leased(device=f"board:{number}"))
+    commands = prepared(state, several("pair", 2), several("c", 1))
+    assert of_kind(commands, Acquire) == []
+    over = CaseFinished(case="b", device="board:1"), RunOver(device="board:1", held=True)
+    assert of_kind(state.step(*over), Run, Release) == [Release(device="board:1")]
+    assert of_kind(state.step(Released(device="board:1")), Acquire) == [
+        Acquire(device="board:1,2", case="pair")
+    ]
+    over = CaseFinished(case="a", device="board:0"), RunOver(device="board:0", held=True)
+    assert of_kind(state.step(*over), Run) == [Run(device="board:0", cases=("c",))]
+
+
 def test_as_many_interleaved_batches_begin_together_as_there_are_devices() -> None:
     """None is made ready while another is timed: the device of the first waits for the second, not for the third."""
     state = EngineState(boards(2, workers=(0,)))
@@ -849,7 +900,7 @@ def test_only_kernels_of_one_builder_are_built_together() -> None:
 def test_a_case_runs_only_on_devices_of_its_target() -> None:
     """Each device is asked for what it can run, and what none is left for is given up alone."""
     devices = {"gpu": DeviceSite(), "slot": DeviceSite()}
-    grounds = {"cuda": frozenset({"gpu"}), "command": frozenset({"slot"})}
+    grounds = {("cuda", 1): frozenset({"gpu"}), ("command", 1): frozenset({"slot"})}
     state = EngineState(all_cores(devices=devices, grounds=grounds))
     state.start()
     kernel = Batch(id="k", cases=(Case(id="k", work=KernelWork(), target="cuda"),))
@@ -868,7 +919,7 @@ def test_a_case_runs_only_on_devices_of_its_target() -> None:
 
 def test_what_is_only_to_be_built_asks_for_no_device() -> None:
     """Such a case is laid on the shelf once its artifact is there."""
-    state = EngineState(all_cores(devices={}, grounds={"cpu": frozenset()}))
+    state = EngineState(all_cores(devices={}, grounds={("cpu", 1): frozenset()}))
     state.start()
     case = Case(id="a", work=KernelWork(), until="built")
     commands = prepared(state, Batch(id="a", cases=(case,)))

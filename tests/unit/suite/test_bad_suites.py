@@ -394,6 +394,16 @@ BAD = {
         'kernel = "k"',
         "suite.toml:34: testcase[1].kernel: belongs to a testcase of kernels, which needs `file`",
     ),
+    "no device at all": (
+        'vars = { op = "sum" }',
+        "devices = 0",
+        "suite.toml:30: testcase[0].case[0].devices: expected `int` >= 1",
+    ),
+    "several devices for a kernel": (
+        'run = ["python3", "run.py"]',
+        'file = "suite.toml"\ndevices = 2',
+        "suite.toml:35: testcase[1].devices: is 2, and a kernel runs on one device",
+    ),
     "a variable of the environment": (
         'target = "{case}"',
         'target = "{case}"\nenv = { "A-B" = "1" }',

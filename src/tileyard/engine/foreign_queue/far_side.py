@@ -13,8 +13,9 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.declared import Declaration, is_declarable, make_device
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.locks import prepare_locks
-from tileyard.devices.names import NAME, index_of
+from tileyard.devices.names import NAME, class_of, index_of
 from tileyard.devices.registry import parse_device
+from tileyard.devices.together import hold_together
 from tileyard.engine.foreign_queue.artifact_runs import (
     TaskRun,
     Tell,
@@ -107,6 +108,9 @@ def accept_device(name: str) -> Device:
     the queue has set for it in the environment stays.
     """
     settings = read_settings(os.environ, Path.cwd())
+    if "," in name:
+        kind = class_of(name)
+        return hold_together([accept_device(f"{kind}:{one}") for one in index_of(name).split(",")])
     try:
         device = parse_device(name, settings)
     except UsageError:

@@ -16,7 +16,7 @@ from tileyard.engine.foreign_queue.tasks import QueueTask, task_limit_s
 from tileyard.engine.provider import LeaseProvider, Slot, UnheldSlot, Watch
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.yard import Yard
-from tileyard.errors import ToolMissingError
+from tileyard.errors import ToolMissingError, UsageError
 from tileyard.model import Batch, Device
 from tileyard.workers.protocol import RunEntry
 
@@ -58,12 +58,22 @@ class QueueProvider:
 
     def __init__(self, queue: ForeignQueue, yard: Yard) -> None:
         self._queue = queue
-        self._slots = tuple(QueueSlot(queue, device, yard) for device in queue.make_devices())
+        own = {device.name for device in queue.make_devices()}
+        self._slots = tuple(
+            QueueSlot(queue, device, yard)
+            for device in yard.devices
+            if device.name.partition("*")[0] in own
+        )
         self.slots: Sequence[Slot] = self._slots
 
     async def open(self) -> None:
-        """Raise ToolMissingError where a tool is not there, UsageError inside a task of a queue."""
+        """Raise ToolMissingError where a tool is not there, UsageError inside a task of a queue, or if it gives one device only."""
         refuse_nesting(self._queue, os.environ)
+        most = max(slot.device.count for slot in self._slots)
+        if most > 1 and not any("{devices}" in part for part in self._queue.submit):
+            raise UsageError(
+                f"a case needs {most} devices, and `submit` of queue {self._queue.name!r} has no {{devices}}"
+            )
         require_tools(self._queue)
 
     def withdraw(self) -> None:
@@ -81,7 +91,8 @@ class QueueSlot(UnheldSlot):
     def __init__(self, queue: ForeignQueue, device: Device, yard: Yard) -> None:
         self.device = device
         self.appetite = queue.cases
-        self._queue = queue
+        is_usual = device.count == 1
+        self._queue = queue if is_usual else msgspec.structs.replace(queue, devices=device.count)
         self._yard = yard
         self._task: QueueTask | None = None
 

@@ -68,6 +68,7 @@ class Common:
     tags: tuple[str, ...] = ()
     tolerance: Tolerance | None = None
     limits: Limits = field(default_factory=partial(Limits, memory_bytes=UNSTATED))
+    devices: int = 1
     vars: dict[str, str] = field(default_factory=dict)
 
     def narrowed(self, table: CommonTable, place: Place) -> "Common":
@@ -86,6 +87,7 @@ class Common:
             tags=tuple(dict.fromkeys((*self.tags, *table.tags))),
             tolerance=read_tolerance(table, place) or self.tolerance,
             limits=msgspec.structs.replace(self.limits, **stated),
+            devices=table.devices or self.devices,
             vars={**self.vars, **texts},
         )
 

@@ -114,6 +114,7 @@ class CommonTable(Strict):
     rtol: Distance | None = None
     atol: Distance | None = None
     limits: LimitsTable = LimitsTable()
+    devices: Annotated[int, msgspec.Meta(ge=1, le=4096)] | None = None
     vars: dict[str, Value] = {}
 
 
