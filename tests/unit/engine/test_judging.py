@@ -281,7 +281,7 @@ def running_state() -> EngineState:
         workers=(),
         devices={"d": DeviceSite()},
         author=frozenset(),
-        grounds={"simulated": frozenset({"d"})},
+        grounds={("simulated", 1): frozenset({"d"})},
         lanes=2,
     )
     state = EngineState(site)

@@ -50,7 +50,7 @@ def make_state(  # noqa: PLR0913 - each test changes one or two
         devices={"d": DeviceSite(cores=cores, room_bytes=room_bytes, appetite=appetite)},
         author=judge,
         judge=judge,
-        grounds={"cpu": frozenset({"d"})},
+        grounds={("cpu", 1): frozenset({"d"})},
         lanes=16,
         window=window,
     )
@@ -242,7 +242,7 @@ def test_a_device_that_waits_for_room_has_the_others_pause() -> None:
         },
         author=OWN,
         judge=OWN,
-        grounds={"cpu": frozenset({"d"}), "other": frozenset({"e"})},
+        grounds={("cpu", 1): frozenset({"d"}), ("other", 1): frozenset({"e"})},
         lanes=16,
     )
     state = EngineState(site)

@@ -58,12 +58,10 @@ class QueueProvider:
 
     def __init__(self, queue: ForeignQueue, yard: Yard) -> None:
         self._queue = queue
-        own = {device.name for device in queue.make_devices()}
-        self._slots = tuple(
-            QueueSlot(queue, device, yard)
-            for device in yard.devices
-            if device.name.partition("*")[0] in own
-        )
+        own = queue.make_devices()
+        names = {device.name for device in own}
+        more = [d for d in yard.devices if d.count > 1 and d.name.partition("*")[0] in names]
+        self._slots = tuple(QueueSlot(queue, device, yard) for device in (*own, *more))
         self.slots: Sequence[Slot] = self._slots
 
     async def open(self) -> None:
