@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
+from packaging.requirements import Requirement
 from tests.conftest import ROOT
 from tests.e2e.repositories import git
 
@@ -30,12 +32,31 @@ def building_path() -> str:
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
+def link_packages(folder: Path) -> None:
+    """What ``pip install --target`` would bring of tileyard and all that it needs, without extras."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tileyard").symlink_to(ROOT / "src" / "tileyard")
+    left, seen = ["tileyard"], set()
+    while left:
+        name = left.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        distribution = metadata.distribution(name)
+        needed = [Requirement(text) for text in distribution.requires or ()]
+        left += [r.name for r in needed if r.marker is None or r.marker.evaluate({"extra": ""})]
+        tops = {file.parts[0] for file in distribution.files or () if ".." not in file.parts}
+        for top in tops if name != "tileyard" else ():
+            if not (folder / top).is_symlink():
+                (folder / top).symlink_to(Path(str(distribution.locate_file(top))))
+
+
 @dataclass(kw_only=True)
 class Hosted:
     """Machines that run the jobs of a workflow. What is uploaded lies in ``artifacts``.
 
     Actions are replaced: checkouts are copies of the examples, artifacts and caches are folders, and nothing
-    is installed.
+    is installed but links to the packages that tileyard needs, where they are asked for in a folder.
     """
 
     folder: Path
@@ -175,6 +196,8 @@ class Hosted:
                 return str(error)
             return ""
         if step["run"].startswith("pip install"):
+            if "--target" in step["run"]:
+                link_packages(Path(outer["TILEYARD_HOME"]) / "site")
             return ""
         script = self._temporary() / "script"
         script.write_text(self._fill_in(step["run"]), encoding="utf-8")

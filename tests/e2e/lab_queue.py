@@ -13,10 +13,13 @@ from tests.conftest import ROOT
 QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
 
 
+def write(value: object) -> str:
+    """Texts, numbers and lists of them are the same in JSON and TOML."""
+    return msgspec.json.encode(value).decode()
+
+
 @contextmanager
-def serve_queue(
-    project: Path, served: str, /, *options: str, **declared: str | int
-) -> Iterator[Path]:
+def serve_queue(project: Path, served: str, /, *options: str, **declared: object) -> Iterator[Path]:
     """Declare the queue and serve it; its folder. The server lends ``served``, and ``submit`` gets these options besides."""
     folder = project / "a queue"
     for name in ("tasks", "faults"):
@@ -30,8 +33,11 @@ def serve_queue(
         "job": r"^task (\d+) queued",
         **declared,
     }
-    lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
-    (project / "tileyard.toml").write_text("\n".join(["[[queue]]", *lines]), encoding="utf-8")
+    tables = {key: value for key, value in fields.items() if isinstance(value, dict)}
+    lines = ["[[queue]]", *(f"{k} = {write(v)}" for k, v in fields.items() if k not in tables)]
+    for name, table in tables.items():
+        lines += [f"[queue.{name}]", *(f"{key} = {write(value)}" for key, value in table.items())]
+    (project / "tileyard.toml").write_text("\n".join(lines), encoding="utf-8")
     server = [sys.executable, str(QUEUE), "serve", str(folder), *served.split()]
     with pytest.MonkeyPatch.context() as environment:
         for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
 from tests.e2e.hosted import WORKFLOWS, Hosted, building_path
+from tests.e2e.lab_queue import serve_queue
 from tests.e2e.repositories import git
 from tests.unit.suite.planted import plant
 
@@ -416,6 +417,30 @@ def test_one_workflow_runs_what_another_one_built(
     Hosted.of("simulators.yml", tmp_path, change).run(
         "simulator", "night", building_path(), **night
     )
+
+
+def test_a_runner_without_a_card_borrows_one_through_a_queue(
+    tmp_path: Path, change: dict[str, str], bare: str
+) -> None:
+    """The far side has a Python with nothing installed, and a script that sets it up; its files come by the mount."""
+    hosted = Hosted.of("borrowed.yml", tmp_path, change)
+    hosted.run("build", "builder", building_path())
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "activate.sh").write_text("export CARD_LIBRARIES=/opt/cards\n")
+    given = {
+        "device": "npu:{device}",
+        "identity": "a card",
+        "python": str(Path(sys.base_prefix) / "bin" / "python3"),
+        "prologue": f"source {tmp_path}/etc/activate.sh",
+        "environment": {"PYTHONPATH": str(tmp_path / "login" / ".tileyard" / "site")},
+        "inherit": [],
+    }
+    with serve_queue(tmp_path, "7", **given):
+        (tmp_path / "tileyard.toml").rename(tmp_path / "etc" / "devices.toml")
+        hosted.event = {**change, "TILEYARD_HOST_CONFIG": str(tmp_path / "etc")}
+        hosted.run("cards", "login", bare)
+    casts = [case for case in listed_cases(tmp_path / "origin") if case.startswith("cast/")]
+    assert verdicts_of(tmp_path / "artifacts") == Counter((case, "passed") for case in casts)
 
 
 # ---- the page about it ---------------------------------------------------------------------------

@@ -14,6 +14,9 @@ def doctor(
             help="See whether two sides share their locks: write here, read TOKEN there.",
         ),
     ] = "",
+    only: Annotated[
+        str, typer.Option(metavar="SUBJECT", help="Look at this alone, as at queues.")
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Look for what is wrong with this host, and say what to do about it.
@@ -31,6 +34,7 @@ def doctor(
     from tileyard.doctor.checks import CHECKS
     from tileyard.doctor.findings import Diagnosis, run_checks
     from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
+    from tileyard.errors import UsageError
     from tileyard.report.host import print_findings
 
     settings = load_settings()
@@ -41,6 +45,10 @@ def doctor(
         findings = tuple(compare_token(settings, parse_token(lock_token), read_boot_id()))
         diagnosis = Diagnosis(at=Clock().wall_s(), findings=findings)
     else:
-        diagnosis = run_checks(CHECKS, settings)
+        chosen = [check for check in CHECKS if only in ("", check[0])]
+        if not chosen:
+            known = ", ".join(subject for subject, _ in CHECKS)
+            raise UsageError(f"--only {only}: doctor does not look at that", f"known are {known}")
+        diagnosis = run_checks(chosen, settings)
     present(diagnosis, json, print_findings)
     return 1 if diagnosis.has_failed else 0

@@ -68,7 +68,7 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
     ``queue_limit_s`` the longest wait for a device
     (a run may wait for less), ``task_limit_s`` the longest task that the queue accepts. ``inherit`` names variables that are
     passed on, ``environment`` gives further ones. ``python`` is the far side's interpreter, empty
-    for this one. ``streams`` says that the queue hands output on as it comes. ``exit_codes`` are
+    for this one, and ``prologue`` text for bash that sets further variables there. ``streams`` says that the queue hands output on as it comes. ``exit_codes`` are
     those that the queue's client has for itself. ``margin_s`` is what a call may take beyond the
     limits that it states, ``cancel_limit_s`` how long ``cancel`` may take.
     """
@@ -79,6 +79,7 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
     identity: str
     device_variable: str = "TASK_DEVICE"
     devices: int = 1
+    prologue: str = ""
     cancel: tuple[str, ...] = ()
     job: str = ""
     slots: int = 1

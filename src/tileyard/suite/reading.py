@@ -36,7 +36,7 @@ from tileyard.suite.files.drafts import (
 from tileyard.suite.files.parameters import Parameters, read_parameters, settle
 from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.requires import read_require
-from tileyard.suite.files.scripts import LIMIT_S, read_variables, run_program
+from tileyard.suite.files.scripts import read_variables, run_program
 from tileyard.suite.files.steps import (
     Env,
     double,
@@ -408,7 +408,7 @@ def _list_cases(
     own = {name: read_text(text, place).fill({}) for name, text in step.env.items()}
     variables = {**environ, **own}
     cwd = Path(read_text(step.cwd, place).fill({})) if step.cwd else folder
-    printed = run_program(argv, variables, cwd, step.limit_s or LIMIT_S, place)
+    printed = run_program(argv, variables, cwd, step.limit_s, place)
     count = 0
     for number, line in enumerate(printed.splitlines(), start=1):
         if not line.strip():

@@ -25,7 +25,8 @@ class Task(Record):
     """What is submitted: a batch, everything that it needs by content, and where it is to run.
 
     ``device`` and ``device_variable`` are those of the queue. ``variables`` are the names of the
-    environment that was passed; their digest travels apart from them.
+    environment that was passed; their digest travels apart from them. ``prologue`` is text for bash that sets
+    further ones.
     """
 
     token: str
@@ -35,6 +36,7 @@ class Task(Record):
     device_variable: str = ""
     plugins: dict[str, str] = {}
     variables: tuple[str, ...] = ()
+    prologue: str = ""
 
 
 class TaskStarted(Record):

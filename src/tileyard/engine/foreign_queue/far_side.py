@@ -29,6 +29,7 @@ from tileyard.engine.provider import Slot
 from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
+from tileyard.processes.answers import find_set
 from tileyard.settings import read_settings
 from tileyard.targets.command.given import OF_QUEUE
 from tileyard.workers.task_lines import Task, TaskEnded, TaskStarted, TokenRead
@@ -43,19 +44,21 @@ def run_submitted(named: str, objects: Path, device: str, environment: str, tell
     """Run the batch in a file, or in the object of this digest, on a device that a queue gave.
 
     ``device`` is what the queue calls it, empty to look into the environment. ``environment`` is
-    the digest of what was passed. What makes the batch as a whole impossible is said in its last
+    the digest of what was passed. The task's prologue is read first: it may set variables. What makes the batch as a whole impossible is said in its last
     line. Raises UsageError and DamagedError where there is no batch at all.
     """
     task = read_task(named, ObjectStore(objects))
     try:
         if environment:
             check_environment(task, environment, os.environ)
+        given = find_set(task.prologue, os.environ, Path.cwd(), "prologue") if task.prologue else {}
+        os.environ.update(given)
         chosen = accept_device(find_device_name(task, device, os.environ))
     except TileyardError as error:
         tell(TaskEnded(token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message))
         return INFRASTRUCTURE_CODE
     os.environ[SUBMISSION_VARIABLE] = task.token
-    os.environ[OF_QUEUE] = ",".join((*task.variables, task.device_variable))
+    os.environ[OF_QUEUE] = ",".join((*task.variables, task.device_variable, *given))
     return run_task(task, objects, chosen, tell)
 
 

@@ -106,6 +106,7 @@ class QueueTask:
                     device=queue.device,
                     device_variable=queue.device_variable,
                     variables=tuple(queue.pick_environment(os.environ)),
+                    prologue=queue.prologue,
                 )
             )
         )

@@ -1,0 +1,70 @@
+"""Programs that are run for what they print: all of it, or the variables that shell text sets."""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from tileyard.errors import UsageError
+from tileyard.processes.steps import Printed, StepOrder, describe_kind, insist_on
+
+LIMIT_S = 120.0
+MOST_BYTES = 256 << 20
+"""Most bytes that such a program may print: a suite of a million cases has less."""
+OF_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
+"""Variables that a shell sets by itself."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MARK = b"="
+"""Stands between two lists of variables: none of them has a name that is empty."""
+_READ = (
+    "list=$(command -v env) || exit; "
+    '"$list" -0; printf "=\\0"; text=$1; shift; eval "$text" 1>&2 || exit; "$list" -0'
+)
+
+
+def run_program(
+    argv: tuple[str, ...], env: Mapping[str, str], cwd: Path, limit_s: float = LIMIT_S
+) -> bytes:
+    """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
+    called = f"{shlex.join(argv)} in {cwd}"
+    printed = Printed(MOST_BYTES)
+    order = StepOrder(argv=argv, env=dict(env), cwd=str(cwd), log=os.devnull, limit_s=limit_s)
+    end = insist_on(order, printed.data.clear, printed)
+    if end.refusal:
+        why = os.strerror(end.errno) if end.errno else end.refusal
+        raise UsageError(f"cannot be started ({why}): {called}")
+    if printed.wants_end():
+        raise UsageError(f"printed more than {MOST_BYTES >> 20} MiB: {called}")
+    if not end.ok:
+        tail = end.tail.strip()
+        said = f"\n{tail}" if tail else "; it wrote nothing to stderr"
+        raise UsageError(f"{describe_kind(end, order)}: {called}{said}")
+    return bytes(printed.data)
+
+
+def find_set(text: str, environ: Mapping[str, str], cwd: Path, called: str) -> dict[str, str]:
+    """The variables that this text for bash exports, or changes. What it unsets stays as it is.
+
+    ``called`` is its ``$0``. Raises UsageError.
+    """
+    argv = ("bash", "--noprofile", "--norc", "-c", _READ, called, text)
+    before, mark, after = run_program(argv, environ, cwd).partition(b"\0" + _MARK + b"\0")
+    if not (mark and after):
+        raise UsageError(f"{called} has ended the shell that read it")
+    known = _read_list(before)
+    found = {}
+    for name, value in _read_list(after).items():
+        if known.get(name) == value or name in OF_SHELL or VARIABLE.fullmatch(name) is None:
+            continue
+        try:
+            found[name] = value.decode()
+        except UnicodeDecodeError:
+            raise UsageError(f"{called} sets {name} to what is not UTF-8") from None
+    return found
+
+
+def _read_list(data: bytes) -> dict[str, bytes]:
+    """What ``env -0`` prints, by name."""
+    pairs = (entry.partition(b"=") for entry in data.split(b"\0") if entry)
+    return {name.decode(errors="replace"): value for name, _, value in pairs}
