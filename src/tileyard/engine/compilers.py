@@ -16,7 +16,8 @@ from tileyard.model import Outcome
 from tileyard.processes.limits import Limit, time_limit
 from tileyard.processes.outcomes import Verdict
 from tileyard.processes.supervise import Worker, WorkerCommand
-from tileyard.targets.registry import find_needs
+from tileyard.targets.command.target import CommandTarget
+from tileyard.targets.registry import COMMAND, find_needs
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -63,8 +64,18 @@ class CompilePool:
         self._infos: dict[Builder, TargetInfo] = {}
 
     async def describe(self, builder: Builder) -> TargetInfo:
-        """What the target says of itself on that side. Raises ToolMissingError where it cannot be used."""
-        if builder not in self._infos:
+        """What the target says of itself on that side. Raises ToolMissingError where it cannot be used.
+
+        That of programs needs no worker for it where it is our own: many a suite builds nothing.
+        """
+        side, target = builder
+        is_own = target == COMMAND and COMMAND not in self._yard.settings.plugins
+        if builder not in self._infos and is_own and not self._yard.authors.sides[side].python:
+            own = CommandTarget()
+            self._infos[builder] = TargetInfo(
+                fingerprint=own.fingerprint(), needs_tir=own.needs_tir
+            )
+        elif builder not in self._infos:
             await self._worker((builder, 0))
         return self._infos[builder]
 
