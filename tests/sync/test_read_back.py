@@ -123,7 +123,9 @@ def test_a_plan_means_what_is_written(
     assert run_loops(kernels, name, architecture, Loops(stages=stages)) == []
 
 
-@pytest.mark.timeout(3600)  # two minutes of CPU time for an image that is laid out element by element
+@pytest.mark.timeout(
+    3600
+)  # two minutes of CPU time for an image that is laid out element by element
 @pytest.mark.parametrize("stages", range(6) if EVERYTHING else (3,))
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", PIPELINED if EVERYTHING else ["chunked"])

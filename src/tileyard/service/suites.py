@@ -193,7 +193,9 @@ class _OpenSuite:
             sites={HERE.name: StepSite(suite=self._suite.folder, tree=self._tree)},
             lanes=lanes,
             threads=self._start.golden_threads or 1,
-            identities=tuple(sorted({device.identity for device in self._devices[COMMAND]})),
+            identities=tuple(
+                sorted({one.identity for one in self._devices[COMMAND] if one.count == 1})
+            ),
             doubts=tuple(
                 f"queue {name}: what a step uses on its far side cannot be looked at"
                 for name in self._start.devices
@@ -369,11 +371,14 @@ class _OpenSuite:
     def _count_slots(self) -> dict[tuple[str, int], int]:
         """For each target, and number of devices that a case holds, how many such cases run at the same time."""
         found = {}
+        selected = self._outlook.selection.cases
         for target, devices in self._devices.items():
+            held = {c.work.devices for c in selected if self._target_of(c) == target}
             counts = Counter(device.count for device in devices)
-            for count in counts:
-                members = [one for one in devices if one.count == count and one.members]
-                found[target, count] = counts[1] // count if members else counts[count]
+            for count in {1} | held:
+                own = [device for device in devices if device.count == count]
+                is_shared = not own or bool(own[0].members)
+                found[target, count] = max(1, counts[1] // count) if is_shared else counts[count]
         return found
 
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
