@@ -240,7 +240,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         return Regression(
             run=ending.run,
             target=opened.target,
-            device=", ".join(device.name for device in opened.devices),
+            device=", ".join(one.name for one in opened.devices if not one.members),
             silicon=opened.devices[0].identity if opened.devices else "",
             base=start.base.name,
             head=start.head.name,
