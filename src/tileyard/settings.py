@@ -13,6 +13,7 @@ from tileyard.ownership import find_stranger
 HOST_CONFIG = Path("/etc/tileyard")
 LOCK_DIR = Path("/run/lock/tileyard")
 PROJECT_FILE = "tileyard.toml"
+GOLDEN_THREADS = "TILEYARD_GOLDEN_THREADS"
 
 
 class Settings(Record):
@@ -23,6 +24,7 @@ class Settings(Record):
     ``plugins`` maps further target names to ``module:Class``. ``host_config`` holds what the host's
     administrator declares for everyone, ``project_file`` is the project's ``tileyard.toml``, if any.
     ``found`` contains those of the folders ``home`` and ``host_config`` that no variable names.
+    ``golden_threads`` is how many golden results may be made at the same time, 0 for one on each core.
     """
 
     home: Path
@@ -33,6 +35,17 @@ class Settings(Record):
     host_config: Path = HOST_CONFIG
     project_file: Path | None = None
     found: tuple[Path, ...] = ()
+    golden_threads: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """How many golden results may be made, and steps of programs run beside devices, at the same time."""
+        return self.golden_threads or len(self.cores)
+
+    @property
+    def step_threads(self) -> int:
+        """How many threads each of these steps may use."""
+        return max(1, len(self.cores) // self.lanes)
 
     def make_home(self) -> Path:
         """The home; a missing one is made, for this user alone, with a ``.gitignore``.
@@ -70,6 +83,7 @@ class Settings(Record):
             "TILEYARD_HOST_CONFIG": "" if self.host_config in self.found else str(self.host_config),
             "TILEYARD_CONFIG": str(self.project_file or ""),
             "CC": self.cc,
+            GOLDEN_THREADS: str(self.golden_threads or ""),
         }
 
 
@@ -92,10 +106,20 @@ def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
         host_config=cwd / (host_config or HOST_CONFIG),
         project_file=find_project_file(environ.get("TILEYARD_CONFIG", ""), cwd),
         found=(*((home,) if is_found else ()), *(() if host_config else (HOST_CONFIG,))),
+        golden_threads=_read_golden_threads(environ.get(GOLDEN_THREADS, "")),
     )
     if os.path.lexists(home):
         settings.require_trusted(home)
     return settings
+
+
+def _read_golden_threads(text: str) -> int:
+    if text and not (text.isascii() and text.isdigit() and int(text)):
+        raise UsageError(
+            f"{GOLDEN_THREADS} is {text!r}, and not a number of golden results to make at a time",
+            "set it to 1 or more, or not at all for one on each core",
+        )
+    return int(text or 0)
 
 
 def read_lock_dir(environ: Mapping[str, str], cwd: Path) -> Path:

@@ -21,6 +21,7 @@ def test_settings_travel_through_the_environment(tmp_path: Path) -> None:
         plugins={"a": "b:C"},
         host_config=tmp_path / "etc",
         project_file=tmp_path / "some.toml",
+        golden_threads=3,
     )
     expected = settings
     assert read_settings(settings.environment(), Path("/")) == expected
@@ -50,6 +51,24 @@ def test_a_strangers_file_is_not_just_found(tmp_path: Path) -> None:
     expected = path
     assert find_project_file(str(path), tmp_path) == expected
     assert find_project_file("/dev/null", tmp_path) == Path("/dev/null")
+
+
+@pytest.mark.parametrize("text", ["x", "0", "-1", "1.5", "²"])
+def test_a_number_of_lanes_is_a_whole_number(tmp_path: Path, text: str) -> None:
+    """Else the variable is named, and what it may be."""
+    with pytest.raises(UsageError, match=r"TILEYARD_GOLDEN_THREADS is .*1 or more"):
+        read_settings({"TILEYARD_GOLDEN_THREADS": text}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("golden_threads", "lanes", "step_threads"), [(0, 8, 1), (1, 1, 8), (3, 3, 2), (20, 20, 1)]
+)
+def test_lanes_share_the_cores(golden_threads: int, lanes: int, step_threads: int) -> None:
+    """There is one for each core unless a number is given, and each has its share of the cores."""
+    folder = Path("/x")
+    cores = tuple(range(8))
+    settings = Settings(home=folder, lock_dir=folder, cores=cores, golden_threads=golden_threads)
+    assert (settings.lanes, settings.step_threads) == (lanes, step_threads)
 
 
 def test_defaults_need_no_environment(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tileyard.cli.kernel_options import GoldenThreads
 from tileyard.cli.suite_options import ParameterValues, PolicyName, Selected, Skipped, TargetName
 from tileyard.cli.values import parse_pairs, refuse_unused
 from tileyard.errors import UsageError
@@ -67,6 +68,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     toolchain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A toolchain bundle for the steps.")
     ] = None,
+    golden_threads: GoldenThreads = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Pack a built suite, or a toolchain, into one file for other machines, or look at such a file.
@@ -88,6 +90,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         "--set": parameters,
         "--target": target != DEFAULT_TARGET,
         "--toolchain": toolchain,
+        "--golden-threads": golden_threads,
     }
     of_tree = {
         "--bin": programs,
@@ -118,6 +121,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
             target=target,
             toolchain="" if toolchain is None else str(toolchain.absolute()),
             commit=commit,
+            golden_threads=golden_threads or 0,
             pack_to=str(output.absolute()),
         )
         return pack(start, as_json=json)

@@ -65,6 +65,13 @@ CpuLevel = Annotated[
 CompileWorkers = Annotated[
     int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
 ]
+GoldenThreads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Reference results, and golden and check steps, at a time; by default one for each core.",
+    ),
+]
 AllConfigs = Annotated[
     bool, typer.Option("--all-configs", help="All configs of each space, not the first one only.")
 ]

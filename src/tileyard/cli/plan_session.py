@@ -76,7 +76,7 @@ def run(  # noqa: PLR0913 - options, by keyword only
         if not device_class:
             whole = replace(whole, cases=tuple(map(hold_one, whole.cases)))
         memory = read_memory(settings.home, whole.remembered_as)
-        costs = replace(memory.costs(len(settings.cores)), per=per, **costs_s)
+        costs = replace(memory.costs(settings.lanes), per=per, **costs_s)
         imported = {} if times is None else _learn(times, whole)
         classes = dict.fromkeys((COMMAND, target), device_class)
         find_target = partial(target_of, kernels=target)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import CheckSync, RequireCheck
+from tileyard.cli.kernel_options import CheckSync, GoldenThreads, RequireCheck
 from tileyard.cli.suite_options import (
     DurationsPattern,
     ParameterValues,
@@ -74,9 +74,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     commit: Annotated[str, typer.Option(help="What toolchain and bundle must be of.")] = "",
     require_check: RequireCheck = False,
     check_sync: CheckSync = None,
-    golden_threads: Annotated[
-        int, typer.Option(min=0, help="Threads of each golden or check step.")
-    ] = 0,
+    golden_threads: GoldenThreads = None,
     compile_workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that build.")
     ] = None,
@@ -136,7 +134,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         commit=commit,
         rerun_failed=rerun_failed,
         retries=retries,
-        golden_threads=golden_threads,
+        golden_threads=golden_threads or 0,
         require_check=require_check,
         keep_work=keep_work,
         check_sync=check_sync,

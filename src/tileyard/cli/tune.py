@@ -11,6 +11,7 @@ from tileyard.cli.kernel_options import (
     CompileWorkers,
     CpuLevel,
     DeviceNames,
+    GoldenThreads,
     KernelName,
     MemoryLimit,
     QueueLimit,
@@ -71,6 +72,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     ] = True,
     overlap: Annotated[bool, typer.Option(help="Build while other configs run.")] = True,
     compile_workers: CompileWorkers = None,
+    golden_threads: GoldenThreads = None,
     group_size: Annotated[
         str, typer.Option(metavar="N|auto", help="How many configs share one compilation at most.")
     ] = "auto",
@@ -136,6 +138,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         check_sync=check_sync,
         overlap=overlap,
         compile_workers=compile_workers,
+        golden_threads=golden_threads or 0,
         group_size=None if group_size == "auto" else parse_count(group_size, "--group-size"),
         queue_limit_s=parse_duration_s(queue_limit),
     )

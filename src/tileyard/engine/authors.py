@@ -1,15 +1,14 @@
 """The engine's side of the author: the process in which the user's code lives."""
 
-import asyncio
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from tileyard.engine.author_lanes import Lanes
 from tileyard.errors import WorkerLostError
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import Outcome, Side
@@ -17,7 +16,7 @@ from tileyard.processes.limits import time_limit
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import Answered, Failed
-from tileyard.workers.question import AnswerT, Question
+from tileyard.workers.question import AnswerT, Question, Spent
 
 START_LIMIT_S = 120.0
 ATTEMPTS = 3
@@ -25,7 +24,7 @@ ATTEMPTS = 3
 
 
 class Author(Protocol):
-    """Answers questions about the user's kernels, one at a time. ``cores`` are those it may run on."""
+    """Answers questions about the user's kernels. ``cores`` are those it may run on."""
 
     cores: tuple[int, ...]
 
@@ -40,15 +39,15 @@ class Author(Protocol):
 
 
 class TracedAuthor(Author, Protocol):
-    """An author that can tell what its answers so far depend on; None where it cannot."""
+    """An author that can tell what its last answer depends on; None where it cannot."""
 
     footprint: Footprint | None
 
 
 class WorkerAuthor:
-    """An author in a process of its own that imports one file; replaced after an abnormal end.
+    """An author in a process of its own that imports one file, and answers one question at a time; replaced after an abnormal end.
 
-    ``footprint`` is what the answers of the present process depend on, None before the first.
+    ``footprint`` is what the answers of the present process depend on, and ``spent`` what its last one took; None before the first.
     """
 
     def __init__(self, file: Path, home: Path, cores: tuple[int, ...], side: Side) -> None:
@@ -62,6 +61,7 @@ class WorkerAuthor:
         self._worker: Worker | None = None
         self._is_fresh = True
         self.footprint: Footprint | None = None
+        self.spent: Spent | None = None
 
     async def begin(self) -> None:
         """Start the process, which imports the file while the caller does something else."""
@@ -100,6 +100,7 @@ class WorkerAuthor:
         else:
             if answered.footprint is not None:
                 self.footprint = answered.footprint
+            self.spent = answered.spent
             reply = answered.reply
             return reply if isinstance(reply, Failed) else request.check(reply)
         message = f"the kernel file's process {end.message}"
@@ -123,19 +124,6 @@ class WorkerAuthor:
         )
 
 
-@dataclass(frozen=True)
-class OneAuthor:
-    """The author of one file of a run, which answers one question after the other."""
-
-    author: Author
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
-        """Ask one question."""
-        async with self.asking:
-            return await self.author.ask(request, limit_s)
-
-
 MakeAuthor = Callable[[Side, str], Author]
 
 
@@ -143,25 +131,33 @@ class Authors:
     """Who answers for the kernels of a run: one author for each side and file, started when it is first asked.
 
     ``make`` is given the side and the file's path, which is empty for kernels that the client itself holds.
+    ``lanes`` are those of the authors that it makes.
     """
 
-    def __init__(self, sides: Iterable[Side], cores: tuple[int, ...], make: MakeAuthor) -> None:
+    def __init__(
+        self,
+        sides: Iterable[Side],
+        cores: tuple[int, ...],
+        make: MakeAuthor,
+        lanes: Lanes | None = None,
+    ) -> None:
         self.cores = cores
+        self.lanes = lanes or Lanes()
         self.sides = {side.name: side for side in sides}
         self._make = make
-        self._authors: dict[tuple[str, str], OneAuthor] = {}
+        self._authors: dict[tuple[str, str], Author] = {}
 
     async def begin(self, side: str, file: str) -> None:
         """Start the author of a file ahead of the first question, if that pays."""
-        await self.of(side, file).author.begin()
+        await self.of(side, file).begin()
 
-    def of(self, side: str, file: str) -> OneAuthor:
+    def of(self, side: str, file: str) -> Author:
         """The author of a file, to be asked without naming it."""
         if (side, file) not in self._authors:
-            self._authors[side, file] = OneAuthor(self._make(self.sides[side], file))
+            self._authors[side, file] = self._make(self.sides[side], file)
         return self._authors[side, file]
 
     async def close(self) -> None:
         """End them all."""
-        for one in self._authors.values():
-            await one.author.close()
+        for author in self._authors.values():
+            await author.close()

@@ -80,6 +80,16 @@ class CaseLost(Record, tag="case_lost"):
     device: str
 
 
+class AuthorAwaited(Record, tag="author_awaited"):
+    """A further process of an author is being started, on the author's cores."""
+
+
+class AuthorStarted(Record, tag="author_started"):
+    """It has started, or could not; ``lanes`` questions at a time can be answered."""
+
+    lanes: int
+
+
 class AuthorFreed(Record, tag="author_freed"):
     """The author has answered for every case that it was given."""
 
@@ -155,6 +165,8 @@ Fact = (
     | CaseRanWell
     | CaseLost
     | AuthorFreed
+    | AuthorAwaited
+    | AuthorStarted
     | NothingKnown
     | Leased
     | LeaseAwaited

@@ -4,7 +4,6 @@ Their address space is limited, so that a kernel on which a compiler eats memory
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from tileyard.processes.outcomes import Verdict
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.targets.command.target import CommandTarget
 from tileyard.targets.registry import COMMAND, find_needs
-from tileyard.workers.environment import worker_environment
+from tileyard.workers.environment import host_memory_bytes, worker_environment
 from tileyard.workers.protocol import (
     BuildKernel,
     BuildKernels,
@@ -242,13 +241,3 @@ class _BuildWatch:
 def choose_memory(host_bytes: int, workers: int) -> int:
     """The address space of each of so many workers."""
     return max(LEAST_MEMORY_BYTES, int(MEMORY_SHARE * host_bytes) // max(workers, 1))
-
-
-def host_memory_bytes() -> int:
-    """The memory of this host, or of the container that this process is in where that is less."""
-    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-    except (OSError, ValueError):  # none, or "max"
-        return host
-    return min(host, limit)

@@ -90,6 +90,7 @@ class Driver:
             yard, self._provider.slots, self._ledger, self._tell, self._judging.take
         )
         devices = [slot.device for slot in self._provider.slots]
+        yard.authors.lanes.tell = self._tell
         self._readmission = Readmission(devices, yard.reprobe_s, self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._warming: asyncio.Task[None] | None = None

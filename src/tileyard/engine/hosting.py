@@ -26,15 +26,11 @@ ATTEMPTS = 3
 
 
 class StepHost:
-    """One process, started when it is first needed and again should it die.
+    """One process, started when it is first needed and again should it die."""
 
-    ``threads`` is how many threads the numeric libraries of a program may start.
-    """
-
-    def __init__(self, home: Path, cores: tuple[int, ...], threads: int) -> None:
+    def __init__(self, home: Path, cores: tuple[int, ...]) -> None:
         self._home = home
         self._cores = cores
-        self._threads = threads
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Queue[HostReply | None]] = {}
         self._starting = asyncio.Lock()
@@ -61,7 +57,7 @@ class StepHost:
 
     def another(self) -> "StepHost":
         """A host of its own for who may be at fault that this one died. Close it."""
-        return StepHost(self._home, self._cores, self._threads)
+        return StepHost(self._home, self._cores)
 
     async def follow(self, request: Question[AnswerT] | RunBatch) -> AsyncIterator[HostReply]:
         """All answers to a request, of which a batch has several. Raises as ``ask``."""
@@ -120,7 +116,7 @@ class StepHost:
         log = self._home / "logs" / "steps.log"
         return WorkerCommand(
             argv=(sys.executable, "-P", "-m", "tileyard.workers.step_host", str(self._home)),
-            env=worker_environment(threads=self._threads),
+            env=worker_environment(threads=1),
             cwd=str(Path.cwd()),
             log=str(log),
             cores=self._cores,

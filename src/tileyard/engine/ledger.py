@@ -112,6 +112,16 @@ class Ledger:
         """How many cases have not ended."""
         return len(self._open)
 
+    def count_unprepared(self, side: str, file: str) -> int:
+        """How many open cases of a side and a file of kernels are not elaborated yet."""
+        return sum(
+            progress.elaborated is None
+            and progress.case.side == side
+            and isinstance(progress.case.work, KernelWork)
+            and progress.case.work.file == file
+            for progress in self._open.values()
+        )
+
     def is_open(self, case: str) -> bool:
         """Whether a case has not ended."""
         return case in self._open

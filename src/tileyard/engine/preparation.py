@@ -3,7 +3,9 @@
 One module because each step goes on with what the one before has learnt.
 """
 
+import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
@@ -55,6 +57,11 @@ class Preparation:
         self._pool = pool
         self._sync = SyncChecks(yard, ledger)
         self._goldens: dict[str, Golden] = {}
+        # Of cases that share one, the first has it made.
+        self._making: dict[str, asyncio.Lock] = {}
+        # By side and file: how many cases needed a golden result, and how many of them one of their own.
+        self._needed: Counter[tuple[str, str]] = Counter()
+        self._asked: Counter[tuple[str, str]] = Counter()
         self._artifacts: set[BuildKey] = set()
         # Builds that have failed in this run, each with the case that it was made for.
         self._failed: dict[BuildKey, tuple[Build, Progress]] = {}
@@ -62,6 +69,7 @@ class Preparation:
         self._durations: dict[tuple[str, str], dict[str, float]] = {}
         self._records = RunRecords(yard.objects)
         yard.flushes.append(self._records.flush)
+        yard.authors.lanes.count_left = self._count_goldens
 
     async def open(self) -> None:
         """Ask each target of each side what it is. Raises ToolMissingError where one cannot be used."""
@@ -323,16 +331,20 @@ class Preparation:
         if case.until == "built":
             progress.golden = Golden(key=GoldenKey(""), inputs=(), outputs=())
             return True
-        golden = self._goldens.get(shared := _shared_golden(case, elaborated))
-        if golden is None:
-            reply = await self._ask_golden(case, elaborated)
-            if isinstance(reply, Failed):
-                self._ledger.write_log(progress, reply.log)
-                require_host(reply)
-                self._ledger.finish(progress, reply.outcome, reply.message)
-                return False
-            self._goldens[shared] = golden = reply
-            progress.flags += (reply.flag,) if reply.flag else ()
+        if isinstance(case.work, KernelWork):
+            self._needed[case.side, case.work.file] += 1
+        shared = _shared_golden(case, elaborated)
+        async with self._making.setdefault(shared, asyncio.Lock()):
+            golden = self._goldens.get(shared)
+            if golden is None:
+                reply = await self._ask_golden(case, elaborated)
+                if isinstance(reply, Failed):
+                    self._ledger.write_log(progress, reply.log)
+                    require_host(reply)
+                    self._ledger.finish(progress, reply.outcome, reply.message)
+                    return False
+                self._goldens[shared] = golden = reply
+                progress.flags += (reply.flag,) if reply.flag else ()
         progress.golden = golden
         run = run_key(own_build(progress), golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
@@ -358,8 +370,15 @@ class Preparation:
             threads=len(self._yard.authors.cores),
             reference=work.reference,
         )
+        self._asked[case.side, work.file] += 1
         author = self._yard.authors.of(case.side, work.file)
         return await author.ask(request, case.limits.golden_s)
+
+    def _count_goldens(self, side: str, file: str) -> int:
+        """How many golden results of a file are still to be made, if as many of its cases share one as so far."""
+        unprepared = self._ledger.count_unprepared(side, file)
+        asked, needed = self._asked[side, file], self._needed[side, file]
+        return unprepared * asked // needed if needed else 0
 
 
 def require_host(failed: Failed) -> None:

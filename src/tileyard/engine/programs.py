@@ -205,7 +205,6 @@ class Programs:
                 suite=site.suite,
                 toolchain=site.toolchain,
                 folder=str(self._folder(case.id, case.attempt)),
-                threads=self._site.threads,
                 memory_bytes=case.limits.memory_bytes,
                 env=self._case_env(case),
                 is_judged=bool(work.check or work.outputs),

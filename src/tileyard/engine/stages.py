@@ -52,7 +52,7 @@ class Site(Record):
     """The machine as the engine may use it.
 
     ``workers`` are compile workers, each pinned to a core. ``author`` is the cores on which the
-    author may run, as is ``judge`` for the judge, and ``lanes`` how many questions it answers at the same time. ``grounds`` are the names
+    author may run, as is ``judge`` for the judge, and ``lanes`` how many questions are answered at the same time to begin with. ``grounds`` are the names
     of the devices that run what is built for a target, and holds so many of them at once. ``window`` bounds the batches that are planned and have
     not ended: as many as keep workers and devices busy. It grows while cases are so short that they are handed
     over in numbers. ``burst`` is how many must be ready before building is paused for a device that shares

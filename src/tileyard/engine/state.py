@@ -13,7 +13,9 @@ from tileyard.engine.cases import PlannedCases
 from tileyard.engine.commands import (
     Acquire,
     Ask,
+    AuthorAwaited,
     AuthorFreed,
+    AuthorStarted,
     BatchesPlanned,
     Build,
     BuildFailed,
@@ -66,6 +68,8 @@ class EngineState:
 
     site: Site
     _asking: int = 0
+    _starting: int = 0
+    """Processes of authors that are being started."""
     _building: set[int] = field(default_factory=set)
     _due: list[Command] = field(default_factory=list)
     _pace_s: float = RUN_S
@@ -83,6 +87,7 @@ class EngineState:
         self.cases = PlannedCases(self._due, self.site.grounds)
         self._unjudged = Unjudged({n: site.room_bytes for n, site in self.site.devices.items()})
         self._last_failed = ""
+        self._lanes = self.site.lanes
 
     @property
     def is_idle(self) -> bool:
@@ -132,8 +137,8 @@ class EngineState:
                 self._judge_later(fact)
             case CaseLost(case=case, device=device):
                 self.cases.lose(case, device, may_retry=not self._stopping)
-            case AuthorFreed():
-                self._asking -= 1
+            case AuthorFreed() | AuthorAwaited() | AuthorStarted():
+                self._author_step(fact)
             case NothingKnown(batch=batch):
                 self.cases.look_up(batch)
             case Leased() | LeaseAwaited() | LeaseFailed() | RunOver() | LingerOver() | Released():
@@ -146,6 +151,16 @@ class EngineState:
                 self.cases.trim()
             case _:
                 assert_never(fact)
+
+    def _author_step(self, fact: AuthorFreed | AuthorAwaited | AuthorStarted) -> None:
+        match fact:
+            case AuthorFreed():
+                self._asking -= 1
+            case AuthorAwaited():
+                self._starting += 1
+            case AuthorStarted(lanes=lanes):
+                self._starting -= 1
+                self._lanes = max(self._lanes, lanes)
 
     def _ran(self, fact: CaseFinished | CaseRanWell) -> None:
         if fact.device:
@@ -280,8 +295,8 @@ class EngineState:
         return self._devices.reserve(self.cases.ready.count)
 
     def _is_asking(self, entry: Ready) -> bool:
-        """The author is asked something, or a step of programs judges one while others are timed in turn."""
-        return self._asking > 0 or (entry.interleaved and bool(self._judging))
+        """The author works or starts, or a step of programs judges one while others are timed in turn."""
+        return self._asking + self._starting > 0 or (entry.interleaved and bool(self._judging))
 
     def _waits_for_judge(self, device: Borrowing, entry: Ready) -> bool:
         """Whether a device has to pause: for want of room, or since the judge needs its cores or a verdict is due.
@@ -409,13 +424,13 @@ class EngineState:
             self._due.append(Judge(cases=self._unjudged.take()))
 
     def _start_preparing(self) -> None:
-        if self._asking >= self.site.lanes or not self.cases.waiting:
+        if self._asking >= self._lanes or not self.cases.waiting:
             return
         held = find_held(self._devices, self.site)
         if held and not self.site.author.isdisjoint(held):
             return
-        while self._asking < self.site.lanes and self.cases.waiting:
-            count = min(self._hot, MAX_PREPARED, ceil(len(self.cases.waiting) / self.site.lanes))
+        while self._asking < self._lanes and self.cases.waiting:
+            count = min(self._hot, MAX_PREPARED, ceil(len(self.cases.waiting) / self._lanes))
             cases = tuple(self.cases.waiting.popleft() for _ in range(count))
             for case in cases:
                 self.cases.move(case, Stage.PREPARING)

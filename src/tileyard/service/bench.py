@@ -7,8 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
+from tileyard.engine.author_lanes import AuthorLanes, Lanes
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.errors import blame_host
@@ -75,16 +78,19 @@ class Bench:
         cores = self.settings.cores
         owned = {core for device in devices for core in device.cores}
         free = tuple(core for core in cores if core not in owned) or cores
-        authors = Authors(sides, free, partial(self._make_author, free, recall=recall))
+        lanes = Lanes(self.settings.lanes)
+        make = partial(self._make_author, free, lanes, recall=recall)
+        authors = Authors(sides, free, make, lanes)
         self._stack.push_async_callback(authors.close)
         return authors
 
     def _make_author(
-        self, cores: tuple[int, ...], side: Side, file: str, *, recall: bool
+        self, cores: tuple[int, ...], lanes: Lanes, side: Side, file: str, *, recall: bool
     ) -> Author:
         if not file:
             return ClientAuthor(self.conversation, cores)
-        author = WorkerAuthor(Path(file), self.settings.home, cores, side)
+        make = partial(WorkerAuthor, Path(file), self.settings.home, cores, side)
+        author = AuthorLanes(make, (side.name, file), lanes)
         if side.python or side.variables:
             return author
         return RememberedAuthor(author, Path(file), self.objects, recall=recall)
@@ -104,6 +110,8 @@ async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) 
 
     Raises TileyardError where the request makes no sense.
     """
+    if verb.golden_threads:
+        bench.settings = msgspec.structs.replace(bench.settings, golden_threads=verb.golden_threads)
     try:
         plan = await verb.open(bench)
         from tileyard.service.runs import drive

@@ -185,8 +185,8 @@ async def _open_programs(
         compared="case",
         programs=ProgramSite(
             sites=sites,
-            lanes=len(bench.settings.cores),
-            threads=1,
+            lanes=bench.settings.lanes,
+            threads=bench.settings.step_threads,
             proves=False,
             targets=find_target_inputs(compared),
         ),

@@ -166,7 +166,7 @@ async def _open_driver(
     """The driver of the run, opened, with what its programs need."""
     others = []
     if plan.programs is not None:
-        host = StepHost(bench.settings.home, bench.settings.cores, plan.programs.threads)
+        host = StepHost(bench.settings.home, bench.settings.cores)
         stack.push_async_callback(host.aclose)
         tell = partial(_tell_step, yard)
         yard.programs = Programs(plan.programs, bench.settings.home, bench.run, host, tell)

@@ -114,7 +114,7 @@ class _OpenSuite:
             named = _choose_named(start, bench)
             require_prerequisites(suite.path, needed, bench.settings, more=more, named=named)
         self._memory = read_memory(bench.settings.home, suite.remembered_as)
-        self._costs = self._memory.costs(len(bench.settings.cores))
+        self._costs = self._memory.costs(bench.settings.lanes)
         self._goldens = Goldens(Path(suite.folder))
         self._outlook, devices = self._look_ahead()
         selected = self._outlook.selection.cases
@@ -185,14 +185,13 @@ class _OpenSuite:
         return msgspec.structs.replace(HERE, stored=self._start.path)
 
     def _program_site(self, cases: Sequence[SuiteCase]) -> ProgramSite | None:
-        """Programs answer in as many lanes as there are cores."""
+        """Where programs run; None where there are none."""
         if not any(isinstance(case.work, CommandWork) for case in cases):
             return None
-        lanes = len(self._settings.cores)
         return ProgramSite(
             sites={HERE.name: StepSite(suite=self._suite.folder, tree=self._tree)},
-            lanes=lanes,
-            threads=self._start.golden_threads or 1,
+            lanes=self._settings.lanes,
+            threads=self._settings.step_threads,
             identities=tuple(
                 sorted({one.identity for one in self._devices[COMMAND] if one.count == 1})
             ),

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class Verb(Record, Generic[ResultT]):
+class Verb(Record, Generic[ResultT], kw_only=True):
     """Base of all verbs. A subclass names its result, a Record, as in ``class Count(Verb[Counted])``.
 
-    ``kept`` is said of a run that came to no end.
+    ``kept`` is said of a run that came to no end. ``golden_threads`` takes the place of that of the settings, 0 for none.
     """
 
     kept: ClassVar[str] = "what was measured is recorded; the same command goes on from there"
+
+    golden_threads: int = 0
 
     async def open(self, bench: "Bench") -> "Plan[ResultT]":
         """Make what a run needs, in the engine process. Raises TileyardError where it makes no sense."""
@@ -78,8 +80,7 @@ class StartTest(Verb[SuiteResult]):
 
     ``slots`` is how many cases of programs run at once where no ``devices`` are named, 0 for one on
     each core; of kernels for a CPU it is into how many the cores are divided. ``split`` is how long a
-    piece may be, in seconds. ``shard`` is ``2/8`` for the second of eight. ``golden_threads`` is 0 for
-    the cores divided among the golden steps that run at once. ``changed`` leaves out what the run of
+    piece may be, in seconds. ``shard`` is ``2/8`` for the second of eight. ``changed`` leaves out what the run of
     that name, or ``any``, has proven, and with ``is_explained`` each case says what decided, ``rerun_failed`` what did not fail when it was last run.
     ``durations`` is a file that says how long cases took elsewhere, ``durations_pattern`` which of its lines
     do where it is a log that is not known by itself, ``toolchain`` a bundle that steps
@@ -111,7 +112,6 @@ class StartTest(Verb[SuiteResult]):
     pack_to: str = ""
     rerun_failed: bool = False
     retries: int | None = None
-    golden_threads: int = 0
     require_check: bool = False
     keep_work: bool = False
     check_sync: bool | None = False

@@ -9,7 +9,9 @@ import contextlib
 import gc
 import io
 import os
+import resource
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -54,6 +56,7 @@ from tileyard.workers.protocol import (
     ShowPasses,
     Space,
 )
+from tileyard.workers.question import Spent
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
@@ -286,6 +289,7 @@ def _with_log(reply: AuthorReply, log: str) -> AuthorReply:
 
 def main(home: str, file: str) -> None:
     """Import a file, then answer questions about it until the engine closes the channel."""
+    imports_s, began_s = time.process_time(), time.monotonic()
     with Channel.serving() as channel:
         thresholds = gc.get_threshold()
         gc.set_threshold(*IMPORT_THRESHOLDS)
@@ -300,9 +304,17 @@ def main(home: str, file: str) -> None:
             answer = partial(describe_failure, error)
         gc.freeze()
         gc.set_threshold(*thresholds)
+        start_s = imports_s + time.monotonic() - began_s
         while (request := channel.receive(AuthorRequest)) is not None:
+            asked_s, used_s = time.monotonic(), time.process_time()
             reply = _serve(answer, request)
-            channel.send(Answered(reply=reply, footprint=recorder.news()))
+            spent = Spent(
+                seconds=time.monotonic() - asked_s,
+                cpu_s=time.process_time() - used_s,
+                start_s=start_s,
+                peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            )
+            channel.send(Answered(reply=reply, spent=spent, footprint=recorder.news()))
 
 
 def _serve(answer: Answer, request: AuthorRequest) -> AuthorReply:

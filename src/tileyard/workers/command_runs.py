@@ -27,6 +27,7 @@ from tileyard.targets.command.filling import Places, fill, fill_argv
 from tileyard.targets.command.given import give
 from tileyard.targets.command.step_site import find_site
 from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_case_folder
+from tileyard.workers.environment import THREAD_VARIABLES
 from tileyard.workers.hot_output import HotOutput, Member
 from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, RunBatch, RunEntry
 from tileyard.workers.run_verdicts import judge_run
@@ -223,7 +224,7 @@ class CommandRuns:
             **find_site().places,
             "work": str(folder / DATA),
             "device": device.name.rpartition(":")[2],
-            "threads": str(command.threads),
+            "threads": "1",
             "cases": tuple(other.command.name for other in members),
             "works": tuple(str(self._home / other.command.folder / DATA) for other in members),
             **self._find_made(member),
@@ -280,10 +281,14 @@ def _insists(end: StepEnd) -> Outcome:
 def step_environment(
     step: Step, shared: Mapping[str, str], places: Places, temporary: Path
 ) -> dict[str, str]:
-    """What a step gets of this process's environment, with what suite and step add, and a temporary directory."""
+    """What a step gets of this process's environment, with what suite and step add, and a temporary directory.
+
+    Numeric libraries are held to the threads that the step may use.
+    """
     added = {name: fill(text, places) for name, text in step.env.items()}
-    told = find_site().env
-    return {**give(os.environ, step), **told, **shared, "TMPDIR": str(temporary), **added}
+    threads = dict.fromkeys(THREAD_VARIABLES, str(places["threads"]))
+    given = {**give(os.environ, step), **threads, **find_site().env, **shared}
+    return {**given, "TMPDIR": str(temporary), **added}
 
 
 def _take_group(left: list[Member]) -> list[Member]:

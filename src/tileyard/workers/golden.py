@@ -53,6 +53,8 @@ class GoldenMaker:
         """Look the result up by its key; where it is new or has no key beforehand, compute it."""
         reference = self._bind()
         key = self._derive_key(reference)
+        if key is None and self.request.only_identified:
+            return Golden(key=GoldenKey(""), inputs=(), outputs=())
         known = None if key is None else _find(self.objects, key)
         record = known or self._compute(reference)
         if key is not None and known is None:

@@ -32,15 +32,14 @@ from tileyard.parts import WHOLE, GoldenPart
 from tileyard.targets.own_sources import digest_own_sources
 from tileyard.workers.failure_protocol import FailureFound, FindFailure
 from tileyard.workers.program_replies import PassesShown, SyncChecked
-from tileyard.workers.question import Question
+from tileyard.workers.question import Question, Spent
 
 
 class CommandRun(Record):
     """What is run for a case, beside its artifact.
 
     ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its temporary directory.
-    ``env`` is added to the runner's own environment, and ``threads`` are what the step may use. ``name``
-    is what a hot run calls the case. ``own_build`` identifies what the case itself needs of a build, which
+    ``env`` is added to the runner's own environment. ``name`` is what a hot run calls the case. ``own_build`` identifies what the case itself needs of a build, which
     others may share: whatever else was built beside it proves nothing about it. ``suite`` is the folder of its suite, ``toolchain`` that of
     its side's own toolchain. ``is_judged`` says that somebody will look at the outputs, so exit
     code 0 alone proves nothing. ``memory_bytes`` bounds the address space of each of its processes, 0 for
@@ -52,7 +51,6 @@ class CommandRun(Record):
     folder: str
     suite: str = ""
     toolchain: str = ""
-    threads: int = 1
     hot: HotRun | None = None
     env: dict[str, str] = {}
     is_judged: bool = False
@@ -178,7 +176,8 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     """Make inputs and reference outputs, or find them in the object store.
 
     ``threads`` caps the numeric libraries. ``reference`` names another function of the user's
-    file that takes the place of the kernel's own reference.
+    file that takes the place of the kernel's own reference. With ``only_identified`` nothing is computed that has no key
+    beforehand: the answer is a Golden without a key.
     """
 
     kernel: str
@@ -187,6 +186,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     scalars: tuple[Value, ...] = ()
     threads: int = 1
     reference: str = ""
+    only_identified: bool = False
 
 
 def _sync_recipe() -> str:
@@ -267,9 +267,10 @@ AuthorReply = (
 
 
 class Answered(Record, tag="answered"):
-    """What an author's process sends: a reply, and what its answers so far depend on if that grew."""
+    """What an author's process sends: a reply, what it took, and what its answers so far depend on if that grew."""
 
     reply: AuthorReply
+    spent: Spent | None = None
     footprint: Footprint | None = None
 
 

@@ -16,3 +16,12 @@ class Question(Record, Generic[AnswerT]):
         if not isinstance(answer, kind):
             raise AssertionError(f"{type(self).__name__} was answered with {answer}")
         return answer  # type: ignore[no-any-return]  # its type is known when it runs
+
+
+class Spent(Record):
+    """What an answer took of a process, which took ``start_s`` to start and has had ``peak_bytes`` of memory."""
+
+    seconds: float
+    cpu_s: float
+    start_s: float
+    peak_bytes: int

@@ -55,7 +55,7 @@ def talk(home: Path, talking: Callable[[StepHost], Awaitable[T]]) -> T:
     """What comes of talking to a host of this home."""
 
     async def whole() -> T:
-        host = StepHost(home, (), 1)
+        host = StepHost(home, ())
         try:
             return await talking(host)
         finally:

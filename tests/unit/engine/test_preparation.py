@@ -17,13 +17,21 @@ from tileyard.model import (
     Case,
     Diagnostic,
     Elaborated,
+    GoldenKey,
     Kernel,
     KernelWork,
     Outcome,
     Side,
     Value,
 )
-from tileyard.workers.protocol import ElaborateConfig, ElaboratedConfig, Failed, TargetInfo
+from tileyard.workers.protocol import (
+    ElaborateConfig,
+    ElaboratedConfig,
+    Failed,
+    Golden,
+    MakeGolden,
+    TargetInfo,
+)
 from tileyard.workers.question import AnswerT, Question
 
 KERNEL = Kernel(name="add", tir="abc", pass_options={"tl.one": 1, "tl.two": 2})
@@ -140,3 +148,44 @@ def test_what_an_author_refuses_is_in_the_record_of_its_build(tmp_path: Path) ->
         case="c", outcome=Outcome.COMPILE_ERROR, message="no such copy", diagnostic=reason
     )
     assert built == expected
+
+
+@dataclass
+class SlowReferences(OneKernel):
+    """An author whose golden results take a few turns of the loop."""
+
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
+        """The kernel, or its golden result after a while."""
+        if not isinstance(request, MakeGolden):
+            return await super().ask(request, limit_s)
+        self.asked.append(request)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return request.check(Golden(key=GoldenKey("g"), inputs=(), outputs=()))
+
+
+def test_cases_that_are_prepared_side_by_side_share_a_golden_result(tmp_path: Path) -> None:
+    """It is asked for once, and those still to come are counted on to share it as well."""
+    author, counts = SlowReferences(), []
+
+    def make_case(size: int, block: int) -> Case:
+        work = KernelWork(kernel="add", file="k.py", arguments={"N": size}, config={"b": block})
+        return Case(id=f"{size}/{block}", work=work)
+
+    async def work(preparation: Preparation, ledger: Ledger, *cases: Case) -> None:
+        kept = [preparation.prepare(ledger.progress(case.key)) for case in cases]
+        await asyncio.gather(*kept)
+        counts.append(ledger_yard.authors.lanes.count_left("", "k.py"))
+
+    cases = [make_case(size, block) for size in (1, 2) for block in range(4)]
+    authors = Authors([Side()], (0,), lambda side, file: author)
+    with open_simulated_yard(tmp_path, (), (0,), authors=authors) as ledger_yard:
+        ledger = Ledger(ledger_yard, "run")
+        for case in cases:
+            ledger.open(case, Batch(id="b", cases=tuple(cases)))
+        preparation = Preparation(ledger_yard, ledger, cast(Any, OneTarget(needs_tir=True)))
+        asyncio.run(work(preparation, ledger, *cases[:2], cases[4]))
+    made = [asked for asked in author.asked if isinstance(asked, MakeGolden)]
+    assert [asked.arguments for asked in made] == [{"N": 1}, {"N": 2}]
+    # Two of three cases needed one of their own, and five are still to come.
+    assert counts == [5 * 2 // 3]

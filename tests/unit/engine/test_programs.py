@@ -41,7 +41,7 @@ class FakeHost(StepHost):
     """Digests real files, runs nothing, and answers as it is told."""
 
     def __init__(self) -> None:
-        super().__init__(Path(), (), 1)
+        super().__init__(Path(), ())
         self.asked: list[object] = []
         self.done = StepDone(end=FINE, tree=Digest("ab" * 20))
         self.compared = Judged(outcome=Outcome.PASSED)

@@ -11,7 +11,9 @@ from tileyard.engine.cases import MAX_RETRIES
 from tileyard.engine.commands import (
     Acquire,
     Ask,
+    AuthorAwaited,
     AuthorFreed,
+    AuthorStarted,
     BatchesPlanned,
     Build,
     BuildFailed,
@@ -227,6 +229,30 @@ def test_every_case_ends_once(seed: int) -> None:
     world.drive()
     assert Counter(world.ended) == expected
     assert world.state.is_idle
+
+
+def test_a_further_process_of_an_author_is_a_further_lane() -> None:
+    """Once it has started two cases are prepared at a time; one that took the place of another adds none."""
+    state = EngineState(all_cores())
+    state.start()
+    batches = tuple(batch(name) for name in "abcd")
+    commands = state.step(BatchesPlanned(batches=batches, exhausted=True))
+    assert of_kind(commands, Prepare) == [Prepare(cases=("a",))]
+    assert not of_kind(state.step(AuthorAwaited()), Prepare)
+    commands = state.step(AuthorStarted(lanes=2))
+    assert of_kind(commands, Prepare) == [Prepare(cases=("b",))]
+    assert not of_kind(state.step(AuthorAwaited(), AuthorStarted(lanes=2)), Prepare)
+
+
+def test_no_process_of_an_author_starts_on_cores_that_are_timed() -> None:
+    """What is ready waits until a process that is being started has started."""
+    state = EngineState(all_cores())
+    state.start()
+    prepared(state, batch("a"))
+    state.step(AuthorAwaited())
+    commands = state.step(Leased(device="cpu:0"))
+    assert not of_kind(commands, Run)
+    assert of_kind(state.step(AuthorStarted(lanes=2)), Run)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -142,7 +142,7 @@ def test_each_attempt_finds_its_entry_and_gets_a_folder(
         files=TREE,
     )
     site = ProgramSite(sites={"": StepSite(suite=str(folder))}, lanes=1, threads=1)
-    programs = Programs(site, Path("/home-of-it"), "now", StepHost(tmp_path, (), 1))
+    programs = Programs(site, Path("/home-of-it"), "now", StepHost(tmp_path, ()))
     work = suite.cases[0].work
     first = Case(id="t/a", testcase="t", work=work)
     second = Case(id="t/a", testcase="t", work=work, attempt=2)

@@ -17,7 +17,7 @@ import tileyard
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.frontend.discover import find_declared
-from tileyard.model import Outcome, TensorSpec
+from tileyard.model import GoldenKey, Outcome, TensorSpec
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import Failed, Golden, MakeGolden
 from tileyard.workers.threads import cap_threads, find_controls
@@ -367,6 +367,23 @@ def test_a_reference_without_identity_is_keyed_by_content(bench: Bench) -> None:
     assert len(calls) == 2
     assert not fresh.reused
     assert fresh.key == first.key
+
+
+def test_what_has_no_identity_is_refused_where_only_the_rest_is_wanted(bench: Bench) -> None:
+    """Such a reference is not run, and its golden has no key; one with an identity is made all the same."""
+    calls: list[int] = []
+    request = MakeGolden(kernel="kernel", arguments={}, specs=(A, B, C), only_identified=True)
+    with Path(os.devnull).open() as stream:
+
+        def reference(A: Any, B: Any) -> Any:
+            calls.append(stream.fileno())
+
+        refused = bench.author(reference=reference).answer(request)
+    assert refused == Golden(key=GoldenKey(""), inputs=(), outputs=())
+    assert not calls
+    made = bench.author(reference=_multiply(2)).answer(request)
+    assert isinstance(made, Golden)
+    assert made.is_identified
 
 
 def test_a_reference_that_failed_is_not_asked_again(bench: Bench) -> None:
