@@ -2,17 +2,29 @@
 
 A package's ``RECORD`` says what was installed. A file that was changed after that was written is read; the rest, some
 gigabytes where there is torch, is believed. Equal content gives equal digests, wherever and in whatever way it was installed.
+
+A home knows a folder's digest by the paths, sizes, inodes and times of change of all its files: 40 characters, for which files
+that are to be read are read once, and not by each run.
 """
 
 import base64
+import contextlib
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import HomeError
 
+KIND = "installed"
+RECIPE = "1"
+"""The version of how digests are made; a change to this module that changes them raises it."""
+SETTLED_S = 2.0
+"""What was changed less than so long ago may change again without another time of change: file systems count it in steps."""
 CHUNK = 1 << 20
 _STARTED = ("sitecustomize.py", "usercustomize.py")
 
@@ -20,7 +32,10 @@ _STARTED = ("sitecustomize.py", "usercustomize.py")
 class InstalledPackages:
     """Digests of such folders, each made once; usable from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, objects: ObjectStore, settled_s: float = SETTLED_S) -> None:
+        """``objects`` has those of earlier runs. Kept is what was not changed for ``settled_s`` seconds."""
+        self._objects = objects
+        self._settled_ns = int(settled_s * 1e9)
         self._known: dict[tuple[str, ...], str] = {}
         self._lock = threading.Lock()
 
@@ -29,8 +44,20 @@ class InstalledPackages:
         key = tuple(dict.fromkeys(map(os.path.realpath, folders)))
         with self._lock:
             if key not in self._known:
-                self._known[key] = digest_parts(*(_digest(Path(one)) for one in key))
+                self._known[key] = digest_parts(*map(self._digest, key))
             return self._known[key]
+
+    def _digest(self, folder: str) -> str:
+        began_ns = time.time_ns()
+        stamps, changed_ns = _stamp(folder)
+        known = self._objects.get_record(KIND, stamps)
+        if known is not None:
+            return known.decode()
+        digest = digest_parts("installed", *_list(folder, "", _read_records(Path(folder))))
+        if changed_ns <= began_ns - self._settled_ns:
+            with contextlib.suppress(HomeError):  # what cannot be kept is read by the next run
+                self._objects.put_record(KIND, stamps, digest.encode())
+        return digest
 
 
 def digest_started(folders: Sequence[str]) -> str:
@@ -42,9 +69,19 @@ def digest_started(folders: Sequence[str]) -> str:
     return digest_parts("started", *parts)
 
 
-def _digest(folder: Path) -> str:
-    recorded = _read_records(folder)
-    return digest_parts("installed", *_list(str(folder), "", recorded))
+def _stamp(folder: str) -> tuple[str, int]:
+    """The digest of what a folder's files look like from outside, and when the last one of them was changed."""
+    stamps: list[str] = []
+    changed_ns = 0
+    for below, names, files in os.walk(folder, followlinks=True):
+        names[:] = sorted(name for name in names if name != "__pycache__")
+        for name in sorted(files):
+            path = f"{below}{os.sep}{name}"
+            with contextlib.suppress(FileNotFoundError):  # a link that leads nowhere has no content
+                status = os.stat(path)  # noqa: PTH116 - tens of thousands of files
+                changed_ns = max(changed_ns, status.st_ctime_ns)
+                stamps += (path, f"{status.st_ctime_ns} {status.st_size} {status.st_ino}")
+    return digest_parts("stamps", RECIPE, *stamps), changed_ns
 
 
 def _list(folder: str, shown: str, recorded: dict[str, tuple[str, int]]) -> list[str]:

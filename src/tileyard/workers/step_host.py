@@ -62,7 +62,7 @@ class StepHost:
         self._channel = channel
         self._sending = threading.Lock()
         self._digests = FileDigests()
-        self._identities = StepIdentities(self._digests)
+        self._identities = StepIdentities(self._digests, self._objects)
         self._alone: defaultdict[GoldenKey, threading.Lock] = defaultdict(threading.Lock)
 
     def serve(self, asked: Asked) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.decoding import decode_json
 from tileyard.errors import TileyardError
 from tileyard.model import PLACES, Record, Step
@@ -62,10 +63,10 @@ class Surroundings(Record):
 class StepIdentities:
     """Identifies steps; usable from any thread. Commands that say versions, and interpreters, are asked once."""
 
-    def __init__(self, digests: FileDigests) -> None:
+    def __init__(self, digests: FileDigests, objects: ObjectStore) -> None:
         self.digests = digests
         self.programs = ProgramFiles(digests)
-        self.installed = InstalledPackages()
+        self.installed = InstalledPackages(objects)
         self._printed: dict[tuple[object, ...], tuple[str, str]] = {}
         self._alone: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
         self._imported: dict[tuple[object, ...], Found] = {}

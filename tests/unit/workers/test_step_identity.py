@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Step
 from tileyard.workers.file_digests import FileDigests
 from tileyard.workers.step_identity import StepIdentities, StepUse, Surroundings
@@ -36,7 +37,8 @@ class Place:
         around = Surroundings(
             places={"suite": suite, "python": sys.executable}, cwd=suite, suite=suite, env={}
         )
-        return StepIdentities(FileDigests()).identify(step, around, self.environ)
+        objects = ObjectStore(self / "objects")
+        return StepIdentities(FileDigests(), objects).identify(step, around, self.environ)
 
 
 @pytest.fixture
