@@ -44,6 +44,11 @@ class Hooks:
         """What a test needs built: key, function, arguments. Equal keys are one step, called once, with no device."""
         raise NotImplementedError
 
+    @pytest.hookspec(firstresult=True)
+    def pytest_tileyard_borrows(self, item: pytest.Item) -> bool | None:
+        """Whether a test has to run on a device of the queue; None leaves that to its fixtures and kernels."""
+        raise NotImplementedError
+
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the hook, so that a tree that has it also runs without ``--tileyard``."""
