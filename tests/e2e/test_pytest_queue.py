@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.lab_queue import serve_queue
-from tests.e2e.pytest_tree import OPTIONS, Tree, wait_for
+from tests.e2e.pytest_tree import KERNELS, OPTIONS, Ran, Tree, wait_for
 from tests.endings import has_ended
 
 pytestmark = pytest.mark.slow
@@ -33,18 +33,36 @@ def queue(tree: Tree) -> Iterator[Path]:
         yield folder
 
 
-def test_one_task_runs_many_tests(tree: Tree, queue: Path) -> None:
-    """Each is reported as if it had run here; one that dies or hangs fails alone; what needs no device stays here."""
+def outcomes_of(ran: Ran) -> dict[str, str]:
+    """How each test ended, by what tells it apart."""
+    names = (entry["test"].partition("::")[2] for entry in ran.report["tests"])
+    ends = (entry["outcome"] for entry in ran.report["tests"])
+    return {name.removeprefix("test_"): end for name, end in zip(names, ends, strict=True)}
+
+
+def test_whole_tests_share_a_task(tree: Tree, queue: Path) -> None:
+    """Each is reported as if it had run here; one that dies or hangs fails alone; what needs no device stays here,
+    and so does what the tree says is simulated.
+    """
     tree.write(
+        conftest="""
+            def pytest_tileyard_borrows(item):
+                platform = getattr(item, "callspec", None) and item.callspec.params.get("platform")
+                return None if platform is None else not platform.endswith("sim")
+        """,
         test_far="""
             import os, signal, sys, time, warnings, pytest
 
-            def test_dies(tile_device):
+            @pytest.fixture
+            def card(tile_device):
+                return tile_device
+
+            def test_dies(card):
                 print("last words")
                 os.kill(os.getpid(), signal.SIGSEGV)
 
             @pytest.mark.tile_limit("1s")
-            def test_hangs(tile_device):
+            def test_hangs(card):
                 time.sleep(600)
 
             @pytest.fixture(scope="module")
@@ -52,29 +70,30 @@ def test_one_task_runs_many_tests(tree: Tree, queue: Path) -> None:
                 return []
 
             @pytest.mark.parametrize("number", range(3))
-            def test_passes(number, tile_device, shared):
+            def test_passes(number, card, shared):
                 shared.append(number)
-                with tile_device() as device:
+                with card() as device:
                     assert device.name.startswith("cpu:cores=")
                 assert shared == list(range(number + 1))
 
-            def test_fails(tile_device):
+            def test_fails(card):
                 print("on stdout")
                 sys.stderr.write("on stderr")
                 warnings.warn("a warning from afar")
                 assert 1 == int("2")
 
-            def test_skips(tile_device):
+            def test_skips(card):
                 pytest.skip("no need")
 
             def test_stays():
                 assert "TILEYARD_SUBMISSION" not in os.environ
-        """
+
+            @pytest.mark.parametrize("platform", ["a5", "a5sim"])
+            def test_on(platform):
+                assert ("TILEYARD_SUBMISSION" in os.environ) == (platform == "a5")
+        """,
     )
     ran = tree.run(*QUEUE, "-W", "default")
-    outcomes = {
-        entry["test"].partition("::test_")[2]: entry["outcome"] for entry in ran.report["tests"]
-    }
     expected = {
         "dies": "crashed",
         "hangs": "timeout",
@@ -82,14 +101,122 @@ def test_one_task_runs_many_tests(tree: Tree, queue: Path) -> None:
         "fails": "mismatch",
         "skips": "skipped",
         "stays": "passed",
+        **{f"on[{platform}]": "passed" for platform in ("a5", "a5sim")},
     }
-    assert outcomes == expected, ran.text
+    assert outcomes_of(ran) == expected, ran.text
     said = ("last words", "assert 1 == 2", "on stdout", "on stderr", "a warning from afar")
-    for text in (*said, "3 failed, 4 passed, 1 skipped, 1 warning", "7 tests ran whole"):
+    for text in (*said, "3 failed, 6 passed, 1 skipped, 1 warning", "8 tests ran whole"):
         assert text in ran.text
     (hold,) = ran.report["holds"]
     assert hold["device"].startswith("queue:lab cpu:cores=")
     assert [path.name for path in (queue / "tasks").iterdir()] == ["1"]
+
+
+def test_only_the_block_runs_elsewhere(tree: Tree, queue: Path) -> None:
+    """Values go there and come back, what dies or hangs there fails alone, and what cannot be sent runs whole."""
+    tree.write(
+        test_far="""
+            import ctypes, os, sys, threading, time
+            import numpy as np, pytest
+
+            HERE = "TILEYARD_SUBMISSION"
+
+            def test_arrays(tile_device):
+                x, seen = np.arange(4), np.zeros(1)
+                assert HERE not in os.environ
+                with tile_device() as device:
+                    y = x + 1
+                    seen[0] = 7
+                    assert HERE in os.environ
+                assert HERE not in os.environ
+                assert seen[0] == 7 and device.name.startswith("cpu:cores=")
+                assert y.tolist() == [1, 2, 3, 4]
+
+            def add(one, other):
+                return one + other, HERE in os.environ
+
+            class TestRun:
+                def test_run(self, tile_device):
+                    assert tile_device.run(add, 1, other=2) == (3, True)
+                    total = 1
+                    with tile_device():
+                        total += 1
+                    assert total == 2
+
+            def test_fails(tile_device):
+                one = 1
+                with tile_device():
+                    print("said before it failed")
+                    assert one == int("2")
+
+            def test_raises(tile_device):
+                with pytest.raises(ZeroDivisionError):
+                    with tile_device():
+                        1 / 0
+
+            def test_dies(tile_device):
+                with tile_device():
+                    os.write(1, b"last words")
+                    ctypes.string_at(0)
+
+            @pytest.mark.tile_limit("2s")
+            def test_hangs(tile_device):
+                with tile_device():
+                    time.sleep(600)
+
+            def test_sends_a_lock(tile_device):
+                lock = threading.Lock()
+                with tile_device():
+                    lock.acquire()
+
+            def test_nests_a_change(tile_device):
+                outer = [[1]]
+                with tile_device():
+                    outer[0].append(2)
+                assert outer == [[1, 2]]
+        """,
+    )
+    ran = tree.run(*QUEUE, "--tileyard-workers=2")
+    expected = {
+        "arrays": "passed",
+        "TestRun::test_run": "passed",
+        "fails": "mismatch",
+        "raises": "passed",
+        "dies": "crashed",
+        "hangs": "timeout",
+        "sends_a_lock": "passed",
+        "nests_a_change": "passed",
+    }
+    assert outcomes_of(ran) == expected, ran.text
+    for text in ("assert 1 == 2", "said before it failed", "last words", "2 tests ran whole"):
+        assert text in ran.text
+    for text in ("test_sends_a_lock: what its block is given", "changes outer, a list, in place"):
+        assert text in ran.text
+    assert "SIGSEGV" in ran.message("test_dies")
+    assert len(ran.report["holds"]) == len(list((queue / "tasks").iterdir()))
+
+
+def test_a_kernel_runs_in_a_block(tree: Tree, queue: Path) -> None:
+    """It is built here, and called elsewhere with what the test computed here."""
+    tree.write(
+        kernels=KERNELS,
+        test_far="""
+            import numpy as np, pytest
+            from kernels import scale
+
+            @pytest.mark.tile_kernel(kernel=scale, N=64)
+            @pytest.mark.parametrize("factor", [2.0, 3.0])
+            def test_kernel(factor, tile_kernel, tile_device):
+                x = np.arange(64, dtype="float32")
+                with tile_device():
+                    y = tile_kernel(x)
+                np.testing.assert_allclose(y, factor * x)
+        """,
+    )
+    ran = tree.run(*QUEUE)
+    assert ran.code == 0, ran.text
+    assert "ran whole" not in ran.text
+    assert len(ran.report["holds"]) == 1
 
 
 def test_what_a_queue_loses_is_run_again(tree: Tree, queue: Path) -> None:
@@ -127,8 +254,9 @@ def test_an_interrupt_cancels_the_task(tree: Tree, queue: Path) -> None:
             import pathlib, time
 
             def test_endless(tile_device):
-                pathlib.Path("begun").touch()
-                time.sleep(600)
+                with tile_device():
+                    pathlib.Path("begun").touch()
+                    time.sleep(600)
         """
     )
     command = [sys.executable, "-m", "pytest", "--tileyard", *OPTIONS, *QUEUE]
@@ -141,45 +269,6 @@ def test_an_interrupt_cancels_the_task(tree: Tree, queue: Path) -> None:
     assert process.returncode == 2, output
     assert (queue / "tasks/1/cancel").exists()
     assert has_ended(int((queue / "tasks/1/pid").read_text(encoding="ascii")), 60.0)
-
-
-def test_simulated_platforms_never_borrow(tree: Tree, queue: Path) -> None:
-    """The tree's own hook counts most, and a kernel that is built for other devices than the queue's keeps a test here."""
-    text = (tree.folder / "tileyard.toml").read_text(encoding="utf-8")
-    (tree.folder / "tileyard.toml").write_text(text.replace("cpu:cores=", "npu:"), encoding="utf-8")
-    tree.write(
-        conftest="""
-            def pytest_tileyard_borrows(item):
-                platform = getattr(item, "callspec", None) and item.callspec.params.get("platform")
-                return None if platform is None else not platform.endswith("sim")
-        """,
-        kernels="""
-            import tilelang.language as T
-
-            def scale(N):
-                @T.prim_func
-                def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
-                    with T.Kernel(1, threads=128) as bx:
-                        for i in T.Parallel(N):
-                            Y[i] = X[i] * 2.0
-                return main
-        """,
-        test_far="""
-            import os, pytest
-            from kernels import scale
-
-            @pytest.mark.parametrize("platform", ["a5", "a5sim"])
-            def test_platform(platform):
-                assert ("TILEYARD_SUBMISSION" in os.environ) == (platform == "a5")
-
-            @pytest.mark.tile_kernel(kernel=scale, N=64)
-            def test_kernel(tile_kernel, tile_device):
-                assert "TILEYARD_SUBMISSION" not in os.environ
-        """,
-    )
-    ran = tree.run(*QUEUE)
-    assert ran.code == 0, ran.text
-    assert len(ran.report["holds"]) == 1
 
 
 def test_what_cannot_be_borrowed_is_refused(tree: Tree, queue: Path) -> None:

@@ -1,265 +1,186 @@
-"""Tests that run on devices of another queue: many of them are one task, and what comes of each is logged here.
+"""Tests whose devices are those of another queue: the part that holds one is sent there, or the whole test.
 
-A task that is lost blames the test that it was at; the others are submitted again. So is the one to blame, at
-most twice.
+A test runs here, in a process of its own, up to its block; there it waits, as many do, until what they need is done in
+one task. Where its part cannot be cut out or sent, the test runs whole on the far side, and the summary says why.
 """
 
 import asyncio
+import contextlib
 import os
 import secrets
-import sys
-import time
+import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import pytest
 
 from tileyard.devices.foreign import ForeignQueue
-from tileyard.engine.foreign_queue.calls import Deadlines, QueueCall
-from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
-from tileyard.engine.foreign_queue.tasks import RESTART_LIMIT_S, START_LIMIT_S
-from tileyard.errors import DamagedError, WorkerLostError
 from tileyard.model import Outcome
-from tileyard.modes import make_folder, write_file
-from tileyard.pytest_plugin import far_start
 from tileyard.pytest_plugin.active import Active
-from tileyard.pytest_plugin.far_records import FarTask, FarTest, read_answer
+from tileyard.pytest_plugin.far_calls import FarDevice
+from tileyard.pytest_plugin.far_records import (
+    FarAnswer,
+    FarCallWanted,
+    FarReply,
+    FarTest,
+    NotSeparable,
+    read_answer,
+)
+from tileyard.pytest_plugin.far_tasks import FarTasks
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane
 from tileyard.pytest_plugin.options import read_marked_limit
 from tileyard.pytest_plugin.recording import Recording
-from tileyard.pytest_plugin.records import FACTS, Hold, TestFacts
-from tileyard.pytest_plugin.running import log_end, log_start
-from tileyard.workers.task_lines import CaseResult, Side
+from tileyard.pytest_plugin.records import FACTS, TestFacts
+from tileyard.pytest_plugin.running import Inside, RunningTest, log_end, log_of, log_start
+from tileyard.pytest_plugin.separating import CutTest, NotSeparableError, cut
 
-ATTEMPTS: Final = 3
-"""How often a test is tried whose task is lost while it runs."""
-
-
-@dataclass(eq=False, kw_only=True)
-class Part:
-    """A test on its way through the queue: how many tasks it was lost with, and whether one was at it then."""
-
-    item: pytest.Item
-    test: FarTest
-    losses: int = 0
-    is_blamed: bool = False
+MESSAGE_CHARS: Final = 1000
+"""How much of a message goes through a pipe at once, whatever its characters are."""
 
 
 class Borrowing:
-    """Runs tests as tasks of a queue, and keeps in ``recording`` when devices were held."""
+    """Runs tests with devices of a queue. ``outer`` is the plugin of this process."""
 
-    def __init__(self, queue: ForeignQueue, active: Active, recording: Recording) -> None:
-        limit_s = min(queue.queue_limit_s, active.options.queue_limit_s)
-        self._queue = msgspec.structs.replace(queue, queue_limit_s=limit_s)
+    def __init__(
+        self, queue: ForeignQueue, active: Active, recording: Recording, outer: object
+    ) -> None:
+        self._queue = queue
         self._active = active
         self._recording = recording
-        self._waiting: list[Part] = []
+        self._outer = outer
 
     def run(self, items: Sequence[pytest.Item], session: pytest.Session) -> None:
         """Run them. What ends the whole run cancels every task first."""
-        self._waiting = [self._make_part(item) for item in items]
         try:
-            asyncio.run(self._run(session))
+            asyncio.run(self._run_all(items, session))
         except BaseExceptionGroup as group:
             error: BaseException = group
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
             raise error from None
 
-    async def _run(self, session: pytest.Session) -> None:
-        async def serve() -> None:
-            while self._waiting:
-                await self._submit(self._take(), session)
+    async def _run_all(self, items: Sequence[pytest.Item], session: pytest.Session) -> None:
+        queue = self._queue
+        self._tasks = FarTasks(queue, self._active, session.config, self._recording)
+        self._room = asyncio.Semaphore(queue.cases * queue.slots)  # processes that wait
+        self._lanes = asyncio.Semaphore(self._active.options.workers)  # those that do not
+        async with asyncio.TaskGroup() as all_of_it:
+            async with asyncio.TaskGroup() as tests:
+                for item in items:
+                    tests.create_task(self._run(item, session))
+                serving = [all_of_it.create_task(self._tasks.serve()) for _ in range(queue.slots)]
+            for task in serving:
+                task.cancel()
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self._queue.slots, len(self._waiting))):
-                group.create_task(serve())
+    async def _run(self, item: pytest.Item, session: pytest.Session) -> None:
+        """Run one, in parts if it can be."""
+        try:
+            if self._active.options.dynamic == "lease":
+                raise NotSeparableError(
+                    "what it compiles while it runs may run at any time after that"
+                )
+            test = cut(getattr(item, "function", item))
+            async with self._room:
+                await self._run_in_parts(item, test)
+        except NotSeparableError as error:
+            self._recording.ran_whole[item.nodeid] = str(error)
+            await self._run_whole(item)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
 
-    def _make_part(self, item: pytest.Item) -> Part:
-        active, declared = self._active, self._active.declared
+    # ---- in parts -----------------------------------------------------------------------------
+
+    async def _run_in_parts(self, item: pytest.Item, test: CutTest) -> None:
+        active, log = self._active, log_of(item, self._active)
+        limit_s = read_marked_limit(item, active.options.limit_s)
+
+        def work(_: int, teller: Teller) -> None:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            folder = active.folder / "answers"
+            active.far_device = FarDevice(test, item.nodeid, limit_s, folder, teller)
+            Inside(active, log, teller).run([item], self._outer)
+
+        self._tasks.busy += 1
+        try:
+            async with self._lanes:
+                copy = Forked(make_lane(work), 0, limit_s, log)
+                running = RunningTest(item, copy, self._recording.began)
+                async with contextlib.aclosing(follow(copy)) as messages:
+                    async for message in messages:
+                        match message:
+                            case FarCallWanted():
+                                await self._call(copy, message)
+                            case NotSeparable(reason=reason):
+                                raise NotSeparableError(reason)
+                            case _:
+                                running.hear(message)
+        finally:
+            self._tasks.rest()
+        if copy.end is not None:
+            running.conclude(copy.end)
+        running.log(starts=True)
+
+    async def _call(self, copy: Forked, wanted: FarCallWanted) -> None:
+        """Have a call made while its test waits, and others run in its place."""
+        copy.pause()
+        self._lanes.release()
+        self._tasks.rest()
+        result = await self._tasks.run(wanted.call)
+        self._tasks.busy += 1
+        await self._lanes.acquire()
+        copy.resume()
+        message = result.message[:MESSAGE_CHARS]
+        reply = FarReply(digest=result.log, outcome=result.outcome, message=message)
+        with contextlib.suppress(OSError):  # its test has died
+            pipe = os.open(wanted.pipe, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(pipe, msgspec.json.encode(reply))
+            os.close(pipe)
+
+    # ---- whole --------------------------------------------------------------------------------
+
+    async def _run_whole(self, item: pytest.Item) -> None:
+        active, declared, config = self._active, self._active.declared, item.config
         kernels, functions = (
             {name: active.results[step] for name, step in named.get(item.nodeid, {}).items()}
             for named in (declared.kernels, declared.functions)
         )
         test = FarTest(
-            nodeid=item.nodeid,
+            name=item.nodeid,
             limit_s=read_marked_limit(item, active.options.limit_s),
             answer=str(active.folder / "answers" / secrets.token_hex(8)),
             kernels=kernels,
             functions=functions,
         )
-        return Part(item=item, test=test)
-
-    def _take(self) -> list[Part]:
-        """The next tests, as many as one task may hold; one that was lost is tried alone."""
-        part = self._waiting.pop(0)
-        taken = [part]
-        if part.is_blamed:
-            return taken
-        while self._waiting and len(taken) < self._queue.cases and not self._waiting[0].is_blamed:
-            taken.append(self._waiting.pop(0))
-        return taken
-
-    # ---- one task -----------------------------------------------------------------------------
-
-    async def _submit(self, parts: list[Part], session: pytest.Session) -> None:
-        """Submit one task, log what comes of its tests as it comes, and have the rest tried again."""
-        longest_s = self._queue.task_limit_s
-        need_s = min(longest_s, START_LIMIT_S + sum(map(_need_s, parts)))
-        for part in [part for part in parts if START_LIMIT_S + _need_s(part) > longest_s]:
-            self._fail(part, Outcome.INFRA_ERROR, self._describe_long(part), session)
-            parts.remove(part)
-        if not parts:
+        result = await self._tasks.run(test)
+        log_start(item)
+        if not result.log:
+            log_end(item, [_report_fault(item, result.outcome, result.message)])
             return
-        left = {part.test.nodeid: part for part in parts}
-        submission = Submission(secrets.token_hex(8), list(left))
-        limits = {part.test.nodeid: part.test.limit_s for part in parts}
-        started: list[float] = []
-        asked = time.monotonic()
-
-        def hear(side: Side, text: str) -> None:
-            for news in submission.read(side, text):
-                if isinstance(news, CaseResult):
-                    self._end(left.pop(news.case), news, session)
-            if submission.started is not None and not started:
-                started.append(time.monotonic())
-
-        call = QueueCall(self._queue, self._write_task(submission.token, parts, need_s), need_s)
-        deadlines = Deadlines(self._queue, submission, need_s, limits)
-        try:
-            end = await call.follow(hear, deadlines.next, self._active.folder / "logs/queue.log")
-        except WorkerLostError as error:
-            end = ClientEnd(argv=self._queue.submit, cwd=call.cwd, error=str(error))
-        finally:
-            self._keep_hold(parts, submission, asked, started)
-        results, faults = submission.conclude(end)
-        for result in results:
-            self._end(left.pop(result.case), result, session)
-        for fault in faults:
-            left[fault.case].is_blamed = True
-            self._lose(left.pop(fault.case), fault.message, session)
-        if len(left) == len(parts):  # not even begun
-            outcome, message = submission.find_loss(end, self._queue.exit_codes)
-            for part in left.values():
-                if outcome is Outcome.QUEUE_TIMEOUT:
-                    self._fail(part, outcome, message, session)
-                else:
-                    self._lose(part, message, session)
-        else:
-            self._waiting[:0] = left.values()
-
-    def _write_task(self, token: str, parts: Sequence[Part], limit_s: float) -> list[str]:
-        """Write the task's own file; the command that runs it."""
-        active, queue = self._active, self._queue
-        config = parts[0].item.config
-        pytests = {name: text for name, text in os.environ.items() if name.startswith("PYTEST_")}
-        task = FarTask(
-            token=token,
-            device=queue.device,
-            device_variable=queue.device_variable,
-            environment={**pytests, **queue.pick_environment(os.environ)},
-            cwd=str(config.invocation_params.dir),
-            paths=tuple(sys.path),
-            arguments=tuple(map(str, config.invocation_params.args)),
-            rootdir=str(config.rootpath),
-            folder=str(active.folder),
-            limit_s=limit_s - START_LIMIT_S,
-            tests=tuple(part.test for part in parts),
-        )
-        path = active.folder / "tasks" / f"{token}.json"
-        for folder in (path.parent, active.folder / "answers", active.folder / "logs"):
-            make_folder(folder)
-        write_file(path, msgspec.json.encode(task))
-        return [queue.python or sys.executable, "-P", far_start.__file__, str(path)]
-
-    def _keep_hold(
-        self, parts: Sequence[Part], submission: Submission, asked: float, started: list[float]
-    ) -> None:
-        """A line of the ledger: a task holds its device from its first line to the end of its client."""
-        if submission.started is None:
-            return
-        others = f" and {len(parts) - 1} others" if len(parts) > 1 else ""
-        given = submission.started
-        self._recording.borrowed.append(
-            Hold(
-                test=parts[0].test.nodeid + others,
-                device=f"queue:{self._queue.name} {given.device}@{given.host}",
-                lease=0,
-                at=started[0] - self._recording.began,
-                held_s=time.monotonic() - started[0],
-                waited_s=started[0] - asked,
-            )
-        )
-
-    # ---- what comes of tests --------------------------------------------------------------------
-
-    def _end(self, part: Part, result: CaseResult, session: pytest.Session) -> None:
-        """Log what the far side has told of a test."""
-        item, config = part.item, part.item.config
-        if result.outcome is Outcome.INFRA_ERROR and not result.log:
-            self._fail(part, result.outcome, result.message, session)
-            return
-        try:
-            answer = read_answer(Path(part.test.answer), result.log)
-        except DamagedError as error:
-            self._lose(part, str(error), session)
-            return
+        answer = read_answer(test.answer, result.log, FarAnswer)
+        for warning in answer.warnings:
+            item.ihook.pytest_warning_recorded.call_historic(kwargs=warning)
         from_data = config.hook.pytest_report_from_serializable
         reports = [from_data(config=config, data=data) for data in answer.reports]
         for report in reports:
             facts = getattr(report, FACTS, None)
-            if facts is not None:  # the ledger has a line for each task
-                facts["holds"] = []
-        log_start(item)
-        for warning in answer.warnings:
-            item.ihook.pytest_warning_recorded.call_historic(kwargs=warning)
+            if facts is not None:
+                facts["holds"] = []  # the ledger has a line for each task
         log_end(item, reports, answer.left)
-        check_stop(session)
-
-    def _lose(self, part: Part, message: str, session: pytest.Session) -> None:
-        """Try a test again whose task was lost, unless that was done often enough."""
-        part.losses += 1
-        if part.losses < ATTEMPTS:
-            self._waiting.append(part)
-        else:
-            said = f"{message} (tried {ATTEMPTS} times)"
-            self._fail(part, Outcome.INFRA_ERROR, said, session)
-
-    def _fail(self, part: Part, outcome: Outcome, message: str, session: pytest.Session) -> None:
-        """Log a test that the queue has not run."""
-        item = part.item
-        report = pytest.TestReport(
-            nodeid=item.nodeid,
-            location=item.location,
-            keywords=dict.fromkeys(item.keywords, 1),
-            outcome="failed",
-            longrepr=message,
-            when="setup",
-        )
-        facts = TestFacts(seconds=0.0, outcome=outcome, message=message)
-        setattr(report, FACTS, msgspec.to_builtins(facts))
-        log_start(item)
-        log_end(item, [report])
-        check_stop(session)
-
-    def _describe_long(self, part: Part) -> str:
-        need_s = START_LIMIT_S + _need_s(part)
-        return (
-            f"a task for this test may take {need_s:g} s, more than queue {self._queue.name!r} allows "
-            f"(task_limit_s = {self._queue.task_limit_s:g}); --tileyard-limit sets a test's own limit"
-        )
 
 
-def check_stop(session: pytest.Session) -> None:
-    """End the run where ``--maxfail`` or a plugin has it."""
-    if session.shouldfail:
-        raise session.Failed(session.shouldfail)
-    if session.shouldstop:
-        raise session.Interrupted(session.shouldstop)
-
-
-def _need_s(part: Part) -> float:
-    """What a test may take of its task's time."""
-    return part.test.limit_s + RESTART_LIMIT_S
+def _report_fault(item: pytest.Item, outcome: Outcome, message: str) -> pytest.TestReport:
+    """The failure of a test that the queue has not run."""
+    report = pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords=dict.fromkeys(item.keywords, 1),
+        outcome="failed",
+        longrepr=message,
+        when="setup",
+    )
+    facts = TestFacts(seconds=0.0, outcome=outcome, message=message)
+    setattr(report, FACTS, msgspec.to_builtins(facts))
+    return report

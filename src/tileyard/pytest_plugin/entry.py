@@ -12,6 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from tileyard.pytest_plugin.active import Active
     from tileyard.pytest_plugin.devices import TileDevice
+    from tileyard.pytest_plugin.far_calls import FarDevice
 
 ACTIVE: "pytest.StashKey[Active]" = pytest.StashKey()
 """Where a run with ``--tileyard`` keeps what belongs to it."""
@@ -107,7 +108,7 @@ def _active(request: pytest.FixtureRequest, fixture: str) -> "Active":
 
 
 @pytest.fixture
-def tile_device(request: pytest.FixtureRequest) -> "TileDevice":
+def tile_device(request: pytest.FixtureRequest) -> "TileDevice | FarDevice":
     """Lease a device for a block: ``with tile_device() as device:``, or ``tile_device.run(f, *args)``."""
     return _active(request, "tile_device").device()
 

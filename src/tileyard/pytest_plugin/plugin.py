@@ -144,8 +144,7 @@ class Alone:
             with closing(Runner(own, active, self, recording.began)) as runner:
                 runner.run(own, session)
         if self._queue is not None and far:
-            recording.ran_whole = {item.nodeid for item in far}
-            Borrowing(self._queue, active, recording).run(far, session)
+            Borrowing(self._queue, active, recording, self).run(far, session)
         return True
 
 

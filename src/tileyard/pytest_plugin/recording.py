@@ -34,7 +34,7 @@ from tileyard.wording import count_of
 TARGET = "pytest"
 """The target of the trials of tests."""
 SHOWN = 3
-"""How many tests a line of the summary names."""
+"""How many tests of a kind the summary names."""
 
 
 def case_of(nodeid: str) -> str:
@@ -136,7 +136,7 @@ class Recording:
         self.find_steps: Callable[[], tuple[StepResult, ...]] = tuple
         self.selected: set[str] = set()
         self.borrowed: list[Hold] = []
-        self.ran_whole: set[str] = set()
+        self.ran_whole: dict[str, str] = {}
         self._run = run
         self.began = began
         self._writer = writer
@@ -222,11 +222,9 @@ class Recording:
                 kernels = ", ".join(entry.compiled)
                 write(f"{entry.test} compiled {kernels} itself and held a device from then on")
         if self.ran_whole:
-            some = ", ".join(sorted(self.ran_whole)[:SHOWN])
-            more = ", ..." if len(self.ran_whole) > SHOWN else ""
-            write(
-                f"{count_of(len(self.ran_whole), 'test')} ran whole on a borrowed device: {some}{more}"
-            )
+            write(f"{count_of(len(self.ran_whole), 'test')} ran whole on a borrowed device:")
+            for test, reason in sorted(self.ran_whole.items())[:SHOWN]:
+                write(f"  {test}: {reason}")
         for note in self._notes:
             write(note)
 

@@ -24,6 +24,7 @@ from tileyard.frontend.blame import is_users
 from tileyard.model import Outcome, Record
 from tileyard.modes import open_file
 from tileyard.pytest_plugin.active import Active
+from tileyard.pytest_plugin.far_calls import FarDeathError
 from tileyard.pytest_plugin.forked import (
     Forked,
     ForkEnd,
@@ -197,6 +198,8 @@ class Inside:
                 return Outcome.QUEUE_TIMEOUT
             case WorkerStartError() as error if not isinstance(error, NestedLeaseError):
                 return Outcome.INFRA_ERROR
+            case FarDeathError() as error:
+                return error.outcome
             case MemoryError():
                 return Outcome.OUT_OF_MEMORY
             case _:
@@ -395,7 +398,7 @@ class Runner:
 
         def work(number: int, teller: Teller) -> None:
             item = items[number]
-            Inside(active, self._log_of(item), teller).run([item], outer)
+            Inside(active, log_of(item, active), teller).run([item], outer)
 
         self._make_lane = partial(make_lane, work)
         self._idle = [self._make_lane() for _ in range(self._workers)]
@@ -438,13 +441,15 @@ class Runner:
         if not lane.is_usable:
             lane.close()
             lane = self._make_lane()
-        log = self._log_of(item)
+        log = log_of(item, self._active)
         out_log(log).unlink(missing_ok=True)
         limit_s = read_marked_limit(item, self._active.options.limit_s)
         return Forked(lane, self._numbers[item], limit_s, log)
 
-    def _log_of(self, item: pytest.Item) -> Path:
-        return self._active.folder / "logs" / f"{zlib.crc32(item.nodeid.encode()):08x}.log"
+
+def log_of(item: pytest.Item, active: Active) -> Path:
+    """Where a test's own process writes what it has to say beside its reports."""
+    return active.folder / "logs" / f"{zlib.crc32(item.nodeid.encode()):08x}.log"
 
 
 def log_start(item: pytest.Item) -> None:
