@@ -19,7 +19,7 @@ from tileyard.errors import WorkerLostError
 from tileyard.model import Record
 from tileyard.modes import make_folder
 from tileyard.processes.supervise import Worker, WorkerCommand
-from tileyard.workers.submitter import Cancel, Printed, Submit, SubmitEnded, SubmitterReply
+from tileyard.workers.submitter import Asked, Cancel, Printed, Submit, SubmitEnded, SubmitterReply
 from tileyard.workers.task_lines import Side
 
 END_MARGIN_S = 5.0
@@ -75,6 +75,18 @@ class Deadlines:
         return min(self._whole, own, key=lambda deadline: deadline.at)
 
 
+def _asked_of(queue: ForeignQueue) -> Asked | None:
+    if not (queue.wait or queue.status):
+        return None
+    return Asked(
+        wait=queue.wait,
+        status=queue.status,
+        ended=queue.ended,
+        output=queue.output,
+        poll_s=queue.poll_s,
+    )
+
+
 Hear = Callable[[Side, str], object]
 AskDeadline = Callable[[], Deadline]
 
@@ -123,6 +135,7 @@ class QueueCall:
             cancel=queue.cancel,
             job=queue.job,
             cancel_limit_s=queue.cancel_limit_s,
+            asked=_asked_of(queue),
         )
         limit, last_at = "", 0.0
         try:
