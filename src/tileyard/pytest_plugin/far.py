@@ -22,6 +22,7 @@ from tileyard.engine.foreign_queue.far_side import INFRASTRUCTURE_CODE, accept_d
 from tileyard.engine.foreign_queue.submission import exit_code
 from tileyard.errors import TileyardError
 from tileyard.model import Device, Outcome, Record
+from tileyard.processes.answers import find_set
 from tileyard.pytest_plugin.active import FAR_SITE, Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.devices import Holdings
@@ -78,6 +79,19 @@ def run_far(file: Path, options: Sequence[str]) -> int:
     arguments = [*task.arguments, f"--rootdir={task.rootdir}", "-W", f"ignore:{IMPORTED}"]
     code = pytest.main(arguments, [FarTests(turns)])
     return give_up(f"pytest ended with code {int(code)} before it ran a test on the far side")
+
+
+def read_prologue(file: Path) -> dict[str, str]:
+    """What the prologue of a task's queue sets; what is wrong with it ends the task, in its last line."""
+    task = msgspec.json.decode(file.read_bytes(), type=FarTask)
+    try:
+        return find_set(task.prologue, os.environ, Path.cwd(), "prologue")
+    except TileyardError as error:
+        ended = TaskEnded(
+            token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message
+        )
+        os.write(1, f"{format_line(ended)}\n".encode())
+        raise SystemExit(INFRASTRUCTURE_CODE) from None
 
 
 class Turns:

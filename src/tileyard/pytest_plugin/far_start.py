@@ -11,6 +11,8 @@ from pathlib import Path
 
 MARK = "TILEYARD_FAR"
 """Set once the environment is whole: libraries are found by what it was when a process began."""
+PREPARED = "TILEYARD_FAR_PREPARED"
+"""Set once the queue's prologue was read, likewise."""
 
 
 def main() -> None:
@@ -20,10 +22,13 @@ def main() -> None:
         whole = {**os.environ, **task["environment"], MARK: task["token"]}
         os.execve(sys.executable, [sys.executable, "-P", __file__, *sys.argv[1:]], whole)
     os.chdir(task["cwd"])
-    sys.path[:] = task["paths"]
+    sys.path[:] = [*task["paths"], *(path for path in sys.path if path not in task["paths"])]
     # Found by what was just set.
-    from tileyard.pytest_plugin.far import run_far
+    from tileyard.pytest_plugin.far import read_prologue, run_far
 
+    if task["prologue"] and os.environ.get(PREPARED) != task["token"]:
+        found = {**os.environ, **read_prologue(Path(sys.argv[1])), PREPARED: task["token"]}
+        os.execve(sys.executable, [sys.executable, "-P", __file__, *sys.argv[1:]], found)
     sys.exit(run_far(Path(sys.argv[1]), sys.argv[2:]))
 
 

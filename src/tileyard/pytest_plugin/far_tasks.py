@@ -33,6 +33,8 @@ from tileyard.workers.task_lines import CaseResult, Side
 
 ATTEMPTS: Final = 3
 """How often something is tried whose task is lost."""
+OWN: Final = (sys.prefix, sys.base_prefix)
+"""Where this interpreter has its libraries; the far side's has its own."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -175,9 +177,10 @@ class FarTasks:
             token=token,
             device=queue.device,
             device_variable=queue.device_variable,
+            prologue=queue.prologue,
             environment={**pytests, **queue.pick_environment(os.environ)},
             cwd=str(config.invocation_params.dir),
-            paths=tuple(sys.path),
+            paths=tuple(path for path in sys.path if not path.startswith(OWN)),
             arguments=tuple(map(str, config.invocation_params.args)),
             rootdir=str(config.rootpath),
             folder=str(active.folder),

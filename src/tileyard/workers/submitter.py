@@ -97,13 +97,12 @@ class Submitter:
         code = await self._run_client(self._request.argv)
         if asked is not None and code == 0 and not self.stopping.is_set():
             code = await self._ask(asked)
+        is_unknown = isinstance(code, str) and not self._job
+        if not (self._cancelled or self._last_line_seen or is_unknown):
+            self._cancelled = await self._cancel()  # a task that its client has left may run on
         if isinstance(code, str):
-            if self._job and not self._cancelled:
-                self._cancelled = await self._cancel()  # nobody knows whether it has ended
             self._tell(SubmitEnded(error=code, job=self._job, cancelled=self._cancelled))
             return
-        if not (self._cancelled or self._last_line_seen):
-            self._cancelled = await self._cancel()  # a task that its client has left may run on
         self._tell(
             SubmitEnded(
                 code=code if code >= 0 else None,
