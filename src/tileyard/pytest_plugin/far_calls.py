@@ -154,9 +154,10 @@ def take_over(here: Any, there: Any) -> bool:  # noqa: ANN401 - the user's
     """Change a value as its copy was changed elsewhere; False where that is not known how."""
     if type(here) is not type(there):
         return False
-    shape = getattr(here, "shape", None)
-    if shape is not None and (shape, here.dtype) == (there.shape, there.dtype):
-        if hasattr(here, "copy_"):  # torch's
+    if type(here).__module__.partition(".")[0] in ("numpy", "torch") and hasattr(here, "shape"):
+        if (here.shape, here.dtype) != (there.shape, there.dtype):
+            return False
+        if hasattr(here, "copy_"):
             here.data.copy_(there.data)
         else:
             here[...] = there
