@@ -47,22 +47,17 @@ def test_whole_tests_share_a_task(tree: Tree, queue: Path) -> None:
     tree.write(
         conftest="""
             def pytest_tileyard_borrows(item):
-                platform = getattr(item, "callspec", None) and item.callspec.params.get("platform")
-                return None if platform is None else not platform.endswith("sim")
+                return not item.name.endswith(("sim]", "stays"))
         """,
         test_far="""
             import os, signal, sys, time, warnings, pytest
 
-            @pytest.fixture
-            def card(tile_device):
-                return tile_device
-
-            def test_dies(card):
+            def test_dies():
                 print("last words")
                 os.kill(os.getpid(), signal.SIGSEGV)
 
             @pytest.mark.tile_limit("1s")
-            def test_hangs(card):
+            def test_hangs():
                 time.sleep(600)
 
             @pytest.fixture(scope="module")
@@ -70,19 +65,17 @@ def test_whole_tests_share_a_task(tree: Tree, queue: Path) -> None:
                 return []
 
             @pytest.mark.parametrize("number", range(3))
-            def test_passes(number, card, shared):
+            def test_passes(number, shared):
                 shared.append(number)
-                with card() as device:
-                    assert device.name.startswith("cpu:cores=")
                 assert shared == list(range(number + 1))
 
-            def test_fails(card):
+            def test_fails():
                 print("on stdout")
                 sys.stderr.write("on stderr")
                 warnings.warn("a warning from afar")
                 assert 1 == int("2")
 
-            def test_skips(card):
+            def test_skips():
                 pytest.skip("no need")
 
             def test_stays():
@@ -169,6 +162,21 @@ def test_only_the_block_runs_elsewhere(tree: Tree, queue: Path) -> None:
                 with tile_device():
                     lock.acquire()
 
+            @pytest.fixture
+            def harness(tile_device):
+                return lambda *values: tile_device.run(add, *values)
+
+            def test_harness(harness):
+                assert harness(1, 2) == (3, True)
+
+            @pytest.fixture
+            def held(tile_device):
+                with tile_device() as device:
+                    yield device
+
+            def test_held(held):
+                assert HERE in os.environ
+
             def test_nests_a_change(tile_device):
                 outer = [[1]]
                 with tile_device():
@@ -185,10 +193,12 @@ def test_only_the_block_runs_elsewhere(tree: Tree, queue: Path) -> None:
         "dies": "crashed",
         "hangs": "timeout",
         "sends_a_lock": "passed",
+        "harness": "passed",
+        "held": "passed",
         "nests_a_change": "passed",
     }
     assert outcomes_of(ran) == expected, ran.text
-    for text in ("assert 1 == 2", "said before it failed", "last words", "2 tests ran whole"):
+    for text in ("assert 1 == 2", "said before it failed", "last words", "3 tests ran whole"):
         assert text in ran.text
     for text in ("test_sends_a_lock: what its block is given", "changes outer, a list, in place"):
         assert text in ran.text

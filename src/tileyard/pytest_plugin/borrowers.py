@@ -11,10 +11,9 @@ from tileyard.engine.foreign_queue.slots import require_tools
 from tileyard.errors import UsageError
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.options import PluginOptions, is_distributed
+from tileyard.pytest_plugin.separating import DEVICE
 from tileyard.settings import Settings
 from tileyard.targets.registry import find_needs
-
-DEVICE_FIXTURE = "tile_device"
 
 
 def choose_queue(
@@ -48,7 +47,7 @@ def borrows(item: pytest.Item, active: Active, queue: ForeignQueue) -> bool:
     answer = item.ihook.pytest_tileyard_borrows(item=item)
     if answer is not None:
         return bool(answer)
-    if DEVICE_FIXTURE not in getattr(item, "fixturenames", ()):
+    if DEVICE not in getattr(item, "fixturenames", ()):
         return False
     results = [
         active.results[step] for step in active.declared.kernels.get(item.nodeid, {}).values()

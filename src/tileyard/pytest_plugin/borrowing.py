@@ -33,7 +33,7 @@ from tileyard.pytest_plugin.options import read_marked_limit
 from tileyard.pytest_plugin.recording import Recording
 from tileyard.pytest_plugin.records import FACTS, TestFacts
 from tileyard.pytest_plugin.running import Inside, RunningTest, log_end, log_of, log_start
-from tileyard.pytest_plugin.separating import CutTest, NotSeparableError, cut
+from tileyard.pytest_plugin.separating import DEVICE, CutTest, NotSeparableError, cut
 
 MESSAGE_CHARS: Final = 1000
 """How much of a message goes through a pipe at once, whatever its characters are."""
@@ -80,6 +80,8 @@ class Borrowing:
                 raise NotSeparableError(
                     "what it compiles while it runs may run at any time after that"
                 )
+            if DEVICE not in getattr(item, "fixturenames", ()):
+                raise NotSeparableError(f"it uses a device without {DEVICE}")
             test = cut(getattr(item, "function", item))
             async with self._room:
                 await self._run_in_parts(item, test)

@@ -133,7 +133,7 @@ class FarDevice:
 
     def __call__(self, **_: object) -> NoReturn:
         """Only blocks that were cut out can be held."""
-        self._give_up("it holds a device in a way that its source does not show")
+        self._give_up("it, or a fixture, holds a device in a way that its source does not show")
 
     def _give_up(self, reason: str) -> NoReturn:
         self._teller.tell(NotSeparable(reason=reason))

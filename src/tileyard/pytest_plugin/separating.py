@@ -76,14 +76,16 @@ class CutTest:
 
 @cache
 def cut(function: Callable[..., object]) -> CutTest:
-    """Cut a test's function. Raises NotSeparableError."""
+    """Cut a test's function; one that does not ask for a device itself stays as it is. Raises NotSeparableError."""
     plain = inspect.unwrap(function)
+    if not isinstance(plain, FunctionType):
+        raise NotSeparableError("it is no function")
+    if DEVICE not in inspect.signature(plain).parameters:
+        return CutTest(function=plain, code=plain.__code__, blocks=())
     node = find_definition(plain)
-    if node is None or not isinstance(plain, FunctionType) or plain.__code__.co_freevars:
+    if node is None or plain.__code__.co_freevars:
         raise NotSeparableError("its source cannot be read as a function of its own")
     cutter = _Cutter(plain.__code__)
-    if DEVICE not in {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}:
-        raise NotSeparableError(f"{DEVICE} is not asked for by the test itself, but by a fixture")
     found = ast.FunctionDef(
         **{**dict(ast.iter_fields(node)), "decorator_list": [], "body": cutter.visit_all(node.body)}
     )
