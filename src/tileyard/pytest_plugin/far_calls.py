@@ -36,8 +36,10 @@ from tileyard.pytest_plugin.separating import CutTest, NotSeparableError, cut
 
 P = ParamSpec("P")
 R = TypeVar("R")
-REPLY_BYTES: Final = 1 << 12
-"""What a pipe takes at once."""
+REPLY_BYTES: Final = 1 << 14
+"""More than a reply ever is, and less than a pipe takes at once."""
+MOST_CALLS: Final = 3
+"""How often a test may hold a device in parts: each time is a task."""
 OURS: Final = "/tileyard/pytest_plugin/"
 """What the file of a frame of this room has in its path."""
 RESULT: Final = "result"
@@ -90,6 +92,8 @@ class FarDevice:
         if _environment() != self._environment:
             self._give_up("it has changed its environment or working directory")
         self._calls += 1
+        if self._calls > MOST_CALLS:
+            self._give_up(f"it holds a device more than {MOST_CALLS} times")
         stem = self._folder / secrets.token_hex(8)
         make_folder(stem.parent)
         try:
@@ -115,12 +119,15 @@ class FarDevice:
         for stream, path in zip((sys.stdout, sys.stderr), _logs_of(call), strict=True):
             if path.exists():
                 stream.write(path.read_text(encoding="utf-8", errors="replace"))
-        if not reply.digest:
-            raise FarDeathError(reply.outcome, reply.message)
         try:
+            if not reply.digest:
+                raise FarDeathError(reply.outcome, reply.message)
             done = read_answer(call.answer, reply.digest, FarDone)
         except (pickle.UnpicklingError, ImportError, TypeError, AttributeError) as error:
             self._give_up(f"what its block comes to cannot be read: {error}")
+        finally:
+            for path in stem.parent.glob(f"{stem.name}.*"):
+                path.unlink()
         if done.refused:
             self._give_up(done.refused)
         for name, there in done.changed.items():
