@@ -215,7 +215,7 @@ def test_a_kernel_runs_in_a_block(tree: Tree, queue: Path) -> None:
             from kernels import scale
 
             @pytest.mark.tile_kernel(kernel=scale, N=64)
-            @pytest.mark.parametrize("factor", [2.0, 3.0])
+            @pytest.mark.parametrize("factor", [3.0])
             def test_kernel(factor, tile_kernel, tile_device):
                 x = np.arange(64, dtype="float32")
                 with tile_device():
@@ -241,7 +241,7 @@ def test_what_a_queue_loses_is_run_again(tree: Tree, queue: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("faults", "said"), [("hang", "gave no device"), ("lose", "tried 3 times")]
+    ("faults", "said"), [("hang", "gave no device"), ("reject", "tried 3 times")]
 )
 def test_a_queue_that_is_of_no_use_ends_the_run(
     tree: Tree, queue: Path, faults: str, said: str
