@@ -18,7 +18,7 @@ from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Line, TaskEnde
 @pytest.mark.slow
 def test_one_copy_goes_on_until_it_dies_or_has_no_time(tmp_path: Path) -> None:
     """What it was at is to blame, a new one goes on with the next, and what may take too long is not begun."""
-    limits = {"first": 20.0, "dies": 20.0, "ends": 20.0, "never": 1000.0}
+    limits = {"first": 20.0, "dies": 20.0, "early": 20.0, "ends": 20.0, "never": 1000.0}
     calls = tuple(
         FarCall(name=name, limit_s=limit_s, modules={}, given="", answer="")
         for name, limit_s in limits.items()
@@ -39,6 +39,8 @@ def test_one_copy_goes_on_until_it_dies_or_has_no_time(tmp_path: Path) -> None:
     turns = Turns(task, Device(name="cpu:0", kind="cpu", identity="a core"), lines.append)
 
     def work(number: int, teller: Teller) -> None:
+        if calls[number].name == "early":
+            os.kill(os.getpid(), signal.SIGTERM)
         for call in calls[number:]:
             if call is not calls[number] and not turns.has_time(call):
                 return
@@ -59,11 +61,11 @@ def test_one_copy_goes_on_until_it_dies_or_has_no_time(tmp_path: Path) -> None:
                 pass
         if isinstance(message, Answered):
             turns.end(calls[number], TestFacts(seconds=0.1, outcome=Outcome.PASSED), "digest")
-    assert seen == [f"dies: {signal.SIGTERM.value}", "ends: None"]
+    assert seen == [f"dies: {signal.SIGTERM}", f"early: {signal.SIGTERM}", "ends: None"]
     assert list(pids) == ["first", "ends"]
     assert len(set(pids.values())) == len(pids)
     begun = [line.case for line in lines if isinstance(line, CaseTurnedTo)]
-    assert begun == ["first", "dies", "ends"]
+    assert begun == ["first", "dies", "early", "ends"]
     assert turns.finish() == 0
     ended = [line.case for line in lines if isinstance(line, CaseResult)]
     assert ended == ["first", "ends"]
