@@ -7,6 +7,9 @@ task number N is said in ``faults/N``, or in ``faults/all``. Only the standard l
     fake_queue.py serve DIR DEVICE...
     fake_queue.py task-submit DIR [--device auto] [--devices N] [--max-time S] [--timeout S] [--env N=V]... --run CMD
     fake_queue.py srun DIR [--time=MIN] [--export=NAMES] COMMAND...
+    fake_queue.py enqueue DIR [as task-submit]
+    fake_queue.py status DIR JOB
+    fake_queue.py output DIR JOB
     fake_queue.py cancel DIR JOB
 """
 
@@ -208,7 +211,26 @@ def submit(folder: Path, arguments: list[str]) -> int:
         "devices": int(options.get("--devices", ["1"])[0]),
         "variable": "TASK_DEVICE",
     }
-    return Client(folder, request, float(options["--timeout"][0])).follow()
+    client = Client(folder, request, float(options["--timeout"][0]))
+    if sys.argv[1] == "enqueue":
+        say(f"task {client.task.name} queued", sys.stdout)
+        return 0
+    return client.follow()
+
+
+def status(folder: Path, arguments: list[str]) -> int:
+    """Say how far a task is."""
+    code = folder / "tasks" / arguments[0] / "code"
+    say(f"state=ended exit={code.read_text()}" if code.exists() else "state=alive", sys.stdout)
+    return 0
+
+
+def output(folder: Path, arguments: list[str]) -> int:
+    """Print what a task has printed, so far as its lines are whole."""
+    path = folder / "tasks" / arguments[0] / "out"
+    text = path.read_text() if path.exists() else ""
+    sys.stdout.write(text[: text.rfind("\n") + 1])
+    return 0
 
 
 def srun(folder: Path, arguments: list[str]) -> int:
@@ -247,11 +269,19 @@ def cancel(folder: Path, arguments: list[str]) -> int:
 
 
 def main() -> int:
-    """Do one of the four things."""
+    """Do one of these things."""
     verb, folder, arguments = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     if verb == "serve":
         Server(folder, arguments).serve()
-    return {"task-submit": submit, "srun": srun, "cancel": cancel}[verb](folder, arguments)
+    verbs = {
+        "task-submit": submit,
+        "enqueue": submit,
+        "srun": srun,
+        "cancel": cancel,
+        "status": status,
+        "output": output,
+    }
+    return verbs[verb](folder, arguments)
 
 
 if __name__ == "__main__":

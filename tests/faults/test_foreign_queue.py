@@ -143,6 +143,22 @@ def srun(folder: Path, **changes: object) -> ForeignQueue:
     return task_submit(folder, **{**table, **changes})
 
 
+def asked(folder: Path, **changes: object) -> ForeignQueue:
+    """A queue whose client only submits: it is asked how far a task is, and for its output."""
+    other = [sys.executable, str(QUEUE)]
+    submit = list(task_submit(folder).submit)
+    submit[2] = "enqueue"
+    return task_submit(
+        folder,
+        submit=submit,
+        status=[*other, "status", str(folder), "{job}"],
+        ended=r"exit=(\d+)",
+        output=[*other, "output", str(folder), "{job}"],
+        poll_s=0.05,
+        **changes,
+    )
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A queue with two devices."""
@@ -210,7 +226,7 @@ def run(site: Site, *deeds: str) -> Answers:
 # ---- a queue that works -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [task_submit, srun])
+@pytest.mark.parametrize("kind", [task_submit, srun, asked])
 def test_every_case_gets_its_own_outcome(site: Site, kind: MakeQueue) -> None:
     """Faults of cases blame these alone, and all of a batch runs in one task."""
     site.queue = kind(site.folder, inherit=["PATH", "PYTHONPATH", "COLOUR"])
@@ -448,7 +464,7 @@ def test_a_queue_that_dies_is_given_up(site: Site) -> None:
 # ---- our own end ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [task_submit, srun])
+@pytest.mark.parametrize("kind", [task_submit, srun, asked])
 def test_cancelling_our_side_cancels_the_task(site: Site, kind: MakeQueue) -> None:
     """With a cancel command, and by the client's own signal where there is none."""
     site.queue = kind(site.folder)

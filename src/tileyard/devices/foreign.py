@@ -35,7 +35,11 @@ ABOVE_ZERO: Final = (
     "task_limit_s",
     "margin_s",
     "cancel_limit_s",
+    "poll_s",
 )
+
+OF_TASKS: Final = ("cancel", "wait", "status", "output")
+"""The fields that are commands about a task that was submitted."""
 
 ExitMeaning = Literal["rejected", "interrupted", "timed_out"]
 
@@ -61,7 +65,9 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
 
     ``submit`` and ``cancel`` are argument lists with placeholders, run without a shell. ``device``
     is what a device is called by tileyard on the far side; ``{device}`` in it is what the queue
-    put into ``device_variable``. ``identity`` names the silicon, as a device's does. ``job`` is a
+    put into ``device_variable``. Where ``submit`` does not wait for its task's end, ``wait`` does, or ``status`` is
+    asked every ``poll_s`` until ``ended``, a regular expression, finds the task's exit code as its group in what that prints;
+    ``output`` prints what the task has printed. ``identity`` names the silicon, as a device's does. ``job`` is a
     regular expression whose group is the task's name in what ``submit`` prints, for ``{job}`` in
     ``cancel``; without ``cancel`` a task is cancelled by TERM to the submitting process. ``slots``
     is how many tasks may be in the queue at once, ``cases`` how many cases one of them may hold,
@@ -91,6 +97,11 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
     python: str = ""
     streams: bool = True
     exit_codes: dict[int, ExitMeaning] = {}
+    wait: tuple[str, ...] = ()
+    status: tuple[str, ...] = ()
+    ended: str = ""
+    output: tuple[str, ...] = ()
+    poll_s: float = 2.0
     margin_s: float = MARGIN_S
     cancel_limit_s: float = 10.0
 
@@ -205,15 +216,23 @@ def _check(queue: ForeignQueue) -> None:
     used = _placeholders(queue.submit, _TEXTS, _SPLICES, "submit")
     if not used & {"command", "shell_command"}:
         raise ValueError("`submit` has neither {command} nor {shell_command}")
-    cancels = _placeholders(queue.cancel, frozenset({"job"}), frozenset(), "cancel")
-    if "job" in cancels and not queue.job:
-        raise ValueError("`cancel` has {job}, but `job` does not say how to find it")
-    try:
-        pattern = re.compile(queue.job)
-    except re.error as error:
-        raise ValueError(f"`job` is no regular expression: {error}") from error
-    if queue.job and pattern.groups != 1:
-        raise ValueError("`job` has not exactly one group")
+    for field in OF_TASKS:
+        names = _placeholders(getattr(queue, field), frozenset({"job"}), frozenset(), field)
+        if "job" in names and not queue.job:
+            raise ValueError(f"`{field}` has {{job}}, but `job` does not say how to find it")
+        if field != "cancel" and getattr(queue, field) and "job" not in names:
+            raise ValueError(f"`{field}` has no {{job}}")
+    for field, text in (("job", queue.job), ("ended", queue.ended)):
+        try:
+            groups = re.compile(text).groups
+        except re.error as error:
+            raise ValueError(f"`{field}` is no regular expression: {error}") from error
+        if text and groups != 1:
+            raise ValueError(f"`{field}` has not exactly one group")
+    if bool(queue.status) != bool(queue.ended):
+        raise ValueError("`status` and `ended` go together: what is asked, and the exit code in it")
+    if queue.output and not queue.status:
+        raise ValueError("`output` goes with `status`, after which it is asked")
     if _placeholders((queue.device,), frozenset({"device"}), frozenset(), "device"):
         if not queue.device_variable:
             raise ValueError("`device` has {device}, but `device_variable` is empty")

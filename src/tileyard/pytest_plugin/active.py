@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -11,9 +12,10 @@ import pytest
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Device, Outcome
+from tileyard.model import BuildKey, Device, Outcome
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.devices import Holdings, TileDevice
+from tileyard.pytest_plugin.far_calls import FarDevice
 from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.options import PluginOptions
 from tileyard.pytest_plugin.records import StepResult
@@ -68,8 +70,21 @@ class PreparedKernel:
         loaded = make_target(self.target, self._settings.plugins).load(artifact, device)
         self._loaded[device.name] = loaded.as_callable()
 
+    def __reduce__(self) -> tuple[object, tuple[str, str, str]]:
+        return restore_kernel, (self.name, self.build, self.target)
+
     def __repr__(self) -> str:
         return f"<kernel {self.name} for {self.target}, built ahead>"
+
+
+FAR_SITE: ContextVar[tuple[Settings, Holdings]] = ContextVar("tileyard_far_site")
+"""On the far side of a queue: where kernels are found, and what holds the device."""
+
+
+def restore_kernel(name: str, build: str, target: str) -> PreparedKernel:
+    """A kernel that was sent to the far side."""
+    result = StepResult(step=name, build=BuildKey(build), target=target)
+    return PreparedKernel(result, name, *FAR_SITE.get())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +103,7 @@ class Active:
     """
 
     declared: DeclaredSteps
+    far_device: FarDevice | None = None  # in a test's own process, where devices are elsewhere
     _holdings: Holdings  # in a test's own process
 
     def __init__(
@@ -130,9 +146,9 @@ class Active:
 
     # ---- fixtures -----------------------------------------------------------------------------
 
-    def device(self) -> TileDevice:
+    def device(self) -> TileDevice | FarDevice:
         """For ``tile_device``."""
-        return TileDevice(self._holdings)
+        return self.far_device or TileDevice(self._holdings)
 
     def kernels(self, item: pytest.Item) -> Mapping[str, PreparedKernel]:
         """For ``tile_kernels``."""

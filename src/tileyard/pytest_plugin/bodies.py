@@ -77,7 +77,7 @@ def may_compile(function: Callable[..., object]) -> bool:
 
 def hands_on_parameter(function: Callable[..., object]) -> bool:
     """Whether a fixture does nothing but return ``request.param``."""
-    node = _Reader(function, {}, MAX_DEPTH).parse()
+    node = find_definition(function)
     if node is None:
         return False
     *texts, last = node.body
@@ -87,6 +87,23 @@ def hands_on_parameter(function: Callable[..., object]) -> bool:
         and ast.unparse(last.value) == "request.param"
         and all(isinstance(text, ast.Expr) for text in texts)
     )
+
+
+def find_definition(function: Callable[..., object]) -> ast.FunctionDef | None:
+    """A function as it stands in its file, with the file's line numbers."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if not isinstance(code, CodeType):
+        return None
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
+            if first == code.co_firstlineno:
+                return node
+    return None
 
 
 def find_compiles(
@@ -169,34 +186,18 @@ class _Reader:
         self._pending: dict[str, ast.stmt | ast.expr] = {}
         self._unknown: set[str] = set()
         self._depth = depth
-        self._file = ""
+        code = getattr(self._function, "__code__", None)
+        self._file = code.co_filename if isinstance(code, CodeType) else ""
 
     def read(self) -> Iterator[FoundCompile | FoundTileLang]:
         """All that can be found."""
-        node = self.parse()
+        node = find_definition(self._function)
         if node is None:
             return
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             if argument.arg not in self._known:
                 self._unknown.add(argument.arg)
         yield from self._read_all(node.body)
-
-    def parse(self) -> ast.FunctionDef | None:
-        """The function as it stands in its file, with the file's line numbers."""
-        code = getattr(self._function, "__code__", None)
-        if not isinstance(code, CodeType):
-            return None
-        self._file = code.co_filename
-        try:
-            tree = ast.parse("".join(linecache.getlines(self._file)))
-        except SyntaxError:
-            return None
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-                first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
-                if first == code.co_firstlineno:
-                    return node
-        return None
 
     # ---- statements ---------------------------------------------------------------------------
 

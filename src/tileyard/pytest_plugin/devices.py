@@ -59,7 +59,7 @@ class Holdings:
             names = ", ".join(device.name for device in self._held.devices)
             raise NestedLeaseError(f"this test holds {names} already", "leave its block first")
         if not 1 <= count <= len(self._choices):
-            names = ", ".join(device.name for device in self._choices)
+            names = ", ".join(device.name for device in self._choices) or "no device of this host"
             raise UsageError(
                 f"tile_device(count={count}): this test can lease {names}",
                 "name more of them with --tileyard-device; a process stays with those that it has used",

@@ -12,6 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from tileyard.pytest_plugin.active import Active
     from tileyard.pytest_plugin.devices import TileDevice
+    from tileyard.pytest_plugin.far_calls import FarDevice
 
 ACTIVE: "pytest.StashKey[Active]" = pytest.StashKey()
 """Where a run with ``--tileyard`` keeps what belongs to it."""
@@ -42,6 +43,11 @@ class Hooks:
         self, item: pytest.Item
     ) -> Iterable[tuple[str, Callable[..., object], Mapping[str, object]]]:
         """What a test needs built: key, function, arguments. Equal keys are one step, called once, with no device."""
+        raise NotImplementedError
+
+    @pytest.hookspec(firstresult=True)
+    def pytest_tileyard_borrows(self, item: pytest.Item) -> bool | None:
+        """Whether a test has to run on a device of the queue; None leaves that to its fixtures and kernels."""
         raise NotImplementedError
 
 
@@ -102,7 +108,7 @@ def _active(request: pytest.FixtureRequest, fixture: str) -> "Active":
 
 
 @pytest.fixture
-def tile_device(request: pytest.FixtureRequest) -> "TileDevice":
+def tile_device(request: pytest.FixtureRequest) -> "TileDevice | FarDevice":
     """Lease a device for a block: ``with tile_device() as device:``, or ``tile_device.run(f, *args)``."""
     return _active(request, "tile_device").device()
 

@@ -11,13 +11,17 @@ from typing import Any
 import pytest
 
 from tileyard.artifacts.copying import remove_folder
+from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.queues import is_queue
-from tileyard.errors import TileyardError, UsageError
+from tileyard.errors import TileyardError
 from tileyard.model import Device
 from tileyard.modes import make_folder, open_file
 from tileyard.pytest_plugin.active import Active
+from tileyard.pytest_plugin.borrowers import borrows, choose_queue
+from tileyard.pytest_plugin.borrowing import Borrowing
 from tileyard.pytest_plugin.declared import DeclaredSteps
+from tileyard.pytest_plugin.far import FAR, FarTests
 from tileyard.pytest_plugin.options import (
     PluginOptions,
     is_distributed,
@@ -53,8 +57,12 @@ def activate(config: pytest.Config) -> Active:
     try:
         options = read_options(config)
         settings = read_settings(os.environ, Path.cwd())
-        devices = _choose_devices(options, settings)
         make_target(options.target, settings.plugins)
+        far: FarTests | None = config.pluginmanager.get_plugin(FAR)
+        if far is not None:
+            return far.activate(options, settings)
+        queue = choose_queue(options, settings, config)
+        devices = _choose_devices(options, settings)
         shared: dict[str, Any] | None = getattr(config, "workerinput", {}).get(SHARED)
         if shared is not None:
             active = Active(options, settings, devices, Path(shared["folder"]))
@@ -77,7 +85,7 @@ def activate(config: pytest.Config) -> Active:
             config.option.maxschedchunk = 1  # or one process would get all of the longest
         plugin = XdistController(active, recording, began, durations)
     else:
-        plugin = Alone(active, recording, durations)
+        plugin = Alone(active, recording, durations, queue)
     config.pluginmanager.register(recording, "tileyard-recording")
     config.pluginmanager.register(plugin, "tileyard-run")
     return active
@@ -87,15 +95,21 @@ class Alone:
     """A run in which this process collects, prepares, and starts every test."""
 
     def __init__(
-        self, active: Active, recording: Recording, durations: Mapping[str, float]
+        self,
+        active: Active,
+        recording: Recording,
+        durations: Mapping[str, float],
+        queue: ForeignQueue | None,
     ) -> None:
         self._active = active
         self._recording = recording
         self._durations = durations
+        self._queue = queue
 
     def pytest_report_header(self) -> str:
         """What the tests run on."""
-        return _describe(self._active, self._active.options.workers)
+        queue = f", tasks of queue:{self._queue.name}" if self._queue is not None else ""
+        return _describe(self._active, self._active.options.workers) + queue
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
@@ -122,8 +136,15 @@ class Alone:
         active.results = {result.step: result for result in results}
         recording.find_steps = lambda: tuple(results)
         _share_temporary(config)
-        with closing(Runner(session.items, active, self, recording.began)) as runner:
-            runner.run(session.items, session)
+        far: list[pytest.Item] = []
+        if self._queue is not None:
+            far = [item for item in session.items if borrows(item, active, self._queue)]
+        own = [item for item in session.items if item not in set(far)]
+        if own:
+            with closing(Runner(own, active, self, recording.began)) as runner:
+                runner.run(own, session)
+        if self._queue is not None and far:
+            Borrowing(self._queue, active, recording, self).run(far, session)
         return True
 
 
@@ -204,13 +225,10 @@ class XdistWorker:
 
 
 def _choose_devices(options: PluginOptions, settings: Settings) -> tuple[Device, ...]:
-    queues = [name for name in options.devices if is_queue(name)]
-    if queues:
-        raise UsageError(
-            f"{queues[0]} is a queue, and a test can only lease devices of this host",
-            "`tileyard test` submits to queues",
-        )
-    devices = choose_devices(options.devices, options.target, settings)
+    names = [name for name in options.devices if not is_queue(name)]
+    if options.devices and not names:
+        return ()  # whatever needs one goes through the queue
+    devices = choose_devices(names, options.target, settings)
     for device in devices:
         prepare_locks(device)
     return devices
@@ -266,6 +284,6 @@ def _is_ordered(config: pytest.Config) -> bool:
 
 
 def _describe(active: Active, workers: int) -> str:
-    names = ", ".join(device.name for device in active.devices)
+    names = ", ".join(device.name for device in active.devices) or "none"
     shown = f", {workers} tests at a time" if workers else ""
     return f"tileyard: target {active.options.target}, devices {names}{shown}; in {active.folder}"

@@ -29,9 +29,12 @@ from tileyard.report.suite_files import write_atomically
 from tileyard.report.words import clean_line
 from tileyard.store.base import Store
 from tileyard.store.events import EventLog, run_file
+from tileyard.wording import count_of
 
 TARGET = "pytest"
 """The target of the trials of tests."""
+SHOWN = 3
+"""How many tests of a kind the summary names."""
 
 
 def case_of(nodeid: str) -> str:
@@ -132,6 +135,8 @@ class Recording:
     def __init__(self, run: str, began: float, writer: TrialWriter, report: str) -> None:
         self.find_steps: Callable[[], tuple[StepResult, ...]] = tuple
         self.selected: set[str] = set()
+        self.borrowed: list[Hold] = []
+        self.ran_whole: dict[str, str] = {}
         self._run = run
         self.began = began
         self._writer = writer
@@ -216,6 +221,10 @@ class Recording:
             if entry.compiled and entry.outcome in WELL:
                 kernels = ", ".join(entry.compiled)
                 write(f"{entry.test} compiled {kernels} itself and held a device from then on")
+        if self.ran_whole:
+            write(f"{count_of(len(self.ran_whole), 'test')} ran whole on a borrowed device:")
+            for test, reason in sorted(self.ran_whole.items())[:SHOWN]:
+                write(f"  {test}: {reason}")
         for note in self._notes:
             write(note)
 
@@ -245,10 +254,8 @@ class Recording:
         wall_s = time.monotonic() - self.began
         steps = self.find_steps()
         ends = [step.at + step.seconds for step in steps]
-        holds = sorted(
-            (hold for facts in self._facts.values() for hold in facts.holds),
-            key=lambda hold: hold.at,
-        )
+        leased = [hold for facts in self._facts.values() for hold in facts.holds]
+        holds = sorted([*leased, *self.borrowed], key=lambda hold: hold.at)
         tests = (
             TestEntry(
                 test=nodeid,

@@ -98,6 +98,13 @@ class Answered(Record):
     reply: Any
 
 
+class TurnedTo(Record):
+    """The process runs this test ``at`` this time of the host's monotonic clock, and from then on."""
+
+    test: str
+    at: float
+
+
 class Left(Record):
     """The whole run is to end: ``pytest.exit`` or an interrupt."""
 

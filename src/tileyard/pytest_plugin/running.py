@@ -6,6 +6,7 @@ two ends of one conversation.
 
 import os
 import pickle
+import time
 import traceback
 import zlib
 from collections.abc import Callable, Generator, Sequence
@@ -23,6 +24,7 @@ from tileyard.frontend.blame import is_users
 from tileyard.model import Outcome, Record
 from tileyard.modes import open_file
 from tileyard.pytest_plugin.active import Active
+from tileyard.pytest_plugin.far_calls import FarDeathError
 from tileyard.pytest_plugin.forked import (
     Forked,
     ForkEnd,
@@ -46,6 +48,7 @@ from tileyard.pytest_plugin.records import (
     Left,
     Reported,
     TestFacts,
+    TurnedTo,
     Warned,
 )
 from tileyard.pytest_plugin.tilelang_jit import watch_tilelang
@@ -57,21 +60,31 @@ from tileyard.workers.protocol import BuildKernels, CompilerReply, CompilerReque
 
 
 class Inside:
-    """The plugin of one test's own process. ``run`` is all that the process does."""
+    """The plugin of a test's own process. ``run`` is all that the process does."""
 
-    def __init__(self, item: pytest.Item, active: Active, log: Path, teller: Teller) -> None:
-        self._item = item
+    _item: pytest.Item  # that is run now
+    _failure: tuple[Outcome, str] | None
+
+    def __init__(self, active: Active, log: Path, teller: Teller) -> None:
         self._active = active
         self._log = log
         self._teller = teller
-        self._failure = active.find_failure(item)
         self._holdings = active.enter(teller)
         self._has_begun = False
         self._broken = ""
 
-    def run(self, outer: object) -> None:
-        """Run the test and tell how it went. ``outer`` is the plugin of the process that copied itself."""
-        config = self._item.config
+    def run(
+        self,
+        items: Sequence[pytest.Item],
+        outer: object,
+        goes_on: Callable[[pytest.Item], bool] = bool,
+    ) -> None:
+        """Run the tests, one or several in turn, and tell how each went.
+
+        ``outer`` is the plugin of the process that copied itself; ``goes_on`` says whether to begin
+        with a further test.
+        """
+        config = items[0].config
         plugins = config.pluginmanager
         plugins.unregister(outer)
         for plugin in plugins.get_plugins():
@@ -84,7 +97,15 @@ class Inside:
         # What was compiled may run from then on, in ways that nobody sees.
         watch_compiles(self._begin_compile, self._holdings.hold_to_the_end)
         try:
-            config.hook.pytest_runtest_protocol(item=self._item, nextitem=None)
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                self._item, self._failure = item, self._active.find_failure(item)
+                self._broken = ""
+                self._teller.tell(TurnedTo(test=item.nodeid, at=time.monotonic()))
+                config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                self._holdings.close()
+                if following is not None and not goes_on(following):
+                    item.session._setupstate.teardown_exact(None)  # noqa: SLF001 - it has no other way
+                    break
         except pytest.exit.Exception as error:
             self._teller.tell(Left(reason=str(error), code=error.returncode))
         except KeyboardInterrupt:
@@ -95,9 +116,9 @@ class Inside:
     # ---- hooks --------------------------------------------------------------------------------
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         """Run it without logging: the reports are the original's to log."""
-        runtestprotocol(item, log=False, nextitem=None)
+        runtestprotocol(item, log=False, nextitem=nextitem)
         return True
 
     @pytest.hookimpl(tryfirst=True)
@@ -177,6 +198,8 @@ class Inside:
                 return Outcome.QUEUE_TIMEOUT
             case WorkerStartError() as error if not isinstance(error, NestedLeaseError):
                 return Outcome.INFRA_ERROR
+            case FarDeathError() as error:
+                return error.outcome
             case MemoryError():
                 return Outcome.OUT_OF_MEMORY
             case _:
@@ -248,33 +271,27 @@ class RunningTest:
         self._holds: list[Hold] = []
         self._open: list[HoldBegan] = []
         self._compiled: list[str] = []
-        self._left: Left | None = None
+        self.left: Left | None = None
         self._message = ""
+        self.began_at, self._paused_before_s = time.monotonic(), copy.paused_s
 
     def take(self) -> bool:
         """Take in what it has told; whether it has ended. ``reports`` are those that are due."""
         for message in self.copy.read():
-            self._hear(message)
+            self.hear(message)
         if self.copy.end is None:
             return False
-        self._conclude(self.copy.end)
+        self.conclude(self.copy.end)
         return True
 
     def log(self, *, starts: bool) -> None:
         """Log all that is known once it has ended. Ends the whole run if the test has asked for that."""
-        item = self.item
         if starts:
-            log_start(item)
-        for report in self.reports:
-            item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        if self._left is None:
-            return
-        if self._left.interrupted:
-            raise KeyboardInterrupt
-        pytest.exit(self._left.reason, self._left.code)
+            log_start(self.item)
+        log_end(self.item, self.reports, self.left)
 
-    def _hear(self, message: Record) -> None:
+    def hear(self, message: Record) -> None:
+        """Take in one thing that it has told."""
         config = self.item.config
         match message:
             case Reported(data=data, outcome=outcome):
@@ -295,7 +312,9 @@ class RunningTest:
             case Compiled(kernel=kernel):
                 self._compiled.append(kernel)
             case Left():
-                self._left = message
+                self.left = message
+            case TurnedTo():
+                pass  # it is known
             case _:
                 raise AssertionError(f"a test told {message}")
 
@@ -314,7 +333,8 @@ class RunningTest:
         ]
         self._open = []
 
-    def _conclude(self, end: ForkEnd) -> None:
+    def conclude(self, end: ForkEnd) -> None:
+        """Make of its process's end what is missing of its reports."""
         # The keeper of what it still held sees its end when we do.
         self._end_hold(end.at)
         is_whole = any(report.when == "teardown" for report in self.reports)
@@ -323,12 +343,17 @@ class RunningTest:
             # It has told all, and was killed with its parent, or did not end.
             self.reports = [report for report in self.reports if report.when == "setup"]
             is_whole = False
-        if not is_whole and (self._left is None or end.is_lost):
+        if not is_whole and (self.left is None or end.is_lost):
             self.reports.append(self._report_death(end, out_tail))
+        self.sum_up(end.at)
+
+    def sum_up(self, at: float) -> None:
+        """Put what is known beside the reports into the last one; the test was over ``at``."""
         if not self.reports:
             return
+        paused_s = self.copy.paused_s - self._paused_before_s
         facts = TestFacts(
-            seconds=end.seconds - self.copy.paused_s,
+            seconds=at - self.began_at - paused_s,
             outcome=_worst(self._outcomes),
             message=self._message or _first_line(self.reports),
             log=str(self.copy.log) if self.copy.log.exists() else "",
@@ -353,7 +378,7 @@ class RunningTest:
             longrepr="\n".join(filter(None, [self._message, end.stack])),
             when=phase,  # type: ignore[arg-type]  # one of its three words
             sections=[(f"{name} {phase}", text) for name, text in sections if text],
-            duration=end.seconds,
+            duration=end.at - self.began_at,
         )
 
 
@@ -373,7 +398,7 @@ class Runner:
 
         def work(number: int, teller: Teller) -> None:
             item = items[number]
-            Inside(item, active, self._log_of(item), teller).run(outer)
+            Inside(active, log_of(item, active), teller).run([item], outer)
 
         self._make_lane = partial(make_lane, work)
         self._idle = [self._make_lane() for _ in range(self._workers)]
@@ -416,18 +441,34 @@ class Runner:
         if not lane.is_usable:
             lane.close()
             lane = self._make_lane()
-        log = self._log_of(item)
+        log = log_of(item, self._active)
         out_log(log).unlink(missing_ok=True)
         limit_s = read_marked_limit(item, self._active.options.limit_s)
         return Forked(lane, self._numbers[item], limit_s, log)
 
-    def _log_of(self, item: pytest.Item) -> Path:
-        return self._active.folder / "logs" / f"{zlib.crc32(item.nodeid.encode()):08x}.log"
+
+def log_of(item: pytest.Item, active: Active) -> Path:
+    """Where a test's own process writes what it has to say beside its reports."""
+    return active.folder / "logs" / f"{zlib.crc32(item.nodeid.encode()):08x}.log"
 
 
 def log_start(item: pytest.Item) -> None:
     """Log that a test begins."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+
+
+def log_end(
+    item: pytest.Item, reports: Sequence[pytest.TestReport], left: Left | None = None
+) -> None:
+    """Log how a test ended. Ends the whole run if the test has asked for that."""
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    if left is None:
+        return
+    if left.interrupted:
+        raise KeyboardInterrupt
+    pytest.exit(left.reason, left.code)
 
 
 def _worst(outcomes: list[Outcome]) -> Outcome:

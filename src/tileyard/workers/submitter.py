@@ -27,8 +27,18 @@ TERM_LIMIT_S = 2.0
 """How long the client may take to obey TERM."""
 
 
+class Asked(Record):
+    """How a task is followed whose client only submits it, as `ForeignQueue` says: all with ``{job}``."""
+
+    wait: tuple[str, ...]
+    status: tuple[str, ...]
+    ended: str
+    output: tuple[str, ...]
+    poll_s: float
+
+
 class Submit(Record, tag="submit"):
-    """Run the client. Answers: Printed as it prints, then SubmitEnded."""
+    """Run the client, and ask for its task where it only submits. Answers: Printed as it prints, then SubmitEnded."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -36,6 +46,7 @@ class Submit(Record, tag="submit"):
     cancel: tuple[str, ...] = ()
     job: str = ""
     cancel_limit_s: float = 10.0
+    asked: Asked | None = None
 
 
 class Cancel(Record, tag="cancel"):
@@ -74,6 +85,7 @@ class Submitter:
         self._channel = channel
         self._request = request
         self._job = ""
+        self._cancelled = ""
         self._last_line_seen = False
         self._named = asyncio.Event()
         self._partial = {"stdout": "", "stderr": ""}
@@ -81,10 +93,30 @@ class Submitter:
 
     async def run(self) -> None:
         """Run the client to its end, or to a cancelled one, and say how it ended."""
-        process = await self._start(self._request.argv, PIPE)
-        if isinstance(process, str):
-            self._tell(SubmitEnded(error=process))
+        asked = self._request.asked
+        code = await self._run_client(self._request.argv)
+        if asked is not None and code == 0 and not self.stopping.is_set():
+            code = await self._ask(asked)
+        is_unknown = isinstance(code, str) and not self._job
+        if not (self._cancelled or self._last_line_seen or is_unknown):
+            self._cancelled = await self._cancel()  # a task that its client has left may run on
+        if isinstance(code, str):
+            self._tell(SubmitEnded(error=code, job=self._job, cancelled=self._cancelled))
             return
+        self._tell(
+            SubmitEnded(
+                code=code if code >= 0 else None,
+                signal=-code if code < 0 else None,
+                job=self._job,
+                cancelled=self._cancelled,
+            )
+        )
+
+    async def _run_client(self, argv: Sequence[str]) -> int | str:
+        """Run one to its end, or to a cancelled one; its code, or why there is none."""
+        process = await self._start(argv, PIPE)
+        if isinstance(process, str):
+            return process
         reading = [
             asyncio.create_task(self._forward(process.stdout, "stdout")),
             asyncio.create_task(self._forward(process.stderr, "stderr")),
@@ -92,10 +124,9 @@ class Submitter:
         ending = asyncio.create_task(process.wait())
         stopped = asyncio.create_task(self.stopping.wait())
         await asyncio.wait((ending, stopped), return_when=asyncio.FIRST_COMPLETED)
-        cancelled = ""
         if self.stopping.is_set():
             await self._wait_named(ending)
-            cancelled = await self._cancel()
+            self._cancelled = await self._cancel()
             await _end(process)
         stopped.cancel()
         code = await ending
@@ -103,16 +134,47 @@ class Submitter:
         await asyncio.wait(reading, timeout=TERM_LIMIT_S)
         for task in reading:
             task.cancel()
-        if not (cancelled or self._last_line_seen):
-            cancelled = await self._cancel()  # a task that its client has left may run on
-        self._tell(
-            SubmitEnded(
-                code=code if code >= 0 else None,
-                signal=-code if code < 0 else None,
-                job=self._job,
-                cancelled=cancelled,
-            )
-        )
+        return code
+
+    async def _ask(self, asked: Asked) -> int | str:
+        """Follow a task that was submitted: its own code, or why that is not known."""
+        if not self._job:
+            return f"{self._request.argv[0]} did not say how its task is called"
+        code: int | str = 0
+        if asked.wait:
+            code = await self._run_client(fill_cancel(asked.wait, self._job))
+        seen = 0
+        while asked.status and not isinstance(code, str) and not self.stopping.is_set():
+            state = await self._read(fill_cancel(asked.status, self._job))
+            if (
+                asked.output
+            ):  # after the state, so that nothing is missing once that is the last one
+                text = await self._read(fill_cancel(asked.output, self._job))
+                self._look_at("stdout", text[seen:])
+                self._tell(Printed(side="stdout", text=text[seen:]))
+                seen = max(seen, len(text))
+            if (match := re.search(asked.ended, state, re.MULTILINE)) is not None:
+                return _read_code(match[1])
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(asked.poll_s):
+                    await self.stopping.wait()
+        if self.stopping.is_set() and not self._cancelled:
+            self._cancelled = await self._cancel()
+        return code
+
+    async def _read(self, argv: list[str]) -> str:
+        """What a command of the queue's prints, so far as it does in time: it is asked again."""
+        process = await self._start(argv, PIPE)
+        if isinstance(process, str):
+            return ""
+        try:
+            async with asyncio.timeout(self._request.cancel_limit_s):
+                out, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return ""
+        return out.decode(errors="replace")
 
     async def _forward(self, stream: asyncio.StreamReader | None, side: Side) -> None:
         if stream is None:
@@ -188,6 +250,14 @@ class Submitter:
     def _tell(self, reply: SubmitterReply) -> None:
         with contextlib.suppress(BrokenPipeError):  # the engine is gone; there is work left to do
             self._channel.send(reply)
+
+
+def _read_code(text: str) -> int | str:
+    return (
+        int(text)
+        if text.strip().isdecimal()
+        else f"the queue says that the task ended with {text!r}"
+    )
 
 
 async def _end(process: Process) -> None:

@@ -21,22 +21,25 @@ MAX_LOG_CHARS: Final = 16_384
 """How much of a case's log travels with its result: the end, which says most."""
 
 
-class Task(Record):
-    """What is submitted: a batch, everything that it needs by content, and where it is to run.
-
-    ``device`` and ``device_variable`` are those of the queue. ``variables`` are the names of the
-    environment that was passed; their digest travels apart from them. ``prologue`` is text for bash that sets
-    further ones.
-    """
+class Submitted(Record):
+    """What every task knows: ``device``, ``device_variable`` and ``prologue`` are those of the queue."""
 
     token: str
-    batch: Batch
-    entries: tuple[RunEntry, ...]
     device: str
     device_variable: str = ""
+    prologue: str = ""
+
+
+class Task(Submitted, kw_only=True):
+    """What is submitted: a batch, everything that it needs by content, and where it is to run.
+
+    ``variables`` are the names of the environment that was passed; their digest travels apart from them.
+    """
+
+    batch: Batch
+    entries: tuple[RunEntry, ...]
     plugins: dict[str, str] = {}
     variables: tuple[str, ...] = ()
-    prologue: str = ""
 
 
 class TaskStarted(Record):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.processes.wire import Channel
-from tileyard.workers.submitter import Submit, SubmitEnded, Submitter, SubmitterReply
+from tileyard.workers.submitter import Asked, Submit, SubmitEnded, Submitter, SubmitterReply
 from tileyard.workers.task_lines import Side
 
 pytestmark = pytest.mark.slow
@@ -112,6 +112,72 @@ def test_a_finished_task_is_not_cancelled(tmp_path: Path) -> None:
     assert (ended.code, ended.cancelled, ended.job) == expected
     assert printed.startswith("task 7 queued\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def ask(tmp_path: Path, *, wait: str = "", status: str = "", output: str = "") -> Asked:
+    """Ask shell scripts that run in this folder; their ``$0`` is the task's name."""
+    asked = {"wait": wait, "status": status, "output": output}
+    commands = {
+        name: ("/bin/sh", "-c", text, "{job}") if text else () for name, text in asked.items()
+    }
+    ended = r"^exit=(\S+)" if status else ""
+    return Asked(ended=ended, poll_s=0.01, **commands)
+
+
+COUNT = 'echo x >> polls; [ "$(wc -l < polls)" -ge 3 ]'
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "printed"),
+    [
+        ({"wait": 'echo "waited for $0"; exit 5'}, 5, "waited for 7\n"),
+        ({"status": f"{COUNT} && echo exit=4"}, 4, ""),
+        (
+            {"status": f"{COUNT} && echo exit=0", "output": "cat polls; echo TILEYARD_BATCH"},
+            0,
+            "x\nTILEYARD",
+        ),
+        ({"wait": "echo waited", "status": "echo exit=6"}, 6, "waited\n"),
+    ],
+)
+def test_a_queue_is_asked_for_a_task_that_its_client_has_left(
+    tmp_path: Path, asked: dict[str, str], code: int, printed: str
+) -> None:
+    """Until it has ended: with a command that waits, or one whose answer has the exit code."""
+    submit = request(tmp_path, "print('task 7 queued')", (), asked=ask(tmp_path, **asked))
+    text, ended = run(submit, Submitter)
+    assert (ended.code, ended.error, ended.job) == (code, "", "7")
+    assert text.startswith(f"task 7 queued\n{printed}")
+
+
+def test_a_task_that_is_asked_for_is_cancelled_by_name(tmp_path: Path) -> None:
+    """Also while nothing but its state is asked."""
+
+    class StoppedWhileAsking(Submitter):
+        async def _read(self, argv: list[str]) -> str:
+            self.stopping.set()
+            return await super()._read(argv)
+
+    asked = ask(tmp_path, status="echo running")
+    submit = request(tmp_path, "print('task 7 queued')", ("touch", "done-{job}"), asked=asked)
+    _, ended = run(submit, StoppedWhileAsking)
+    expected = "touch done-7 ended with code 0"
+    assert ended.cancelled == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("print('submitted')", "echo exit=0", "did not say how its task is called"),
+        ("print('task 7 queued')", "echo exit=killed", "ended with 'killed'"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(tmp_path: Path, code: str, status: str, said: str) -> None:
+    """No exit code is made up."""
+    submit = request(tmp_path, code, (), asked=ask(tmp_path, status=status))
+    _, ended = run(submit, Submitter)
+    assert said in ended.error
+    assert ended.code is None
 
 
 def test_a_client_that_is_not_there(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tileyard.workers.task_lines import (
     CaseResult,
     CaseTurnedTo,
     Line,
+    Submitted,
     Task,
     TaskEnded,
     TaskStarted,
@@ -191,7 +192,7 @@ def check_environment(task: Task, digest: str, environ: Mapping[str, str]) -> No
         )
 
 
-def find_device_name(task: Task, given: str, environ: Mapping[str, str]) -> str:
+def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) -> str:
     """What the device is called here. Raises DamagedError where the queue did not give one."""
     value = given or environ.get(task.device_variable, "")
     if "{device}" in task.device and not value:

@@ -7,19 +7,19 @@ wanted any more is cancelled before its client is let go.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from tileyard.devices.foreign import ForeignQueue, fill_submit
 from tileyard.devices.queues import submitter_argv
-from tileyard.engine.foreign_queue.submission import ClientEnd
+from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.errors import WorkerLostError
 from tileyard.model import Record
 from tileyard.modes import make_folder
 from tileyard.processes.supervise import Worker, WorkerCommand
-from tileyard.workers.submitter import Cancel, Printed, Submit, SubmitEnded, SubmitterReply
+from tileyard.workers.submitter import Asked, Cancel, Printed, Submit, SubmitEnded, SubmitterReply
 from tileyard.workers.task_lines import Side
 
 END_MARGIN_S = 5.0
@@ -31,6 +31,60 @@ class Deadline(Record):
 
     at: float
     limit: str
+
+
+class Deadlines:
+    """When the call for a task is to be given up: the innermost limit that counts now. It begins now.
+
+    ``limits`` are those of the cases, in seconds.
+    """
+
+    def __init__(
+        self,
+        queue: ForeignQueue,
+        submission: Submission,
+        run_limit_s: float,
+        limits: Mapping[str, float],
+    ) -> None:
+        self._queue = queue
+        self._submission = submission
+        self._limits = limits
+        self._submitted_at = asyncio.get_running_loop().time()
+        self._turned = ("", 0.0)
+        whole_s = queue.queue_limit_s + run_limit_s + queue.margin_s
+        self._whole = Deadline(
+            at=self._submitted_at + whole_s,
+            limit=f"limit of {whole_s:g} s (queue, run and {queue.margin_s:g} s)",
+        )
+
+    def next(self) -> Deadline:
+        """Asked whenever something was heard."""
+        queue, current = self._queue, self._submission.current
+        if not queue.streams:
+            return self._whole
+        if self._submission.started is None:
+            limit = f"queue limit of {queue.queue_limit_s:g} s"
+            return Deadline(at=self._submitted_at + queue.queue_limit_s, limit=limit)
+        if not current:
+            return self._whole
+        if self._turned[0] != current:
+            self._turned = (current, asyncio.get_running_loop().time())
+        limit_s = self._limits[current] + queue.margin_s
+        limit = f"limit of {limit_s:g} s for case {current} in the queue"
+        own = Deadline(at=self._turned[1] + limit_s, limit=limit)
+        return min(self._whole, own, key=lambda deadline: deadline.at)
+
+
+def _asked_of(queue: ForeignQueue) -> Asked | None:
+    if not (queue.wait or queue.status):
+        return None
+    return Asked(
+        wait=queue.wait,
+        status=queue.status,
+        ended=queue.ended,
+        output=queue.output,
+        poll_s=queue.poll_s,
+    )
 
 
 Hear = Callable[[Side, str], object]
@@ -81,6 +135,7 @@ class QueueCall:
             cancel=queue.cancel,
             job=queue.job,
             cancel_limit_s=queue.cancel_limit_s,
+            asked=_asked_of(queue),
         )
         limit, last_at = "", 0.0
         try:

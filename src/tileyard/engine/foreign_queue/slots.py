@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tileyard.devices.foreign import QUEUE_KIND, ForeignQueue, refuse_nesting
+from tileyard.devices.foreign import OF_TASKS, QUEUE_KIND, ForeignQueue, refuse_nesting
 from tileyard.engine.foreign_queue.submission import infra_error
 from tileyard.engine.foreign_queue.tasks import QueueTask, task_limit_s
 from tileyard.engine.provider import LeaseProvider, Slot, UnheldSlot, Watch
@@ -139,7 +139,8 @@ class QueueSlot(UnheldSlot):
 
 def require_tools(queue: ForeignQueue) -> None:
     """Raise ToolMissingError where the queue's client, or what cancels, is not on this machine."""
-    for field, argv in (("submit", queue.submit), ("cancel", queue.cancel)):
+    for field in ("submit", *OF_TASKS):
+        argv: tuple[str, ...] = getattr(queue, field)
         if argv and shutil.which(argv[0]) is None:
             raise ToolMissingError(
                 f"queue {queue.name!r}: {argv[0]!r}, named by `{field}`, is not on this machine",

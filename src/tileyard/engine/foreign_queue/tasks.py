@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tileyard.devices.foreign import ForeignQueue, digest_environment
-from tileyard.engine.foreign_queue.calls import Deadline, QueueCall
+from tileyard.engine.foreign_queue.calls import Deadlines, QueueCall
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.provider import LeaseLostError, Watch, case_limit_s
 from tileyard.engine.yard import Yard
@@ -45,11 +45,11 @@ class QueueTask:
         members = tuple(case for case in batch.cases if case.key in self._logs)
         self._batch = msgspec.structs.replace(batch, cases=members)
         self._entries = entries
-        self._limits = {case.key: case_limit_s(self._batch, case) for case in members}
-        self._submission = Submission(secrets.token_hex(8), [case.key for case in members])
+        limits = {case.key: case_limit_s(self._batch, case) for case in members}
+        self._submission = Submission(secrets.token_hex(8), list(limits))
         self._run_limit_s = task_limit_s(batch, members)
+        self._deadlines = Deadlines(queue, self._submission, self._run_limit_s, limits)
         self._answered = False
-        self._submitted_at = self._turned_at = 0.0
         self._stderr: list[str] = []
         self._call: asyncio.Task[ClientEnd] | None = None
         self._withdrawn = False
@@ -64,9 +64,8 @@ class QueueTask:
         command = far_side_command(self._queue, objects.root, "--batch", task)
         try:
             call = QueueCall(self._queue, command, self._run_limit_s)
-            self._submitted_at = asyncio.get_running_loop().time()
             log = self._yard.home / "logs/queue.log"
-            self._call = asyncio.ensure_future(call.follow(self._hear, self._deadline, log))
+            self._call = asyncio.ensure_future(call.follow(self._hear, self._deadlines.next, log))
             end = await self._call
         except asyncio.CancelledError:
             if not self._withdrawn:
@@ -111,27 +110,6 @@ class QueueTask:
             )
         )
 
-    def _deadline(self) -> Deadline:
-        """The innermost limit that counts now."""
-        queue, submission = self._queue, self._submission
-        whole_s = queue.queue_limit_s + self._run_limit_s + queue.margin_s
-        whole = Deadline(
-            at=self._submitted_at + whole_s,
-            limit=f"limit of {whole_s:g} s (queue, run and {queue.margin_s:g} s)",
-        )
-        if not queue.streams:
-            return whole
-        if submission.started is None:
-            limit = f"queue limit of {queue.queue_limit_s:g} s"
-            return Deadline(at=self._submitted_at + queue.queue_limit_s, limit=limit)
-        if submission.current:
-            limit_s = self._limits[submission.current] + queue.margin_s
-            limit = f"limit of {limit_s:g} s for case {submission.current} in the queue"
-            return min(
-                whole, Deadline(at=self._turned_at + limit_s, limit=limit), key=lambda d: d.at
-            )
-        return whole
-
     # ---- what is heard ------------------------------------------------------------------------
 
     def _hear(self, side: Side, text: str) -> None:
@@ -139,7 +117,6 @@ class QueueTask:
             self._stderr.append(text)
         for news in self._submission.read(side, text):
             if isinstance(news, CaseTurnedTo):
-                self._turned_at = asyncio.get_running_loop().time()
                 self._watch.began(news.case)
             else:
                 self._tell(news)

@@ -1,0 +1,188 @@
+"""Tests whose devices are those of another queue: the part that holds one is sent there, or the whole test.
+
+A test runs here, in a process of its own, up to its block; there it waits, as many do, until what they need is done in
+one task. Where its part cannot be cut out or sent, the test runs whole on the far side, and the summary says why.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import pytest
+
+from tileyard.devices.foreign import ForeignQueue
+from tileyard.model import Outcome
+from tileyard.pytest_plugin.active import Active
+from tileyard.pytest_plugin.far_calls import FarDevice
+from tileyard.pytest_plugin.far_records import (
+    FarAnswer,
+    FarCallWanted,
+    FarReply,
+    FarTest,
+    NotSeparable,
+    read_answer,
+)
+from tileyard.pytest_plugin.far_tasks import FarTasks
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane
+from tileyard.pytest_plugin.options import read_marked_limit
+from tileyard.pytest_plugin.recording import Recording
+from tileyard.pytest_plugin.records import FACTS, TestFacts
+from tileyard.pytest_plugin.running import Inside, RunningTest, log_end, log_of, log_start
+from tileyard.pytest_plugin.separating import DEVICE, CutTest, NotSeparableError, cut
+
+MESSAGE_CHARS: Final = 1000
+"""How much of a message goes through a pipe at once, whatever its characters are."""
+
+
+class Borrowing:
+    """Runs tests with devices of a queue. ``outer`` is the plugin of this process."""
+
+    def __init__(
+        self, queue: ForeignQueue, active: Active, recording: Recording, outer: object
+    ) -> None:
+        self._queue = queue
+        self._active = active
+        self._recording = recording
+        self._outer = outer
+
+    def run(self, items: Sequence[pytest.Item], session: pytest.Session) -> None:
+        """Run them. What ends the whole run cancels every task first."""
+        try:
+            asyncio.run(self._run_all(items, session))
+        except BaseExceptionGroup as group:
+            error: BaseException = group
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from None
+
+    async def _run_all(self, items: Sequence[pytest.Item], session: pytest.Session) -> None:
+        queue = self._queue
+        self._tasks = FarTasks(queue, self._active, session.config, self._recording)
+        self._room = asyncio.Semaphore(queue.cases * queue.slots)  # processes that wait
+        self._lanes = asyncio.Semaphore(self._active.options.workers)  # those that do not
+        async with asyncio.TaskGroup() as all_of_it:
+            async with asyncio.TaskGroup() as tests:
+                for item in items:
+                    tests.create_task(self._run(item, session))
+                serving = [all_of_it.create_task(self._tasks.serve()) for _ in range(queue.slots)]
+            for task in serving:
+                task.cancel()
+
+    async def _run(self, item: pytest.Item, session: pytest.Session) -> None:
+        """Run one, in parts if it can be."""
+        try:
+            if self._active.options.dynamic == "lease":
+                raise NotSeparableError(
+                    "what it compiles while it runs may run at any time after that"
+                )
+            if DEVICE not in getattr(item, "fixturenames", ()):
+                raise NotSeparableError(f"it uses a device without {DEVICE}")
+            test = cut(getattr(item, "function", item))
+            async with self._room:
+                await self._run_in_parts(item, test)
+        except NotSeparableError as error:
+            self._recording.ran_whole[item.nodeid] = str(error)
+            await self._run_whole(item)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
+
+    # ---- in parts -----------------------------------------------------------------------------
+
+    async def _run_in_parts(self, item: pytest.Item, test: CutTest) -> None:
+        active, log = self._active, log_of(item, self._active)
+        limit_s = read_marked_limit(item, active.options.limit_s)
+
+        def work(_: int, teller: Teller) -> None:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            folder = active.folder / "answers"
+            active.far_device = FarDevice(test, item.nodeid, limit_s, folder, teller)
+            Inside(active, log, teller).run([item], self._outer)
+
+        self._tasks.busy += 1
+        try:
+            async with self._lanes:
+                copy = Forked(make_lane(work), 0, limit_s, log)
+                running = RunningTest(item, copy, self._recording.began)
+                async with contextlib.aclosing(follow(copy)) as messages:
+                    async for message in messages:
+                        match message:
+                            case FarCallWanted():
+                                await self._call(copy, message)
+                            case NotSeparable(reason=reason):
+                                raise NotSeparableError(reason)
+                            case _:
+                                running.hear(message)
+        finally:
+            self._tasks.rest()
+        if copy.end is not None:
+            running.conclude(copy.end)
+        running.log(starts=True)
+
+    async def _call(self, copy: Forked, wanted: FarCallWanted) -> None:
+        """Have a call made while its test waits, and others run in its place."""
+        copy.pause()
+        self._lanes.release()
+        self._tasks.rest()
+        result = await self._tasks.run(wanted.call)
+        self._tasks.busy += 1
+        await self._lanes.acquire()
+        copy.resume()
+        message = result.message[:MESSAGE_CHARS]
+        reply = FarReply(digest=result.log, outcome=result.outcome, message=message)
+        with contextlib.suppress(OSError):  # its test has died
+            pipe = os.open(wanted.pipe, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(pipe, msgspec.json.encode(reply))
+            os.close(pipe)
+
+    # ---- whole --------------------------------------------------------------------------------
+
+    async def _run_whole(self, item: pytest.Item) -> None:
+        active, declared, config = self._active, self._active.declared, item.config
+        kernels, functions = (
+            {name: active.results[step] for name, step in named.get(item.nodeid, {}).items()}
+            for named in (declared.kernels, declared.functions)
+        )
+        test = FarTest(
+            name=item.nodeid,
+            limit_s=read_marked_limit(item, active.options.limit_s),
+            answer=str(active.folder / "answers" / secrets.token_hex(8)),
+            kernels=kernels,
+            functions=functions,
+        )
+        result = await self._tasks.run(test)
+        log_start(item)
+        if not result.log:
+            log_end(item, [_report_fault(item, result.outcome, result.message)])
+            return
+        answer = read_answer(test.answer, result.log, FarAnswer)
+        for warning in answer.warnings:
+            item.ihook.pytest_warning_recorded.call_historic(kwargs=warning)
+        from_data = config.hook.pytest_report_from_serializable
+        reports = [from_data(config=config, data=data) for data in answer.reports]
+        for report in reports:
+            facts = getattr(report, FACTS, None)
+            if facts is not None:
+                facts["holds"] = []  # the ledger has a line for each task
+        log_end(item, reports, answer.left)
+
+
+def _report_fault(item: pytest.Item, outcome: Outcome, message: str) -> pytest.TestReport:
+    """The failure of a test that the queue has not run."""
+    report = pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords=dict.fromkeys(item.keywords, 1),
+        outcome="failed",
+        longrepr=message,
+        when="setup",
+    )
+    facts = TestFacts(seconds=0.0, outcome=outcome, message=message)
+    setattr(report, FACTS, msgspec.to_builtins(facts))
+    return report

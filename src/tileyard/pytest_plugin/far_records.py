@@ -1,0 +1,133 @@
+"""What goes to the far side of a queue and comes back, in files of the run's own folder on a shared mount."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tileyard.artifacts.keys import digest_bytes
+from tileyard.errors import DamagedError
+from tileyard.model import Outcome, Record
+from tileyard.modes import write_file
+from tileyard.pytest_plugin.records import Left, StepResult
+from tileyard.workers.task_lines import Submitted
+
+T = TypeVar("T")
+
+
+class FarTest(Record):
+    """A whole test. ``kernels`` and ``functions`` are what was built for it; ``answer`` is the file for what comes of it."""
+
+    name: str
+    limit_s: float
+    answer: str
+    kernels: dict[str, StepResult] = {}
+    functions: dict[str, StepResult] = {}
+
+
+class FarCall(Record):
+    """The part of a test that holds a device. ``given`` is the file of a `FarGiven`, ``answer`` that of a `FarDone`.
+
+    ``modules`` are to be imported before ``given`` is read, each from its file.
+    """
+
+    name: str
+    limit_s: float
+    modules: dict[str, str]
+    given: str
+    answer: str
+
+
+class FarTask(Submitted, kw_only=True):
+    """What is submitted: whole tests, or parts of tests. The environment lies in it: what a queue hands on of one may be cut.
+
+    ``paths`` is where modules are found, ``arguments`` what pytest was given here. A test whose own limit
+    is longer than what is left of ``limit_s`` is not begun: it is for another task.
+    """
+
+    environment: dict[str, str]
+    cwd: str
+    paths: tuple[str, ...]
+    arguments: tuple[str, ...]
+    rootdir: str
+    folder: str
+    limit_s: float
+    tests: tuple[FarTest, ...] = ()
+    calls: tuple[FarCall, ...] = ()
+
+
+class FarAnswer(Record):
+    """What came of a test: pytest's reports and warnings in their plain form, and whether it has asked to end the run."""
+
+    reports: tuple[dict[str, Any], ...]
+    warnings: tuple[dict[str, Any], ...] = ()
+    left: Left | None = None
+
+
+class FarGiven(Record):
+    """What is called: a function with ``values`` of its parameters, or a ``block`` of a test's function."""
+
+    function: Callable[..., object]
+    values: dict[str, Any]
+    args: tuple[object, ...] = ()
+    block: int | None = None
+
+
+class FarDone(Record):
+    """What came of a call: its ``values``, those given ones that it has ``changed`` in place, what was raised.
+
+    ``refused`` says why it cannot be told.
+    """
+
+    values: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
+    error: BaseException | None = None
+    trace: str = ""
+    refused: str = ""
+
+
+class FarReply(Record):
+    """How a call ended, to the test that waits for it: the digest of its file, or why there is none."""
+
+    digest: str = ""
+    outcome: Outcome = Outcome.PASSED
+    message: str = ""
+
+
+class FarCallWanted(Record):
+    """A test's own process waits for a call, and reads a `FarReply` from ``pipe``."""
+
+    call: FarCall
+    pipe: str
+
+
+class NotSeparable(Record):
+    """A test's own process ends, since the test has to run whole."""
+
+    reason: str
+
+
+def write_answer(path: Path, answer: FarAnswer | FarGiven | FarDone) -> str:
+    """Write it whole; its digest. Raises what pickling does."""
+    data = pickle.dumps(answer)
+    draft = path.with_suffix(".draft")
+    write_file(draft, data)
+    draft.replace(path)
+    return digest_bytes(data)
+
+
+def read_answer(file: str, digest: str, kind: type[T]) -> T:
+    """Read it. Raises DamagedError where it is not what was written."""
+    path = Path(file)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DamagedError(
+            f"{path}, which the far side has written, cannot be read: {error.strerror}"
+        ) from None
+    if digest_bytes(data) != digest:
+        raise DamagedError(f"{path} is not what the far side has written")
+    answer: T = pickle.loads(data)
+    if not isinstance(answer, kind):
+        raise DamagedError(f"{path} holds {type(answer).__name__}")
+    return answer

@@ -1,0 +1,36 @@
+"""Begins the far side of a task of tests: with the environment and the paths of the near side, from the task's file.
+
+Run by its path, with the standard library alone: what a queue has cut from the environment may be what
+Tileyard is found by. The file's variables count more than those that arrived; those that only the queue knows stay.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+MARK = "TILEYARD_FAR"
+"""Set once the environment is whole: libraries are found by what it was when a process began."""
+PREPARED = "TILEYARD_FAR_PREPARED"
+"""Set once the queue's prologue was read, likewise."""
+
+
+def main() -> None:
+    """Begin again in the whole environment, then run the task."""
+    task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if os.environ.get(MARK) != task["token"]:
+        whole = {**os.environ, **task["environment"], MARK: task["token"]}
+        os.execve(sys.executable, [sys.executable, "-P", __file__, *sys.argv[1:]], whole)
+    os.chdir(task["cwd"])
+    sys.path[:] = [*task["paths"], *(path for path in sys.path if path not in task["paths"])]
+    # Found by what was just set.
+    from tileyard.pytest_plugin.far import read_prologue, run_far
+
+    if task["prologue"] and os.environ.get(PREPARED) != task["token"]:
+        found = {**os.environ, **read_prologue(Path(sys.argv[1])), PREPARED: task["token"]}
+        os.execve(sys.executable, [sys.executable, "-P", __file__, *sys.argv[1:]], found)
+    sys.exit(run_far(Path(sys.argv[1]), sys.argv[2:]))
+
+
+if __name__ == "__main__":
+    main()

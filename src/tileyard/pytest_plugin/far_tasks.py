@@ -1,0 +1,233 @@
+"""Submits what is to run on a device of another queue: many in one task, each with an end of its own.
+
+A task that is lost blames what it was at, which is tried again alone, at most twice; the rest goes into a further task.
+"""
+
+import asyncio
+import os
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from tileyard.artifacts.keys import digest_bytes
+from tileyard.devices.foreign import ForeignQueue
+from tileyard.engine.foreign_queue.calls import Deadlines, QueueCall
+from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
+from tileyard.engine.foreign_queue.tasks import RESTART_LIMIT_S, START_LIMIT_S
+from tileyard.errors import WorkerLostError
+from tileyard.model import Outcome
+from tileyard.modes import make_folder, write_file
+from tileyard.pytest_plugin import far_start
+from tileyard.pytest_plugin.active import Active
+from tileyard.pytest_plugin.far_records import FarCall, FarTask, FarTest
+from tileyard.pytest_plugin.recording import Recording
+from tileyard.pytest_plugin.records import Hold
+from tileyard.workers.task_lines import CaseResult, Side
+
+ATTEMPTS: Final = 3
+"""How often something is tried whose task is lost."""
+OWN: Final = (sys.prefix, sys.base_prefix)
+"""Where this interpreter has its libraries; the far side's has its own."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Part:
+    """Something on its way through the queue: with how many tasks it was lost, and whether one was at it then."""
+
+    work: FarTest | FarCall
+    ended: asyncio.Future[CaseResult]
+    losses: int = 0
+    is_blamed: bool = False
+
+    @property
+    def need_s(self) -> float:
+        """What it may take of its task's time."""
+        return self.work.limit_s + RESTART_LIMIT_S
+
+    def end(self, outcome: Outcome, message: str) -> None:
+        """The queue has not run it."""
+        result = CaseResult(
+            token="", case=self.work.name, outcome=outcome, seconds=0.0, device="", message=message
+        )
+        self.ended.set_result(result)
+
+
+class FarTasks:
+    """The tasks of a run. ``busy`` is how much goes on here that may come to need a device."""
+
+    def __init__(
+        self, queue: ForeignQueue, active: Active, config: pytest.Config, recording: Recording
+    ) -> None:
+        limit_s = min(queue.queue_limit_s, active.options.queue_limit_s)
+        self._queue = msgspec.structs.replace(queue, queue_limit_s=limit_s)
+        self._active = active
+        self._config = config
+        self._recording = recording
+        self._waiting: list[Part] = []
+        self._changed = asyncio.Event()
+        self.busy = 0
+
+    async def run(self, work: FarTest | FarCall) -> CaseResult:
+        """Have it run in some task. A result without a digest, its ``log``, has no answer in its file."""
+        part = Part(work=work, ended=asyncio.get_running_loop().create_future())
+        self._put(part)
+        return await part.ended
+
+    def rest(self) -> None:
+        """One of those that are busy is so no longer."""
+        self.busy -= 1
+        self._changed.set()
+
+    async def serve(self) -> None:
+        """Submit one task after another, until this is cancelled.
+
+        One that is not full waits for those that are busy: to begin a task costs seconds, device in hand.
+        """
+        while True:
+            while not self._waiting or (self.busy and len(self._waiting) < self._queue.cases):
+                self._changed.clear()
+                await self._changed.wait()
+            parts = self._take()
+            if parts:
+                await self._submit(parts)
+
+    def _put(self, part: Part) -> None:
+        self._waiting.append(part)
+        self._changed.set()
+
+    def _take(self) -> list[Part]:
+        """What one task is to hold: of one kind, and what is to blame for a lost one alone."""
+        first = self._waiting[0]
+        taken = [
+            part
+            for part in self._waiting
+            if type(part.work) is type(first.work) and not (part.is_blamed or first.is_blamed)
+        ]
+        taken = taken[: self._queue.cases] or [first]
+        self._waiting = [part for part in self._waiting if part not in taken]
+        longest_s = self._queue.task_limit_s
+        for part in [part for part in taken if START_LIMIT_S + part.need_s > longest_s]:
+            message = (
+                f"a task for this test may take {START_LIMIT_S + part.need_s:g} s, more than queue "
+                f"{self._queue.name!r} allows (task_limit_s = {longest_s:g}); --tileyard-limit sets a "
+                "test's own limit"
+            )
+            part.end(Outcome.INFRA_ERROR, message)
+            taken.remove(part)
+        return taken
+
+    # ---- one task -----------------------------------------------------------------------------
+
+    async def _submit(self, parts: list[Part]) -> None:
+        left = {part.work.name: part for part in parts}
+        limits = {part.work.name: part.work.limit_s for part in parts}
+        run_limit_s = min(
+            self._queue.task_limit_s, START_LIMIT_S + sum(part.need_s for part in parts)
+        )
+        submission = Submission(secrets.token_hex(8), list(left))
+        started: list[float] = []
+        asked = time.monotonic()
+
+        def hear(side: Side, text: str) -> None:
+            for news in submission.read(side, text):
+                if isinstance(news, CaseResult):
+                    self._take_in(left.pop(news.case), news)
+            if submission.started is not None and not started:
+                started.append(time.monotonic())
+
+        command = self._write_task(submission.token, parts, run_limit_s - START_LIMIT_S)
+        call = QueueCall(self._queue, command, run_limit_s)
+        deadlines = Deadlines(self._queue, submission, run_limit_s, limits)
+        try:
+            end = await call.follow(hear, deadlines.next, self._active.folder / "logs/queue.log")
+        except WorkerLostError as error:
+            end = ClientEnd(argv=self._queue.submit, cwd=call.cwd, error=str(error))
+        finally:
+            if started:
+                self._keep_hold(parts, submission, asked, started[0])
+        results, faults = submission.conclude(end)
+        for result in results:
+            self._take_in(left.pop(result.case), result)
+        for fault in faults:
+            left[fault.case].is_blamed = True
+            self._lose(left.pop(fault.case), fault.message)
+        if len(left) < len(parts):
+            for part in left.values():
+                self._put(part)
+            return
+        outcome, message = submission.find_loss(end, self._queue.exit_codes)
+        for part in left.values():
+            if outcome is Outcome.QUEUE_TIMEOUT:
+                part.end(outcome, message)
+            else:
+                self._lose(part, message)
+
+    def _write_task(self, token: str, parts: Sequence[Part], limit_s: float) -> list[str]:
+        """Write the task's own file; the command that runs it."""
+        active, queue, config = self._active, self._queue, self._config
+        pytests = {name: text for name, text in os.environ.items() if name.startswith("PYTEST_")}
+        task = FarTask(
+            token=token,
+            device=queue.device,
+            device_variable=queue.device_variable,
+            prologue=queue.prologue,
+            environment={**pytests, **queue.pick_environment(os.environ)},
+            cwd=str(config.invocation_params.dir),
+            paths=tuple(path for path in sys.path if not path.startswith(OWN)),
+            arguments=tuple(map(str, config.invocation_params.args)),
+            rootdir=str(config.rootpath),
+            folder=str(active.folder),
+            limit_s=limit_s,
+            tests=tuple(part.work for part in parts if isinstance(part.work, FarTest)),
+            calls=tuple(part.work for part in parts if isinstance(part.work, FarCall)),
+        )
+        path = active.folder / "tasks" / f"{token}.json"
+        for folder in (path.parent, active.folder / "answers", active.folder / "logs"):
+            make_folder(folder)
+        write_file(path, msgspec.json.encode(task))
+        return [queue.python or sys.executable, "-P", far_start.__file__, str(path)]
+
+    def _keep_hold(
+        self, parts: Sequence[Part], submission: Submission, asked: float, at: float
+    ) -> None:
+        """A line of the ledger: a task holds its device from its first line to the end of its client."""
+        given = submission.started
+        others = f" and {len(parts) - 1} others" if len(parts) > 1 else ""
+        place = f" {given.device}@{given.host}" if given is not None else ""
+        self._recording.borrowed.append(
+            Hold(
+                test=parts[0].work.name + others,
+                device=f"queue:{self._queue.name}{place}",
+                lease=0,
+                at=at - self._recording.began,
+                held_s=time.monotonic() - at,
+                waited_s=at - asked,
+            )
+        )
+
+    def _take_in(self, part: Part, result: CaseResult) -> None:
+        """Take a result whose file is there and as the far side says."""
+        if result.log:
+            try:
+                is_right = digest_bytes(Path(part.work.answer).read_bytes()) == result.log
+            except OSError:
+                is_right = False
+            if not is_right:
+                self._lose(part, f"{part.work.answer} is not what the far side has written")
+                return
+        part.ended.set_result(result)
+
+    def _lose(self, part: Part, message: str) -> None:
+        """Have it tried again, unless that was done often enough."""
+        part.losses += 1
+        if part.losses < ATTEMPTS:
+            self._put(part)
+        else:
+            part.end(Outcome.INFRA_ERROR, f"tried {ATTEMPTS} times: {message}")

@@ -1,0 +1,216 @@
+"""Cuts the blocks that hold a device out of a test's function, so that they run elsewhere: values in, values out.
+
+``with tile_device() as device:`` becomes a call that is given the function's variables, and its body a function
+of those that it uses. Both sides read the same file. What cannot be cut has a reason, in words.
+"""
+
+import ast
+import builtins
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+from _pytest.assertion import rewrite
+
+from tileyard.pytest_plugin.bodies import find_definition
+
+DEVICE: Final = "tile_device"
+GIVEN: Final = "__tile_given"
+LEAVES: Final = (
+    ast.Return,
+    ast.Yield,
+    ast.YieldFrom,
+    ast.Await,
+    ast.Global,
+    ast.Nonlocal,
+    ast.Delete,
+)
+"""What a block may not do, since it would be done elsewhere."""
+SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+class NotSeparableError(Exception):
+    """The part of a test that holds a device cannot run apart from the rest; says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One block: the variables that its body uses or sets, and the one that is the device, if any; its code."""
+
+    names: tuple[str, ...]
+    device: str
+    code: CodeType
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutTest:
+    """A test's function without its blocks, and these."""
+
+    function: FunctionType
+    code: CodeType
+    blocks: tuple[Block, ...]
+
+    def apply(self) -> None:
+        """Have the function ask for its blocks, in this process alone."""
+        _provide_assert(self.function)
+        self.function.__code__ = self.code
+
+    def pick(self, number: int, values: Mapping[str, object]) -> dict[str, object]:
+        """What a block has to be given of the function's variables."""
+        block = self.blocks[number]
+        return {
+            name: values[name] for name in block.names if name in values and name != block.device
+        }
+
+    def run(self, number: int, values: Mapping[str, object], device: object) -> dict[str, Any]:
+        """Run a block; the variables that it uses or sets, as they are afterwards."""
+        block = self.blocks[number]
+        _provide_assert(self.function)
+        given = {**values, **({block.device: device} if block.device else {})}
+        left: dict[str, Any] = FunctionType(block.code, self.function.__globals__)(given)
+        return {name: left[name] for name in block.names if name in left}
+
+
+@cache
+def cut(function: Callable[..., object]) -> CutTest:
+    """Cut a test's function; one that does not ask for a device itself stays as it is. Raises NotSeparableError."""
+    plain = inspect.unwrap(function)
+    if not isinstance(plain, FunctionType):
+        raise NotSeparableError("it is no function")
+    if DEVICE not in inspect.signature(plain).parameters:
+        return CutTest(function=plain, code=plain.__code__, blocks=())
+    node = find_definition(plain)
+    if node is None or plain.__code__.co_freevars:
+        raise NotSeparableError("its source cannot be read as a function of its own")
+    cutter = _Cutter(plain.__code__)
+    found = ast.FunctionDef(
+        **{**dict(ast.iter_fields(node)), "decorator_list": [], "body": cutter.visit_all(node.body)}
+    )
+    ast.copy_location(found, node)
+    cutter.refuse_other_uses(found)
+    return CutTest(
+        function=plain,
+        code=_compile(found, plain.__code__.co_filename),
+        blocks=tuple(cutter.blocks),
+    )
+
+
+class _Cutter(ast.NodeTransformer):
+    """Replaces blocks, and keeps them."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.blocks: list[Block] = []
+        self._file = code.co_filename
+        self._locals = {*code.co_varnames, *code.co_cellvars}
+
+    def visit_all(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Statements of the test's function, with each block replaced."""
+        return [new for statement in body for new in _as_list(self.visit(statement))]
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Nothing is replaced in a function or class within the test."""
+        return node if isinstance(node, SCOPES) else super().generic_visit(node)
+
+    def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
+        """Replace it, if it is a block."""
+        if not any(_is_block(item.context_expr) for item in node.items):
+            return self.generic_visit(node)
+        target = node.items[0].optional_vars
+        if len(node.items) != 1 or not (target is None or isinstance(target, ast.Name)):
+            raise NotSeparableError(f"line {node.lineno} enters more than {DEVICE}()")
+        self._refuse_leaving(node)
+        device = target.id if isinstance(target, ast.Name) else ""
+        used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        names = tuple(sorted(used & self._locals - {DEVICE}))
+        body = [*_bind(names, node), *node.body, *_parse("return locals()", node)]
+        (outer,) = _parse(f"def block({GIVEN}): pass", node)
+        if not isinstance(outer, ast.FunctionDef):
+            raise AssertionError("a definition is a definition")
+        outer.body = body
+        code = _compile(outer, self._file)
+        self.blocks.append(Block(names=names, device=device, code=code))
+        number = len(self.blocks) - 1
+        return [*_parse(f"{GIVEN} = {DEVICE}.block({number}, locals())", node), *_bind(names, node)]
+
+    def _refuse_leaving(self, node: ast.With) -> None:
+        for part in _walk_here(node.body):
+            if isinstance(part, LEAVES) or getattr(part, "id", "") == DEVICE:
+                raise NotSeparableError(
+                    f"line {part.lineno} leaves the block, or is more than its values"
+                )
+        for part in _walk_here(node.body, within_loops=False):
+            if isinstance(part, ast.Break | ast.Continue):
+                raise NotSeparableError(f"line {part.lineno} leaves the block")
+        for inner in ast.walk(node):
+            name = getattr(inner, "id", "") or getattr(inner, "attr", "")
+            if name.startswith("__") and not name.endswith("__"):
+                raise NotSeparableError(
+                    f"the block at line {node.lineno} uses the private name {name}"
+                )
+
+    def refuse_other_uses(self, node: ast.FunctionDef) -> None:
+        """Raise NotSeparableError where the device is used in ways that are not followed."""
+        called = {
+            id(part.value)
+            for part in ast.walk(node)
+            if isinstance(part, ast.Attribute) and part.attr in ("run", "block")
+        }
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and part.id == DEVICE and id(part) not in called:
+                raise NotSeparableError(
+                    f"line {part.lineno} uses {DEVICE} in another way than for a block"
+                )
+
+
+def _is_block(node: ast.expr) -> bool:
+    return ast.unparse(node) == f"{DEVICE}()"
+
+
+def _walk_here(body: list[ast.stmt], *, within_loops: bool = True) -> Iterator[ast.stmt | ast.expr]:
+    """All nodes but those of functions and classes within, and of loops unless ``within_loops``."""
+    left: list[ast.AST] = list(body)
+    while left:
+        part = left.pop()
+        if isinstance(part, SCOPES) or (not within_loops and isinstance(part, ast.For | ast.While)):
+            continue
+        if isinstance(part, ast.stmt | ast.expr):
+            yield part
+        left += ast.iter_child_nodes(part)
+
+
+def _bind(names: tuple[str, ...], near: ast.stmt) -> list[ast.stmt]:
+    """Set the variables that were given; the others stay as they are."""
+    lines = [f"if {name!r} in {GIVEN}: {name} = {GIVEN}[{name!r}]" for name in names]
+    return _parse("\n".join(lines), near)
+
+
+def _parse(text: str, near: ast.stmt) -> list[ast.stmt]:
+    """Statements that stand at the line of another one."""
+    body = ast.parse(text).body
+    for statement in body:
+        for part in ast.walk(statement):
+            ast.copy_location(part, near)
+    return body
+
+
+def _compile(node: ast.FunctionDef, file: str) -> CodeType:
+    """The code of a function, with pytest's assert statements."""
+    module = ast.Module([node], [])
+    ast.fix_missing_locations(module)
+    rewrite.rewrite_asserts(module, b"")
+    compiled = compile(module, file, "exec", dont_inherit=True)
+    codes = [const for const in compiled.co_consts if isinstance(const, CodeType)]
+    return next(code for code in codes if code.co_name == node.name)
+
+
+def _provide_assert(function: FunctionType) -> None:
+    """What rewritten assert statements refer to, should the module not have it."""
+    function.__globals__.setdefault("@py_builtins", builtins)
+    function.__globals__.setdefault("@pytest_ar", rewrite)
+
+
+def _as_list(found: Any) -> list[ast.stmt]:  # noqa: ANN401 - a node, or several
+    return found if isinstance(found, list) else [found]

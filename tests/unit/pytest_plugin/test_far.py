@@ -1,0 +1,72 @@
+"""The far side of a task does what the task holds in turn."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tileyard.model import Device, Outcome
+from tileyard.pytest_plugin.far import Turns
+from tileyard.pytest_plugin.far_records import FarCall, FarTask
+from tileyard.pytest_plugin.forked import ForkEnd, Teller
+from tileyard.pytest_plugin.records import Answered, TestFacts, TurnedTo
+from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Line, TaskEnded
+
+
+@pytest.mark.slow
+def test_one_copy_goes_on_until_it_dies_or_has_no_time(tmp_path: Path) -> None:
+    """What it was at is to blame, a new one goes on with the next, and what may take too long is not begun."""
+    limits = {"first": 20.0, "dies": 20.0, "early": 20.0, "ends": 20.0, "never": 1000.0}
+    calls = tuple(
+        FarCall(name=name, limit_s=limit_s, modules={}, given="", answer="")
+        for name, limit_s in limits.items()
+    )
+    task = FarTask(
+        token="t",
+        device="cpu:0",
+        environment={},
+        cwd="",
+        paths=(),
+        arguments=(),
+        rootdir="",
+        folder=str(tmp_path),
+        limit_s=100.0,
+        calls=calls,
+    )
+    lines: list[Line] = []
+    turns = Turns(task, Device(name="cpu:0", kind="cpu", identity="a core"), lines.append)
+
+    def work(number: int, teller: Teller) -> None:
+        if calls[number].name == "early":
+            os.kill(os.getpid(), signal.SIGTERM)
+        for call in calls[number:]:
+            if call is not calls[number] and not turns.has_time(call):
+                return
+            teller.tell(TurnedTo(test=call.name, at=time.monotonic()))
+            if call.name == "dies":
+                os.kill(os.getpid(), signal.SIGTERM)
+            teller.tell(Answered(reply=os.getpid()))
+
+    seen: list[str] = []
+    pids: dict[str, int] = {}
+    for number, _, message in turns.run(calls, work):
+        match message:
+            case Answered(reply=pid):
+                pids[calls[number].name] = pid
+            case ForkEnd():
+                seen.append(f"{calls[number].name}: {message.signal}")
+            case _:
+                pass
+        if isinstance(message, Answered):
+            turns.end(calls[number], TestFacts(seconds=0.1, outcome=Outcome.PASSED), "digest")
+    assert seen == [f"dies: {signal.SIGTERM}", f"early: {signal.SIGTERM}", "ends: None"]
+    assert list(pids) == ["first", "ends"]
+    assert len(set(pids.values())) == len(pids)
+    begun = [line.case for line in lines if isinstance(line, CaseTurnedTo)]
+    assert begun == ["first", "dies", "early", "ends"]
+    assert turns.finish() == 0
+    ended = [line.case for line in lines if isinstance(line, CaseResult)]
+    assert ended == ["first", "ends"]
+    assert isinstance(lines[-1], TaskEnded)
