@@ -1,8 +1,8 @@
-"""The submitter: runs one call of a foreign queue's client, and cancels its task when that is due.
+"""The submitter: runs one call of a foreign queue's client, asks for its task, and cancels that when it is due.
 
-It is a worker of its own so that there is somebody to cancel when the engine dies: it then sees
-its channel end (and TERM from its keeper), knows the task's name, and has its keeper's grace to
-tell the queue.
+It is a worker of its own, so that the task is cancelled when the engine dies: it then sees its channel end (and TERM
+from its keeper), knows the task's name, and has its keeper's grace to tell the queue. One module because a task can be
+cancelled at each step of the call.
 """
 
 import asyncio
@@ -143,16 +143,18 @@ class Submitter:
         code: int | str = 0
         if asked.wait:
             code = await self._run_client(fill_cancel(asked.wait, self._job))
-        seen = 0
+        seen, decoder = 0, codecs.getincrementaldecoder("utf-8")("replace")
         while asked.status and not isinstance(code, str) and not self.stopping.is_set():
-            state = await self._read(fill_cancel(asked.status, self._job))
-            if (
-                asked.output
-            ):  # after the state, so that nothing is missing once that is the last one
-                text = await self._read(fill_cancel(asked.output, self._job))
-                self._look_at("stdout", text[seen:])
-                self._tell(Printed(side="stdout", text=text[seen:]))
-                seen = max(seen, len(text))
+            state = (await self._read(fill_cancel(asked.status, self._job))).decode(
+                errors="replace"
+            )
+            # After the state, so that nothing is missing once that is the last one.
+            if asked.output:
+                data = await self._read(fill_cancel(asked.output, self._job))
+                text = decoder.decode(data[seen:])
+                self._look_at("stdout", text)
+                self._tell(Printed(side="stdout", text=text))
+                seen = max(seen, len(data))
             if (match := re.search(asked.ended, state, re.MULTILINE)) is not None:
                 return _read_code(match[1])
             with contextlib.suppress(TimeoutError):
@@ -162,19 +164,24 @@ class Submitter:
             self._cancelled = await self._cancel()
         return code
 
-    async def _read(self, argv: list[str]) -> str:
-        """What a command of the queue's prints, so far as it does in time: it is asked again."""
+    async def _read(self, argv: list[str]) -> bytes:
+        """What a command of the queue's prints in time; why it failed is passed on, and it is asked again."""
         process = await self._start(argv, PIPE)
         if isinstance(process, str):
-            return ""
+            self._tell(Printed(side="stderr", text=f"{process}\n"))
+            return b""
         try:
             async with asyncio.timeout(self._request.cancel_limit_s):
-                out, _ = await process.communicate()
+                out, complaint = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()
-            return ""
-        return out.decode(errors="replace")
+            late = f"{argv[0]} took more than {self._request.cancel_limit_s:g} s to answer\n"
+            self._tell(Printed(side="stderr", text=late))
+            return b""
+        if process.returncode:
+            self._tell(Printed(side="stderr", text=complaint.decode(errors="replace")))
+        return out
 
     async def _forward(self, stream: asyncio.StreamReader | None, side: Side) -> None:
         if stream is None:
@@ -253,11 +260,9 @@ class Submitter:
 
 
 def _read_code(text: str) -> int | str:
-    return (
-        int(text)
-        if text.strip().isdecimal()
-        else f"the queue says that the task ended with {text!r}"
-    )
+    if text.strip().isdecimal():
+        return int(text)
+    return f"the queue says that the task ended with {text!r}"
 
 
 async def _end(process: Process) -> None:

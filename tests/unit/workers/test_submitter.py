@@ -127,6 +127,10 @@ def ask(tmp_path: Path, *, wait: str = "", status: str = "", output: str = "") -
 COUNT = 'echo x >> polls; [ "$(wc -l < polls)" -ge 3 ]'
 
 
+SPLIT = "printf '\\303\\251!' | head -c $(wc -l < polls)"
+"""Each time a byte more of what was printed, also within a letter."""
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "printed"),
     [
@@ -138,6 +142,12 @@ COUNT = 'echo x >> polls; [ "$(wc -l < polls)" -ge 3 ]'
             "x\nTILEYARD",
         ),
         ({"wait": "echo waited", "status": "echo exit=6"}, 6, "waited\n"),
+        ({"status": f"{COUNT} && echo exit=4 || ! echo busy >&2"}, 4, "busy\nbusy\n"),
+        (
+            {"status": f"{COUNT} && echo exit=0", "output": SPLIT},
+            0,
+            "é!",
+        ),
     ],
 )
 def test_a_queue_is_asked_for_a_task_that_its_client_has_left(
@@ -154,7 +164,7 @@ def test_a_task_that_is_asked_for_is_cancelled_by_name(tmp_path: Path) -> None:
     """Also while nothing but its state is asked."""
 
     class StoppedWhileAsking(Submitter):
-        async def _read(self, argv: list[str]) -> str:
+        async def _read(self, argv: list[str]) -> bytes:
             self.stopping.set()
             return await super()._read(argv)
 
