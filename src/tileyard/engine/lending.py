@@ -103,6 +103,12 @@ class Lending:
 
     def __init__(self, sites: Mapping[str, DeviceSite]) -> None:
         self._devices = {name: Borrowing(name, site) for name, site in sites.items()}
+        self._several = [device for device in self if device.site.count > 1]
+        self._rivals = {device.name: self._find_rivals(device) for device in self._several}
+        for device in self._several:
+            for other in self._rivals[device.name]:
+                if other.site.count == 1:
+                    self._rivals.setdefault(other.name, []).append(device)
 
     def __getitem__(self, name: str) -> Borrowing:
         return self._devices[name]
@@ -121,16 +127,15 @@ class Lending:
         return tuple(d.name for d in self if d.lease is Lease.UNUSABLE)
 
     def rivals(self, device: Borrowing) -> list[Borrowing]:
-        """The others that cannot be held at the same time as this one."""
-        parts = device.site.parts
-        return [o for o in self if o is not device and not parts.isdisjoint(o.site.parts)]
+        """The others that cannot be held at the same time as this one: no two single ones share a part."""
+        return self._rivals.get(device.name, [])
 
     def reserve(self, ready: Callable[[str], int]) -> frozenset[str]:
         """The parts of devices that a case waits for several of: until it has them, no other one begins there.
 
         ``ready`` is how many cases are ready for a device. Those come first for which the fewest others have to end.
         """
-        several = [device for device in self if device.site.count > 1 and ready(device.name)]
+        several = [device for device in self._several if ready(device.name)]
         reserved: frozenset[str] = frozenset()
         left: dict[int, int] = {}
         for device in several:
@@ -145,6 +150,10 @@ class Lending:
                 reserved |= parts
                 left[count] -= 1
         return reserved
+
+    def _find_rivals(self, device: Borrowing) -> list[Borrowing]:
+        parts = device.site.parts
+        return [o for o in self if o is not device and not parts.isdisjoint(o.site.parts)]
 
     @property
     def is_any_held(self) -> bool:

@@ -265,7 +265,8 @@ class EngineState:
         return bool(self.cases.waiting or self.cases.to_build or self._building or self._asking)
 
     def _start_runs(self) -> None:
-        usable, reserved = self._devices.usable, self._reserve()
+        usable = self._devices.usable
+        reserved = self._devices.reserve(self.cases.ready.count)
         for device in self._devices:
             if device.lease is not Lease.HELD or device.is_busy:
                 continue
@@ -287,12 +288,6 @@ class EngineState:
                     device, entry, self.site, self._building, asking=self._is_asking(entry)
                 ):
                     self._run(device)
-
-    def _reserve(self) -> frozenset[str]:
-        """The parts of devices that are kept free for cases that hold several of them."""
-        if all(device.site.count == 1 for device in self._devices):
-            return frozenset()
-        return self._devices.reserve(self.cases.ready.count)
 
     def _is_asking(self, entry: Ready) -> bool:
         """The author works or starts, or a step of programs judges one while others are timed in turn."""
@@ -366,7 +361,7 @@ class EngineState:
         usable = self._devices.usable
         turns = ceil(len(self.cases.ready) / self._hot)
         coming = sum(device.is_coming for device in self._devices)
-        reserved = self._reserve()
+        reserved = self._devices.reserve(self.cases.ready.count)
         for device in self._devices:
             is_done = not self.cases.ready and not self._is_more_to_come
             if device.lease is Lease.ASKED and (is_done or self._stopping) and not self._asked:

@@ -90,7 +90,7 @@ def hands_on_parameter(function: Callable[..., object]) -> bool:
 
 
 def find_definition(function: Callable[..., object]) -> ast.FunctionDef | None:
-    """A function as it stands in its file, with the file's line numbers."""
+    """The definition of a function in its file, with the file's line numbers."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if not isinstance(code, CodeType):
         return None

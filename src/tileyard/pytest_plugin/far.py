@@ -95,7 +95,7 @@ def read_prologue(file: Path) -> dict[str, str]:
 
 
 class Turns:
-    """What a task holds, one after another, and what is told of it."""
+    """The parts of a task, one after another, and the lines about them."""
 
     def __init__(self, task: FarTask, device: Device, tell: Callable[[Line], None]) -> None:
         self.task = task

@@ -124,7 +124,7 @@ class FarDevice:
                 raise FarDeathError(reply.outcome, reply.message)
             done = read_answer(call.answer, reply.digest, FarDone)
         except (pickle.UnpicklingError, ImportError, TypeError, AttributeError) as error:
-            self._give_up(f"what its block comes to cannot be read: {error}")
+            self._give_up(f"what its block returns cannot be read: {error}")
         finally:
             for path in stem.parent.glob(f"{stem.name}.*"):
                 path.unlink()
@@ -198,7 +198,7 @@ def carry_out(call: FarCall, device: object) -> str:
     try:
         return write_answer(Path(call.answer), done)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
-        refused = FarDone(refused=f"what its block comes to cannot be sent: {error}")
+        refused = FarDone(refused=f"what its block returns cannot be sent: {error}")
         return write_answer(Path(call.answer), refused)
 
 

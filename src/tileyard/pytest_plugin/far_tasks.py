@@ -60,7 +60,7 @@ class Part:
 
 
 class FarTasks:
-    """The tasks of a run. ``busy`` is how much goes on here that may come to need a device."""
+    """The tasks of a run. ``busy`` is how much goes on here that may need a device later."""
 
     def __init__(
         self, queue: ForeignQueue, active: Active, config: pytest.Config, recording: Recording

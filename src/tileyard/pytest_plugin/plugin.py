@@ -139,7 +139,8 @@ class Alone:
         far: list[pytest.Item] = []
         if self._queue is not None:
             far = [item for item in session.items if borrows(item, active, self._queue)]
-        own = [item for item in session.items if item not in set(far)]
+        elsewhere = set(far)
+        own = [item for item in session.items if item not in elsewhere]
         if own:
             with closing(Runner(own, active, self, recording.began)) as runner:
                 runner.run(own, session)

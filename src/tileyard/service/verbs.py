@@ -24,7 +24,7 @@ ResultT = TypeVar("ResultT")
 class Verb(Record, Generic[ResultT], kw_only=True):
     """Base of all verbs. A subclass names its result, a Record, as in ``class Count(Verb[Counted])``.
 
-    ``kept`` is said of a run that came to no end. ``golden_threads`` takes the place of that of the settings, 0 for none.
+    ``kept`` is printed for a run that did not end. ``golden_threads`` is instead of that of the settings, 0 for none.
     """
 
     kept: ClassVar[str] = "what was measured is recorded; the same command goes on from there"

@@ -19,6 +19,7 @@ from typing import Literal, TypeVar
 from tileyard.artifacts.prerequisites import find_near
 from tileyard.model import PLACES, Step
 from tileyard.parts import GoldenPart
+from tileyard.processes.answers import VARIABLE
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.tables import (
     BuildTable,
@@ -52,7 +53,6 @@ OF_TESTCASE = frozenset({"suite", "python", "testcase"})
 BRACES = "write a brace that is meant as such twice"
 _NOTHING: frozenset[str] = frozenset()
 _PLACES = frozenset(PLACES)
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Form = TypeVar("Form", bound=StepTable)
 
 
