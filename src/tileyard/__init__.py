@@ -10,13 +10,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tileyard.api import Study, compile, load  # noqa: A004 - always used as tileyard.compile
+    from tileyard.api.autotune import AutoTuner, autotune, set_autotune_inputs
     from tileyard.api.tune import tune
     from tileyard.errors import TileyardError
     from tileyard.frontend.declare import kernel
 
-__all__ = ["Study", "TileyardError", "compile", "kernel", "load", "tune"]
+__all__ = [
+    "AutoTuner",
+    "Study",
+    "TileyardError",
+    "autotune",
+    "compile",
+    "kernel",
+    "load",
+    "set_autotune_inputs",
+    "tune",
+]
 
 _HOMES = {
+    "AutoTuner": "tileyard.api.autotune",
+    "autotune": "tileyard.api.autotune",
+    "set_autotune_inputs": "tileyard.api.autotune",
     "Study": "tileyard.api",
     "TileyardError": "tileyard.errors",
     "compile": "tileyard.api",

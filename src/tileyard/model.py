@@ -104,30 +104,15 @@ class Elaborated(Record):
 
 
 class Tolerance(Record):
-    """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN."""
+    """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN.
+
+    With ``is_elementwise`` it is ``atol`` alone, whatever the rms. An output is right if no more than ``share`` of its elements are wrong.
+    """
 
     rtol: float
     atol: float
-
-
-class KernelInfo(Record):
-    """What an author says of one kernel of a file before anything is elaborated.
-
-    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary.
-    ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared.
-    ``tolerance`` is what its author asks for, None for the dtype's default.
-    """
-
-    name: str
-    file: str
-    style: Literal["tileyard", "jit", "autotune"]
-    parameters: tuple[str, ...]
-    required: tuple[str, ...]
-    defaults: dict[str, Value] = {}
-    tunable: tuple[str, ...] = ()
-    shapes: dict[str, dict[str, Value]] = {}
-    has_reference: bool = False
-    tolerance: Tolerance | None = None
+    is_elementwise: bool = False
+    share: float = 0.0
 
 
 # ---- programs --------------------------------------------------------------------------------
@@ -218,6 +203,8 @@ class TimingPolicy(Record):
     Sampling stops once the interval of the median at ``confidence`` is narrower than ``relative_width`` of it, or after ``max_samples`` or ``max_ns``; never before ``min_samples``.
     Within ``group``, a config whose whole interval lies above the best one's is abandoned early.
 
+    Where ``launches`` is not 0, that many single launches are timed instead, whatever their times say; and where ``warmup_launches`` is not 0, that many warm up in place of ``warmup_ns``.
+
     ``flush_l2`` has every launch find an L2 cache that holds nothing of its own, and ``graph`` has launches captured and replayed, so that what a host takes for each is not in the times. Both are for GPUs; a CPU's launches know neither.
     """
 
@@ -228,6 +215,8 @@ class TimingPolicy(Record):
     warmup_ns: int = 20_000_000
     max_ns: int = 400_000_000
     min_sample_ns: int = 200_000
+    warmup_launches: int = 0
+    launches: int = 0
     group: str = ""
     flush_l2: bool = False
     graph: bool = False

@@ -91,7 +91,7 @@ kernel.get_profiler().assert_allclose(lambda x, y: torch.einsum("ij,jk->ik", x, 
 
 
 def test_eager_kernels_tuners_and_timers_work(scripts: Scripts) -> None:
-    """Of configs that are the same work one is timed, and never again; the script's check decides who may win."""
+    """Of configs that are the same work one is built and timed, and never again; what is wrong is not timed."""
     script = scripts.write(
         """
         import tilelang
@@ -130,7 +130,7 @@ def test_eager_kernels_tuners_and_timers_work(scripts: Scripts) -> None:
         assert do_bench(lambda: tuned(a), rep=5) > 0
         """
     )
-    expected = {"built": 3, "timers": {"autotune": 2, "do_bench": 1}}
+    expected = {"built": 3, "timers": {"autotune": 1, "do_bench": 1}}
     summary = scripts.run_well(str(script))
     assert {name: summary[name] for name in expected} == expected
     assert scripts.run_well(str(script))["timers"] == {"do_bench": 1}

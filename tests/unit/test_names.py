@@ -20,7 +20,6 @@ OTHER_MEANINGS = {
     "processes/keeper/directory.py": "a line of a holder's file: the command that holds",
     "processes/keeper/holding.py": "a line of a holder's file: the command that holds",
     "scripts/tilelang_device.py": "devices of torch and TVM",
-    "scripts/tilelang_tuning.py": "an answer of TileLang's own tuner",
     "scripts/torch_tensors.py": "devices of torch",
     "suite/shell_commands.py": "a node of a parsed shell script, and the shell's own `command`",
     "suite/workflow_duplicates.py": "a kind of finding in workflows",

@@ -10,7 +10,8 @@ import tileyard
 from tileyard.cli.opening import load_settings, print_json
 from tileyard.engine.authors import WorkerAuthor
 from tileyard.errors import KernelFileError, TileyardError, UsageError
-from tileyard.model import KernelInfo, Record, Side
+from tileyard.frontend.declare import KernelInfo
+from tileyard.model import Record, Side
 from tileyard.report.console import outliving_readers
 from tileyard.report.sarif import describe_sarif
 from tileyard.report.sync import NotChecked, SyncReport, describe_check

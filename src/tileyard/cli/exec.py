@@ -15,11 +15,10 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from tileyard.model import Trial
+    from tileyard.scripts.grounds import Studied, StudyOrder
     from tileyard.scripts.tally import Summary
-    from tileyard.scripts.tuner_author import StudyOrder
     from tileyard.workers.program_replies import SyncChecked
     from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
@@ -102,11 +101,12 @@ def run_exec(arguments: list[str]) -> int:
 
 def run_study(
     settings: Settings, order: "StudyOrder", answer: "Callable[[AuthorRequest], AuthorReply]"
-) -> "Sequence[Trial]":
-    """As ``exec_study.run_study``, imported only for a script that has a tuner."""
-    from tileyard.cli.exec_study import run_study as run
+) -> "Studied":
+    """As ``chain_study.run_study``, imported only for a script that has a tuner."""
+    from tileyard.api.chain_study import FOR_SCRIPTS
+    from tileyard.api.chain_study import run_study as run
 
-    return run(settings, order, answer)
+    return run(settings, order, answer, FOR_SCRIPTS)
 
 
 def tell_checked(checked: "SyncChecked | str") -> None:

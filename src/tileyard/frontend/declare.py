@@ -5,10 +5,10 @@ Importing this module imports neither TileLang nor torch nor NumPy.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from tileyard.errors import UsageError
-from tileyard.model import KernelInfo, Tolerance, Value
+from tileyard.model import Record, TimingPolicy, Tolerance, Value
 from tileyard.wording import show_value
 
 P = ParamSpec("P")
@@ -200,6 +200,28 @@ def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> Kern
         function = KernelDeclaration(function=function, shapes={}, pass_configs={})
     given: dict[str, Any] = {name: field for name, field in fields.items() if field is not None}
     return replace(function, **given)
+
+
+class KernelInfo(Record):
+    """What an author says of one kernel of a file before anything is elaborated.
+
+    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary.
+    ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared.
+    ``tolerance`` and ``timing`` are what its author asks for, None for the usual; a run may take ``run_s`` seconds, 0 for as long as usual.
+    """
+
+    name: str
+    file: str
+    style: Literal["tileyard", "jit", "autotune"]
+    parameters: tuple[str, ...]
+    required: tuple[str, ...]
+    defaults: dict[str, Value] = {}
+    tunable: tuple[str, ...] = ()
+    shapes: dict[str, dict[str, Value]] = {}
+    has_reference: bool = False
+    tolerance: Tolerance | None = None
+    timing: TimingPolicy | None = None
+    run_s: float = 0.0
 
 
 def user_function(decorated: object) -> object:

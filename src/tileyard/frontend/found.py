@@ -15,6 +15,7 @@ import numpy as np
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
 from tileyard.frontend.blame import blame_user, call_by_name, parameters_of
+from tileyard.frontend.declare import KernelInfo
 from tileyard.frontend.no_device import assume_target
 from tileyard.frontend.parameters import (
     PASS_CONFIGS,
@@ -28,7 +29,7 @@ from tileyard.frontend.recipes import Recipe
 from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params
-from tileyard.model import KernelInfo, TensorSpec, Value
+from tileyard.model import TensorSpec, Value
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
@@ -71,6 +72,8 @@ class Found:
             shapes={name: self._plain_shape(name) for name in self.recipe.shapes},
             has_reference=self.recipe.reference is not None,
             tolerance=self.recipe.tolerance,
+            timing=self.recipe.timing,
+            run_s=self.recipe.run_s,
         )
 
     def expand(self, arguments: Arguments) -> Expansion:

@@ -4,6 +4,7 @@ What a kernel's source says of its parameters is read without running it.
 """
 
 import ast
+import functools
 import inspect
 import shlex
 import sys
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 from tileyard.frontend.declare import KernelDeclaration, SpaceSource, user_function
 from tileyard.ir.dtypes import DTYPES
-from tileyard.model import Tolerance, Value
+from tileyard.model import TimingPolicy, Tolerance, Value
 
 _KINDS: dict[object, type] = {bool: bool, int: int, float: float, str: str}
 _KINDS |= {"bool": bool, "int": int, "float": float, "str": str}
@@ -101,8 +102,8 @@ def _scalar_parameters(node: ast.FunctionDef) -> list[str]:
 
 Style = Literal["tileyard", "jit", "autotune"]
 
-TILELANG_TOLERANCE = 1e-2
-"""TileLang's default for both tolerances of ``autotune``: a user who leaves it asks for nothing."""
+UNASKED = {"rtol": 1e-2, "atol": 1e-2, "max_mismatched_ratio": 0.01, "warmup": 25, "rep": 100}
+"""TileLang's defaults: a user who leaves them asks for nothing. Those of ``timeout`` differ from place to place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +114,8 @@ class Recipe:
     called with them by keyword and returns a PrimFunc for TileLang's ``target``. ``tensors`` are the parameters that stand
     for tensors (TileLang's eager style) and are not arguments. ``supply`` is TileLang's
     ``supply_prog``. The rest is as in ``tileyard.kernel``; ``is_space_tilelangs`` says that the space is
-    called as TileLang does.
+    called as TileLang does. ``timing`` is how it asks to be timed, None where it does not; a run may take ``run_s`` seconds, 0 for
+    what the study says.
     """
 
     style: Style
@@ -132,6 +134,8 @@ class Recipe:
     is_space_tilelangs: bool = False
     flops: Callable[..., float] | None = None
     tolerance: Tolerance | None = None
+    timing: TimingPolicy | None = None
+    run_s: float = 0.0
     pass_configs: Mapping[Any, object]
     compile_flags: tuple[str, ...] = ()
     target: object = None
@@ -205,19 +209,63 @@ def _read_jit(value: Any) -> Recipe:  # noqa: ANN401 - TileLang is not typed
 
 
 def _read_autotune(value: Any) -> Recipe:  # noqa: ANN401 - as above
-    # A check of the user's own may accept what differs from the reference, such as ties in a top-k.
-    unchecked = value.skip_check or value.manual_check_prog is not None
-    given = (value.rtol, value.atol)
-    asked = given != (TILELANG_TOLERANCE, TILELANG_TOLERANCE)
     return replace(
         _read_jit(value.jit_impl),
         style="autotune",
         space=value.configs,
         is_space_tilelangs=True,
-        reference=None if unchecked else value.ref_prog,
-        supply=value.supply_prog,
-        tolerance=Tolerance(rtol=value.rtol, atol=value.atol) if asked else None,
+        reference=read_reference(value),
+        supply=read_supply(value),
+        tolerance=read_tolerance(value),
+        timing=read_timing(value.warmup, value.rep),
+        run_s=0.0 if value.timeout == DECORATOR_TIMEOUT_S else float(value.timeout),
     )
+
+
+DECORATOR_TIMEOUT_S = 100
+
+
+def read_reference(profile: Any) -> Callable[..., object] | None:  # noqa: ANN401 - as above
+    """What results are compared with, of TileLang's arguments for profiling.
+
+    Nothing where the user has a check of his own: that may accept what differs, such as ties in a top-k.
+    """
+    unchecked = profile.skip_check or profile.manual_check_prog is not None
+    reference: Callable[..., object] | None = None if unchecked else profile.ref_prog
+    return reference
+
+
+def read_supply(profile: Any) -> Callable[..., object] | None:  # noqa: ANN401 - as above
+    """What makes the inputs: a function of the user's, or one of TileLang's kinds; None for ours."""
+    if profile.supply_prog is not None or profile.supply_type.name == "Auto":
+        supply: Callable[..., object] | None = profile.supply_prog
+        return supply
+    make = sys.modules["tilelang.utils.tensor"].get_tensor_supply(profile.supply_type)
+    return functools.partial(_supply_all, make)
+
+
+def _supply_all(make: Callable[[object], object], params: Sequence[object]) -> list[object]:
+    return [make(param) for param in params]
+
+
+def read_tolerance(profile: Any) -> Tolerance | None:  # noqa: ANN401 - as above
+    """What is asked for, in TileLang's meaning: by element, with a share of them that may be wrong."""
+    names = ("rtol", "atol", "max_mismatched_ratio")
+    if all(getattr(profile, name) == UNASKED[name] for name in names):
+        return None
+    return Tolerance(
+        rtol=profile.rtol,
+        atol=profile.atol,
+        is_elementwise=True,
+        share=profile.max_mismatched_ratio,
+    )
+
+
+def read_timing(warmup: int, rep: int) -> TimingPolicy | None:
+    """What is asked for: both are numbers of launches."""
+    if (warmup, rep) == (UNASKED["warmup"], UNASKED["rep"]):
+        return None
+    return TimingPolicy(warmup_launches=max(warmup, 0), launches=max(rep, 1))
 
 
 def is_instance_of(value: object, module: str, name: str) -> bool:

@@ -23,7 +23,7 @@ def for_target(func: Any, target: Any) -> Any:  # noqa: ANN401 (TVM's nodes are 
     if target == "auto":
         return func
     found: Any = determine_target(target, return_object=True)
-    return func.with_attr(TARGET_MARK, found) if _is_cpu(found) else func
+    return func.with_attr(TARGET_MARK, found) if is_cpu(found) else func
 
 
 def without_target(func: Any) -> Any:  # noqa: ANN401
@@ -34,8 +34,9 @@ def without_target(func: Any) -> Any:  # noqa: ANN401
 def has_threads(func: Any) -> bool:  # noqa: ANN401
     """Whether a block of ``func`` is run by several threads."""
     mark = attributes_of(func).get(TARGET_MARK)
-    return mark is None or not _is_cpu(mark)
+    return mark is None or not is_cpu(mark)
 
 
-def _is_cpu(target: Any) -> bool:  # noqa: ANN401
+def is_cpu(target: Any) -> bool:  # noqa: ANN401
+    """Whether a target of TVM's is a CPU."""
     return "cpu" in map(str, target.keys)

@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.errors import BindError, OutputFileError
 from tileyard.ir.dtypes import find_dtype, name_of
-from tileyard.model import Mismatch, NanPolicy, OutputCheck, Record, Tolerance
+from tileyard.model import Mismatch, NanPolicy, OutputCheck, Tolerance
 from tileyard.targets.base import Array
 
 TOLERANCES = {
@@ -42,13 +43,6 @@ _Doubles = NDArray[np.float64]
 _Flags = NDArray[np.bool_]
 
 
-class Manner(Record):
-    """How a tolerance is meant. ``is_elementwise``: ``atol`` as it stands, not times the rms."""
-
-    is_elementwise: bool = False
-    nan: NanPolicy = "equal"
-
-
 def default_tolerance(dtype: str) -> Tolerance:
     """The tolerance for an output of this dtype; zero for integers and booleans.
 
@@ -63,24 +57,22 @@ def compare(
     got: Array,
     want: Array,
     tolerance: Tolerance | None,
-    manner: Manner = Manner(),  # noqa: B008 (immutable)
+    nan: NanPolicy = "equal",
 ) -> Mismatch | None:
-    """None where ``got`` is right: ``|got - want| <= atol * rms(want) + rtol * |want|`` everywhere.
+    """None where ``got`` is right, as ``tolerance`` says; None means the default of ``got``'s dtype.
 
-    Both are compared in float64, so ``want`` may be of a wider dtype than ``got``; ``tolerance``
-    None stands for the default of ``got``'s dtype. NaN equals NaN, an infinity only itself; the rms
-    is over finite elements; ``manner`` may say otherwise. Where neither is a float, elements must be
-    equal whatever the tolerance. Raises BindError where the shapes differ.
+    Both are compared in float64, so ``want`` may be of a wider dtype than ``got``. NaN equals NaN unless ``nan`` says
+    otherwise, an infinity equals only itself; the rms is over finite elements. Where neither is a float, an element
+    is right only if it is equal. Raises BindError where the shapes differ.
     """
     if got.shape != want.shape:
         raise BindError(f"{name} has shape {got.shape}, its reference {want.shape}")
-    exact = not (_is_float(got) or _is_float(want))
-    if exact:
-        worst, wrong = _compare_exactly(got.reshape(-1), want.reshape(-1))
+    allowed = tolerance or default_tolerance(name_of(got.dtype))
+    if _is_float(got) or _is_float(want):
+        worst, wrong = _compare_closely(got.reshape(-1), want.reshape(-1), allowed, nan)
     else:
-        allowed = tolerance or default_tolerance(name_of(got.dtype))
-        worst, wrong = _compare_closely(got.reshape(-1), want.reshape(-1), allowed, manner)
-    if not wrong:
+        worst, wrong = _compare_exactly(got.reshape(-1), want.reshape(-1))
+    if wrong <= allowed.share * got.size:
         return None
     index = tuple(int(i) for i in np.unravel_index(worst, got.shape))
     return Mismatch(
@@ -102,8 +94,10 @@ def compare_file(check: OutputCheck, work: Path, golden: Path) -> Mismatch | Non
     """
     want = _read(golden / check.golden, check, "golden file")
     got = _read(work / check.file, check, "output")
-    manner = Manner(is_elementwise=check.is_elementwise, nan=check.nan)
-    return compare(check.file, got, want, check.tolerance, manner)
+    tolerance = check.tolerance or default_tolerance(name_of(got.dtype))
+    if check.is_elementwise:
+        tolerance = msgspec.structs.replace(tolerance, is_elementwise=True)
+    return compare(check.file, got, want, tolerance, check.nan)
 
 
 def describe_closest(name: str, got: Array, want: Array, tolerance: Tolerance | None) -> str:
@@ -126,7 +120,7 @@ def _find_closest(got: Array, want: Array, allowed: Tolerance) -> tuple[int, flo
     """Where the largest share of an allowance is used, and the share."""
     place, used = 0, 0.0
     with np.errstate(all="ignore"):
-        floor = allowed.atol * _rms(want)
+        floor = _floor_of(allowed, want)
         for start in range(0, got.size, _CHUNK):
             g = got[start : start + _CHUNK].astype(np.float64)
             w = want[start : start + _CHUNK].astype(np.float64)
@@ -150,7 +144,7 @@ def _compare_exactly(got: Array, want: Array) -> tuple[int, int]:
 
 
 def _compare_closely(
-    got: Array, want: Array, allowed: Tolerance, manner: Manner
+    got: Array, want: Array, allowed: Tolerance, nan: NanPolicy
 ) -> tuple[int, int]:
     """The place of the worst element, and how many are wrong."""
     worst, most, wrong = 0, -math.inf, 0
@@ -162,7 +156,7 @@ def _compare_closely(
             if np.array_equal(g_own, w_own):
                 continue
             if floor is None:
-                floor = allowed.atol * (1.0 if manner.is_elementwise else _rms(want))
+                floor = _floor_of(allowed, want)
             if is_narrow and _is_surely_fine(g_own, w_own, allowed.rtol, floor):
                 continue
             g, w = g_own.astype(np.float64), w_own.astype(np.float64)
@@ -172,12 +166,17 @@ def _compare_closely(
             fine = (difference <= allowance) & (difference < np.inf)
             if fine.all():
                 continue
-            suspect = ~fine & ~np.isnan(w) if manner.nan == "ignore" else ~fine
-            at, excess, count = _find_worst(g, w, difference - allowance, suspect, manner.nan)
+            suspect = ~fine & ~np.isnan(w) if nan == "ignore" else ~fine
+            at, excess, count = _find_worst(g, w, difference - allowance, suspect, nan)
             wrong += count
             if excess > most:
                 worst, most = start + at, excess
     return worst, wrong
+
+
+def _floor_of(allowed: Tolerance, want: Array) -> float:
+    """What is allowed whatever an element is."""
+    return allowed.atol * (1.0 if allowed.is_elementwise else _rms(want))
 
 
 def _is_surely_fine(got: Array, want: Array, rtol: float, floor: float) -> bool:

@@ -50,7 +50,8 @@ def measure(launch: Launch, policy: TimingPolicy, best: BestSoFar | None = None)
     launches = _warm_up(launch, policy)
     samples: list[float] = []
     abandoned = False
-    while (wanted := _next_group(samples, launches, policy)) > 0:
+    next_group = _next_counted if policy.launches else _next_group
+    while (wanted := next_group(samples, launches, policy)) > 0:
         samples.extend(map(float, launch.sample_ns(wanted, launches)))
         if _is_beaten(samples, rival.high_ns, policy):
             abandoned = True
@@ -89,7 +90,10 @@ def _estimate(launch: Launch, policy: TimingPolicy) -> tuple[int, list[float], f
 
 
 def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
-    """Launch until times no longer fall; the number of launches that a sample then takes."""
+    """Launch as often as the policy says, or until times no longer fall; the number of launches that a sample then takes."""
+    if policy.warmup_launches:
+        launch.sample_ns(1, policy.warmup_launches)
+        return 1 if policy.launches else _estimate(launch, policy)[0]
     launches, samples, spent_ns = _estimate(launch, policy)
     bound_ns = _WARMUP_BOUND * policy.warmup_ns
     while spent_ns < policy.warmup_ns or (
@@ -98,6 +102,8 @@ def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
         time_ns = launch.sample_ns(1, launches)[0]
         samples.append(time_ns)
         spent_ns += max(time_ns, 1e-3) * launches
+    if policy.launches:
+        return 1
     warm_ns = max(statistics.median(samples[-3:]), 1e-3)
     return min(max(launches, math.ceil(policy.min_sample_ns / warm_ns)), _MOST_LAUNCHES)
 
@@ -119,6 +125,12 @@ def _next_group(samples: Sequence[float], launches: int, policy: TimingPolicy) -
     affordable = math.ceil((policy.max_ns - spent_ns) / max(spent_ns / count, 1e-3))
     grown = math.ceil(count * _GROWTH) - count
     return max(0, min(grown, affordable, policy.max_samples - count))
+
+
+def _next_counted(samples: Sequence[float], _launches: int, policy: TimingPolicy) -> int:
+    """How many of the launches that the policy counts to time next: a few for a verdict on a hopeless config, then half of those left."""
+    left = policy.launches - len(samples)
+    return min(left, max(_CLEAR_SAMPLES, left // 2 if samples else 0))
 
 
 def _is_beaten(samples: Sequence[float], best_high_ns: float, policy: TimingPolicy) -> bool:

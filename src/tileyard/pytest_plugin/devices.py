@@ -5,10 +5,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import ParamSpec, TypeVar, overload
 
 from tileyard.devices.classes import find_class
+from tileyard.devices.holding import HeldLease
 from tileyard.errors import NestedLeaseError, UsageError
 from tileyard.model import Device, Record
 from tileyard.pytest_plugin.forked import Teller
-from tileyard.pytest_plugin.holding import HeldLease
+from tileyard.pytest_plugin.lanes import SPARED
 from tileyard.pytest_plugin.records import DeviceRefused, DeviceWanted, HoldBegan, HoldEnded
 
 P = ParamSpec("P")
@@ -87,7 +88,7 @@ class Holdings:
                 self._loaders.pop()(self._choices[0])
         self._teller.tell(DeviceWanted())
         try:
-            held = HeldLease(self._choices, self._queue_limit_s, count)
+            held = HeldLease(self._choices, self._queue_limit_s, count, {SPARED: "1"})
         except BaseException:
             self._teller.tell(DeviceRefused())
             raise

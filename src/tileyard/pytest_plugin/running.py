@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from _pytest.runner import runtestprotocol
 
+from tileyard.devices.holding import QueueTimeoutError
 from tileyard.errors import NestedLeaseError, WorkerStartError
 from tileyard.frontend.blame import is_users
 from tileyard.model import Outcome, Record
@@ -35,7 +36,6 @@ from tileyard.pytest_plugin.forked import (
     take_tail,
     wait_any,
 )
-from tileyard.pytest_plugin.holding import QueueTimeoutError
 from tileyard.pytest_plugin.options import read_marked_limit
 from tileyard.pytest_plugin.records import (
     FACTS,

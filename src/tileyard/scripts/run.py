@@ -22,15 +22,15 @@ from types import ModuleType, TracebackType
 from tileyard.frontend.no_device import adjust_tilelang
 from tileyard.scripts.building import Builder
 from tileyard.scripts.checking import KernelChecker
+from tileyard.scripts.grounds import RunStudy
+from tileyard.scripts.script_tuning import ScriptGround
 from tileyard.scripts.tally import Summary, Tally
 from tileyard.scripts.tilelang_device import answer_device
 from tileyard.scripts.tilelang_jit import compile_for_cpu
 from tileyard.scripts.tilelang_timing import time_on_cpu
-from tileyard.scripts.tilelang_tuning import TunerHooks
 from tileyard.scripts.torch_arithmetic import divide_as_gpus_do, promote_half
 from tileyard.scripts.torch_cuda import answer_cuda, profile_host
 from tileyard.scripts.torch_tensors import cast_on_host, keep_tensors_on_host
-from tileyard.scripts.tuner_author import RunStudy
 from tileyard.settings import Settings
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -114,7 +114,8 @@ def install_hooks(
     answer_device(torch)
     compile_for_cpu(Builder(settings, tally, helpers.checker), tally)
     time_on_cpu(tally)
-    TunerHooks(settings, tally, helpers.study).install()
+    if helpers.study is not None:
+        ScriptGround(settings, tally, helpers.study).install()
 
 
 def run_file(path: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tileyard.frontend.chains import describe_params, find_outputs
 from tileyard.frontend.targets import for_target
-from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.dtypes import array_name, name_of
 from tileyard.ir.nodes import Tensor
 from tileyard.scripts.absent import StandIns
@@ -115,17 +115,11 @@ def _extent(tensor: Any) -> tuple[int, int]:  # noqa: ANN401 (torch's)
 def compile_for_cpu(builder: Builder, tally: Tally) -> None:
     """Have TileLang compile with ``builder`` from here on, and keep nothing itself."""
     jit_kernel: Any = import_module("tilelang.jit.kernel").JITKernel
-    describe: Any = import_module("tilelang.engine.param").KernelParam
 
     def create_adapter(self: Any, func: Any, out_idx: Any) -> CpuAdapter:  # noqa: ANN401 (TileLang's)
         positions = find_outputs(func, out_idx)
         built = builder.build(for_target(func, self.target), positions)
-        tensors = dict(func.buffer_map.items())
-        params = [
-            describe.from_buffer(tensors[param]) if param in tensors else describe.from_var(param)
-            for param in func.params
-        ]
-        return CpuAdapter(built, params, positions or [], tally)
+        return CpuAdapter(built, describe_params(func), positions or [], tally)
 
     def cached(_: object, func: Any = None, out_idx: Any = None, **options: Any) -> object:  # noqa: ANN401
         context = options["backend_context"]
@@ -145,13 +139,3 @@ def compile_for_cpu(builder: Builder, tally: Tally) -> None:
     jit_kernel.get_kernel_source = lambda self, kernel_only=True: self.adapter.get_kernel_source()
     jit_kernel.get_host_source = lambda self: self.adapter.get_host_source()
     import_module("tilelang.cache.kernel_cache").KernelCache.cached = cached
-
-
-def find_outputs(func: Any, out_idx: Any) -> list[int] | None:  # noqa: ANN401 (TVM's)
-    """The positions of what a kernel returns, in the order in which it does; None for nothing."""
-    if out_idx is None:
-        out_idx = attributes_of(func).get("tilelang_out_idx")
-    if out_idx is None:
-        return None
-    given = [out_idx] if isinstance(out_idx, int) else list(out_idx)
-    return [int(position) % len(func.params) for position in given]

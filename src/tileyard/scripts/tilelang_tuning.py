@@ -1,231 +1,241 @@
-"""TileLang's tuner, answered by a study of ours: configs are built, timed and remembered as by ``tileyard tune``.
+"""TileLang's tuner, carried out as a study: configs are built, timed and remembered as by ``tileyard tune``.
 
-What is tuned, when there is nothing to tune, and what becomes of the winner stays TileLang's. Between the
-two it asks for all configs to be compiled and then for a time of each: the study stands there. Whether a
-config is right only the script can say, so its own check runs in its process, on the fastest one first, until one
-passes. Where there can be no study, configs are raced in the script's process.
+What is tuned is TileLang's to say (``frontend/chains.py``), and its result has TileLang's form. Where every device that there could be
+is held by the caller himself, configs are raced in this process.
 """
 
-import concurrent.futures
-import inspect
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
 
-from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import TileyardError
-from tileyard.frontend.closure import closure_digest
+from tileyard.errors import NoWinnerError
+from tileyard.frontend.chains import Chain, ChainError, read_chain
+from tileyard.frontend.recipes import UNASKED, read_timing, read_tolerance
 from tileyard.frontend.targets import for_target
-from tileyard.measure.sampling import BestSoFar
-from tileyard.model import INFRASTRUCTURE, Limits, Outcome, Trial
-from tileyard.scripts.tally import Refusal, Tally
-from tileyard.scripts.tilelang_jit import find_outputs
-from tileyard.scripts.tilelang_timing import time_call
-from tileyard.scripts.tuner_author import RunStudy, StudyOrder, TunerAuthor
-from tileyard.settings import Settings
+from tileyard.measure.compare import compare
+from tileyard.measure.sampling import BestSoFar, measure
+from tileyard.model import INFRASTRUCTURE, WELL, TimingPolicy, Trial
+from tileyard.scripts.grounds import Ground, Studied, StudyOrder
+from tileyard.scripts.tilelang_timing import CalledLaunch, time_call
+from tileyard.workers.author import Author
+from tileyard.workers.tensors import to_numpy
 
-BUDGET_MS = 100.0
-"""For about so long a config is timed that is not given up, where there is no study."""
-RACE = "_tileyard_race"
-"""The attribute of a tuner that holds its race."""
-LIMIT = "_tileyard_limit_s"
-"""The attribute of a tuner that holds how long one config may take, in seconds."""
-
-Unit = tuple[int, Any, Any, Exception | None]
+RACE_MS = 100.0
+"""For about so long a config is timed in a race, and so is a reference where nobody says how."""
+INPUTS = "_tileyard_inputs"
+"""The attribute of a tuner that holds the inputs that its caller has named."""
+USUAL_TIMEOUTS_S = (180, 100, 30)
+"""TileLang's defaults, by where they stand: who leaves one asks for nothing."""
 
 
-@dataclass
-class Race:
-    """What one tuner knows: milliseconds by work, and what made work fail.
+class NothingWonError(NoWinnerError, RuntimeError, code="nothing_won"):
+    """No config passed. TileLang raises RuntimeError there."""
 
-    Configs that differ only in what a CPU does not know, such as stages and threads, are the same work.
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The arguments of ``AutoTuner.run``, in order. ``warmup`` and ``rep`` are numbers of launches, ``timeout`` is seconds.
+
+    Of those that are None by default here, TileLang's default is not what nobody has asked for.
     """
 
-    best: BestSoFar = field(default_factory=BestSoFar)
-    times_ms: dict[str, float] = field(default_factory=dict)
-    failures: dict[str, Exception] = field(default_factory=dict)
-    reference_ms: float | None = None
+    warmup: int = int(UNASKED["warmup"])
+    rep: int = int(UNASKED["rep"])
+    timeout: float = USUAL_TIMEOUTS_S[0]
+    use_pipeline: bool | None = None
+    enable_grouped_compile: bool | None = None
+    group_compile_size: int = 2
+    benchmark_devices: Sequence[int | str] | None = None
+    benchmark_multi_gpu: bool | None = None
+    early_stop: bool = False
+    early_stop_factor: float = 2.0
 
-
-class TunerHooks:
-    """Answers TileLang's tuner. ``study`` carries studies out, None where there are none."""
-
-    def __init__(self, settings: Settings, tally: Tally, study: RunStudy | None) -> None:
-        self._objects = ObjectStore(settings.home / "objects")
-        self._tally = tally
-        self._study = study
-
-    def install(self) -> None:
-        """Take the place of compiling and timing in TileLang's tuner, and keep no times on its disk."""
-        tuner: Any = import_module("tilelang.autotuner.tuner").AutoTuner
-        run, compile_all = tuner.run, tuner._prepare_compile_execution  # noqa: SLF001 (TileLang's)
-        signature = inspect.signature(run)
-
-        def limited(this: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401 (TileLang's)
-            given = signature.bind(this, *args, **kwargs)
-            given.apply_defaults()
-            setattr(this, LIMIT, float(given.arguments.get("timeout") or 0))
-            return run(this, *args, **kwargs)
-
-        def timed(this: Any, jit_kernel: Any, **_: object) -> tuple[float, float | None]:  # noqa: ANN401
-            return self._time(this, jit_kernel)
-
-        def prepare(this: Any, **asked: Any) -> object:  # noqa: ANN401 (TileLang's)
-            vars(this)[RACE] = Race()
-            return self._prepare(this, asked) or compile_all(this, **asked)
-
-        answers = {
-            "run": limited,
-            "_prepare_compile_execution": prepare,
-            "_benchmark_target": timed,
-            "_resolve_grouped_compile_mode": lambda *_, **__: ("cuda", "tvm_ffi", False, ""),
-            "_load_result_from_disk": lambda *_: None,
-            "_save_result_to_disk": lambda *_: None,
-        }
-        for name, answer in answers.items():
-            setattr(tuner, name, answer)
-
-    # ---- with a study -----------------------------------------------------------------------
-
-    def _prepare(self, tuner: Any, asked: dict[str, Any]) -> object | None:  # noqa: ANN401
-        """The tuner's configs in a study, and one piece of work that gives the winner; None for no study."""
-        if self._study is None:
-            return None
-        configs, compiled = asked["config_args"], asked["compile_func"]
-        author = self._make_author(tuner, asked)
-        limit_s = getattr(tuner, LIMIT, 0.0) or Limits().run_s
+    @classmethod
+    def read(cls, profile: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "RunOptions":  # noqa: ANN401 (TileLang's)
+        """Those of a call; what it leaves is as the arguments for profiling have it. Raises ChainError."""
         try:
-            order = StudyOrder(
-                kernel=author.kernel, configs=author.open(), limits=Limits(run_s=limit_s)
+            asked = cls(*args, **kwargs)
+        except TypeError as error:
+            raise ChainError(
+                str(error).replace("RunOptions.__init__()", "AutoTuner.run()")
+            ) from None
+        usual = cls()
+        if (asked.warmup, asked.rep) == (usual.warmup, usual.rep):
+            asked = replace(asked, warmup=profile.warmup, rep=profile.rep)
+        if asked.timeout in USUAL_TIMEOUTS_S:
+            asked = replace(asked, timeout=profile.timeout)
+        if asked.rep < 1 or asked.warmup < 0 or asked.timeout < 0:
+            raise ChainError(
+                f"warmup={asked.warmup}, rep={asked.rep} and timeout={asked.timeout} are too small to time anything"
             )
-            trials = self._study(order, author.answer)
-        except TileyardError:
-            return None  # in this process, then: whatever is wrong is the script's to hear
-        if all(trial.outcome in INFRASTRUCTURE for trial in trials):
+        if asked.early_stop and asked.early_stop_factor < 1:
+            raise ChainError(f"early_stop_factor={asked.early_stop_factor} is below 1")
+        return asked
+
+    @property
+    def run_s(self) -> float:
+        """How long a config may run, 0 where nobody says."""
+        return 0.0 if self.timeout in USUAL_TIMEOUTS_S else float(self.timeout)
+
+
+def tune_chain(ground: Ground, tuner: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401 (TileLang's)
+    """What ``AutoTuner.run`` does, with its arguments: an AutotuneResult. Latencies are in milliseconds.
+
+    Raises ChainError for what makes no sense, NothingWonError where no config passed, and TileyardError where there can be no study.
+    """
+    asked = RunOptions.read(tuner.profile_args, args, kwargs)
+    chain = read_chain(tuner, getattr(tuner, INPUTS, None))
+    if chain.is_decided:
+        return _result(ground.compile(tuner, _elaborate(tuner, chain, {}), {}, None))
+    timing = ground.timing(read_timing(asked.warmup, asked.rep), tuner.profile_args.backend)
+    order = StudyOrder(
+        kernel=chain.found.name,
+        arguments=chain.arguments,
+        configs=len(chain.configs),
+        is_checked=chain.found.recipe.reference is not None,
+        timing=timing,
+        run_s=asked.run_s,
+        overlap=asked.use_pipeline is not False,
+        group_size=asked.group_compile_size if asked.enable_grouped_compile else 0,
+        devices=ground.name_devices(asked.benchmark_devices, are_several=asked.benchmark_multi_gpu),
+    )
+    author = Author({order.kernel: chain.found}, ground.objects, rework=ground.rework)
+    studied = ground.study(order, author.answer)
+    race = Race(ground, tuner, chain)
+    if all(trial.outcome in INFRASTRUCTURE for trial in studied.trials):
+        config, kernel, latency_ms = race.run()
+    else:
+        config, kernel, latency_ms = race.find_right(studied)
+    return _result(kernel, config, latency_ms, race.time_reference(timing))
+
+
+class Race:
+    """The configs of one tuner in this process, where the kernels of others are only built and checked."""
+
+    def __init__(self, ground: Ground, tuner: Any, chain: Chain) -> None:  # noqa: ANN401 (TileLang's)
+        self._ground = ground
+        self._tuner = tuner
+        self._chain = chain
+        self._inputs: list[Any] | None = None
+
+    def find_right(self, studied: Studied) -> tuple[dict[str, object], Any, float]:
+        """The fastest config that the caller's own check finds right, its kernel, and its time in milliseconds."""
+        why = next((trial.message for trial in studied.trials if trial.message), "")
+        time_ns = studied.latency_ns
+        for trial in studied.trials:
+            if trial.measurement is None or trial.outcome not in WELL:
+                continue
+            config = self._chain.original(trial.config)
+            kernel = self._compile(config, trial)
+            try:
+                self._check(kernel)
+            except Exception as error:  # noqa: BLE001 (the caller's check may raise anything)
+                why, time_ns = str(error), 0.0
+                continue
+            return dict(config), kernel, (time_ns or trial.measurement.median_ns) / 1e6
+        raise self._lose(why)
+
+    def run(self) -> tuple[dict[str, object], Any, float]:
+        """The fastest right config, its kernel, and its time in milliseconds."""
+        best, times, failures = BestSoFar(), {}, []
+        for config in self._chain.configs:
+            try:
+                kernel = self._compile(config)
+                if kernel.adapter.work in times:
+                    continue
+                self._check(kernel, always=True)
+                samples = time_call(partial(kernel, *self.inputs(kernel)), RACE_MS, best)
+            except Exception as error:  # noqa: BLE001 (a kernel that fails cannot win)
+                failures.append(str(error))
+                continue
+            times[kernel.adapter.work] = statistics.median(samples), dict(config), kernel
+        if not times:
+            raise self._lose(failures[0])
+        time_ns, config, kernel = min(times.values(), key=lambda one: one[0])
+        return config, kernel, time_ns / 1e6
+
+    def time_reference(self, timing: TimingPolicy | None) -> float | None:
+        """The time of the caller's reference in milliseconds; None where there is none."""
+        reference = self._tuner.profile_args.ref_prog
+        if reference is None or self._inputs is None:
             return None
-        self._note(trials)
-        pool = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-        future = pool.submit(
-            lambda: list(self._find_winner(tuner, trials, author, configs, compiled))
-        )
-        units = {future: [(number, config) for number, config in enumerate(configs)]}
-        return pool, [future], units, "Configurations in a study"
+        with self._ground.hold():
+            call = partial(reference, *self._inputs)
+            if timing is None:
+                return statistics.median(time_call(call, RACE_MS)) / 1e6
+            return measure(CalledLaunch(call), timing).median_ns / 1e6
 
-    def _make_author(self, tuner: Any, asked: dict[str, Any]) -> TunerAuthor:  # noqa: ANN401
-        configs, elaborate = asked["config_args"], asked["elaborate_func"]
-        profile, out_idx = tuner.profile_args, tuner.compile_args.out_idx
-        target = tuner.compile_args.target
-        return TunerAuthor(
-            objects=self._objects,
-            kernel=str(getattr(tuner.fn, "__name__", "kernel")),
-            configs=[{k: v for k, v in config.items() if v is not None} for config in configs],
-            elaborate=lambda number: for_target(elaborate(**dict(configs[number])), target),
-            positions=lambda func: find_outputs(func, out_idx),
-            supply=lambda number: self._inputs(
-                tuner, asked["compile_func"](**dict(configs[number]))
-            ),
-            # What stands for the inputs that the tuner gives its kernels.
-            identity=str(profile.supply_type)
-            if profile.supply_prog is None
-            else closure_digest((profile.supply_prog,)),
-        )
-
-    def _find_winner(
-        self,
-        tuner: Any,  # noqa: ANN401 (TileLang's)
-        trials: Sequence[Trial],
-        author: TunerAuthor,
-        configs: Sequence[Any],
-        compiled: Callable[..., Any],
-    ) -> Iterator[Unit]:
-        """The fastest config that the script finds right, compiled; of every other, why it is not."""
-        race: Race = vars(tuner)[RACE]
-        left = dict(enumerate(configs))
-        is_found = False
-        for trial in trials:
-            number = author.number(trial.config)
-            config = left.pop(number)
-            if trial.measurement is None or is_found:
-                error = RuntimeError(trial.message or "another config is faster")
-                yield number, config, None, error
-                continue
-            try:
-                kernel = compiled(**dict(config))
-                self._check(tuner, kernel)
-            except Exception as error:  # noqa: BLE001 (the script's check may raise anything)
-                yield number, config, None, error
-                continue
-            is_found = True
-            race.times_ms[kernel.adapter.work] = trial.measurement.median_ns / 1e6
-            yield number, config, kernel, None
-        for number, config in left.items():
-            yield number, config, None, RuntimeError("it is the same as another config")
-
-    def _note(self, trials: Sequence[Trial]) -> None:
-        timed = {trial.keys.build for trial in trials if trial.measurement and not trial.reused}
-        for _ in timed:
-            self._tally.note_timer("autotune")
-        for trial in trials:
-            if trial.keys.build:
-                self._tally.note_kernel(
-                    trial.keys.build, is_built=trial.build_s > 0 and not trial.reused
-                )
-            if trial.outcome is Outcome.COMPILE_ERROR:
-                self._tally.note_refusal(Refusal(kernel=trial.kernel, message=trial.message))
-
-    # ---- in this process --------------------------------------------------------------------
-
-    def _time(self, tuner: Any, jit_kernel: Any) -> tuple[float, float | None]:  # noqa: ANN401
-        """Milliseconds of a config and of the script's reference; what is known is not timed again."""
-        race: Race = vars(tuner).setdefault(RACE, Race())
-        work = jit_kernel.adapter.work
-        if work in race.failures:
-            raise race.failures[work]
-        if work not in race.times_ms:
-            self._tally.note_timer("autotune")
-            try:
-                inputs = self._check(tuner, jit_kernel)
-                race.times_ms[work] = _median_ms(partial(jit_kernel, *inputs), race.best)
-            except Exception as error:
-                race.failures[work] = error
-                raise
-        asked = tuner.profile_args
-        if asked.ref_prog is not None and race.reference_ms is None:
-            inputs = self._inputs(tuner, jit_kernel)
-            race.reference_ms = _median_ms(partial(asked.ref_prog, *inputs), BestSoFar())
-        return race.times_ms[work], race.reference_ms
-
-    def _inputs(self, tuner: Any, kernel: Any) -> list[Any]:  # noqa: ANN401 (TileLang's)
-        asked = tuner.profile_args
-        profiler = kernel.get_profiler(tensor_supply_type=asked.supply_type)
-        if asked.supply_prog is not None:
+    def inputs(self, kernel: Any) -> list[Any]:  # noqa: ANN401 (TileLang's)
+        """What the kernels and the reference are called with here."""
+        if self._inputs is None:
+            asked = self._tuner.profile_args
+            profiler = kernel.get_profiler(tensor_supply_type=asked.supply_type)
             params = vars(type(profiler))["_get_params"](profiler, with_output=False)
-            return list(asked.supply_prog(params))
-        return list(vars(type(profiler))["_get_inputs"](profiler, with_output=False))
+            supply = asked.supply_prog or partial(map, profiler.supply)
+            self._inputs = list(supply(params))
+        return self._inputs
 
-    def _check(self, tuner: Any, kernel: Any) -> list[Any]:  # noqa: ANN401 (TileLang's)
-        """Check one kernel against the script's reference, if it has one; what it was given."""
-        asked = tuner.profile_args
-        inputs = self._inputs(tuner, kernel)
-        profiler = kernel.get_profiler(tensor_supply_type=asked.supply_type)
-        if asked.ref_prog is not None and not asked.skip_check:
-            if asked.manual_check_prog is not None:
-                profiler.manual_assert_close(
-                    asked.ref_prog, input_tensors=inputs, manual_check_prog=asked.manual_check_prog
+    def _compile(self, config: Mapping[str, object], trial: Trial | None = None) -> Any:  # noqa: ANN401 (TileLang's)
+        func = _elaborate(self._tuner, self._chain, config)
+        return self._ground.compile(self._tuner, func, config, trial)
+
+    def _check(self, kernel: Any, *, always: bool = False) -> None:  # noqa: ANN401 (TileLang's)
+        """Check one kernel in the way that only the caller can, or ``always``."""
+        asked = self._tuner.profile_args
+        inputs = self.inputs(kernel)
+        own = asked.manual_check_prog
+        if asked.ref_prog is None or asked.skip_check or (own is None and not always):
+            return
+        wanted, got = _as_list(asked.ref_prog(*inputs)), _as_list(kernel(*inputs))
+        if len(wanted) != len(got):
+            raise ChainError(f"ref_prog gives {len(wanted)} outputs, the kernel {len(got)}")
+        if own is not None:
+            own(got, wanted)
+            return
+        tolerance = read_tolerance(asked)
+        for number, (ours, theirs) in enumerate(zip(got, wanted, strict=True)):
+            found = compare(f"output {number}", to_numpy(ours), to_numpy(theirs), tolerance)
+            if found is not None:
+                raise ChainError(
+                    f"{found.output} is wrong in {found.wrong} of {found.total} elements"
                 )
-            else:
-                profiler.assert_allclose(
-                    asked.ref_prog,
-                    input_tensors=inputs,
-                    rtol=asked.rtol,
-                    atol=asked.atol,
-                    max_mismatched_ratio=asked.max_mismatched_ratio,
-                )
-        return inputs
+
+    def _lose(self, why: str) -> NothingWonError:
+        name, count = self._chain.found.name, len(self._chain.configs)
+        return NothingWonError(
+            f"none of {count} configs of {name} passed: {why}".removesuffix(": ")
+        )
 
 
-def _median_ms(function: partial[object], best: BestSoFar) -> float:
-    return statistics.median(time_call(function, BUDGET_MS, best)) / 1e6
+def _as_list(outputs: object) -> list[Any]:
+    if outputs is None:
+        return []
+    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+
+
+def _elaborate(tuner: Any, chain: Chain, config: Mapping[str, object]) -> Any:  # noqa: ANN401 (TileLang's)
+    """The PrimFunc of one config, with the name that it has in the study."""
+    func = for_target(chain.elaborate(config), tuner.compile_args.target)
+    return func.with_attr("global_symbol", chain.found.name)
+
+
+def _result(
+    kernel: Any,  # noqa: ANN401 (TileLang's)
+    config: dict[str, object] | None = None,
+    latency_ms: float | None = None,
+    reference_ms: float | None = None,
+) -> object:
+    result: Any = import_module("tilelang.autotuner.param").AutotuneResult
+    if latency_ms is not None:
+        kernel.update_tuner_result(latency=latency_ms, config=config, ref_latency=reference_ms)
+    return result(
+        latency=latency_ms,
+        config=config,
+        ref_latency=reference_ms,
+        libcode=kernel.get_kernel_source(),
+        func=kernel.prim_func,
+        kernel=kernel,
+    )

@@ -8,7 +8,8 @@ import msgspec
 from tileyard.artifacts.manifest import Build
 from tileyard.engine.authors import Authors
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.model import Case, Device, KernelInfo, Limits, Outcome, Record
+from tileyard.frontend.declare import KernelInfo
+from tileyard.model import Case, Device, Limits, Outcome, Record
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending
 from tileyard.service.verbs import StartRegress

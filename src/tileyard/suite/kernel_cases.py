@@ -9,8 +9,8 @@ import msgspec
 
 from tileyard.engine.authors import Authors
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.frontend.declare import PIPELINE, shape_arguments
-from tileyard.model import KernelInfo, KernelWork
+from tileyard.frontend.declare import PIPELINE, KernelInfo, shape_arguments
+from tileyard.model import KernelWork
 from tileyard.settings import Settings
 from tileyard.suite.files.drafts import Draft, KernelFile, find_seed, limit_kernel
 from tileyard.suite.files.tables import CaseTable

@@ -11,8 +11,8 @@ from typing import Protocol
 import msgspec
 
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.frontend.declare import PIPELINE, guess_value, shape_arguments
-from tileyard.model import KernelInfo, Tolerance, Value
+from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_arguments
+from tileyard.model import TimingPolicy, Tolerance, Value
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
 from tileyard.tuning.request import TuneRequest
@@ -37,8 +37,8 @@ class OpenSpace:
     """The kernel to tune, its complete arguments, and the configs to try, in order, as far as they are drawn.
 
     ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 where
-    it is not stated; ``tolerance`` is the one that the kernel declares, if any. The values of arguments that are ``guessed``
-    are nobody's wish.
+    it is not stated. ``tolerance``, ``timing`` and ``run_s`` are what the kernel asks for, if anything, as in a KernelInfo. The values of
+    arguments that are ``guessed`` are nobody's wish.
     """
 
     kernel: str
@@ -47,6 +47,8 @@ class OpenSpace:
     flops: float
     configs: list[dict[str, Value]] = field(default_factory=list)
     tolerance: Tolerance | None = None
+    timing: TimingPolicy | None = None
+    run_s: float = 0.0
     is_whole: bool = True
     wanted: int = 0
     asks: Asks | None = None
@@ -109,6 +111,8 @@ async def open_space(
             wanted=request.trials,
             flops=space.flops,
             tolerance=info.tolerance,
+            timing=info.timing,
+            run_s=info.run_s,
             is_whole=False,
             asks=asks,
             guessed=guessed,

@@ -14,8 +14,10 @@ from tileyard.model import (
     Case,
     Device,
     KernelWork,
+    Limits,
     Outcome,
     Record,
+    TimingPolicy,
     Trial,
     Value,
 )
@@ -53,6 +55,11 @@ class Study:
     ) -> None:
         tolerance = request.check.tolerance or space.tolerance
         self._check = msgspec.structs.replace(request.check, tolerance=tolerance)
+        self._timing = _complete_timing(request.timing, space.timing)
+        is_usual = request.limits.run_s == Limits().run_s
+        self._limits = request.limits
+        if space.run_s and is_usual:
+            self._limits = msgspec.structs.replace(request.limits, run_s=space.run_s)
         self._request = request
         self.space = space
         self._clock = clock
@@ -125,7 +132,7 @@ class Study:
     def also_built(self) -> Sweep:
         """The configs that were drawn, as they are built for further targets."""
         if self._also_built is None:
-            file, limits = self._place.file, self._request.limits
+            file, limits = self._place.file, self._limits
             self._also_built = Sweep(
                 *(
                     make_cases(self.space, file, target, limits, f"{target}/")
@@ -178,8 +185,8 @@ class Study:
             ),
             target=self._place.target,
             check=self._check,
-            timing=msgspec.structs.replace(self._request.timing, group=STUDY),
-            limits=self._request.limits,
+            timing=self._timing,
+            limits=self._limits,
         )
 
     def _passed(self) -> list[Trial]:
@@ -212,3 +219,12 @@ class Study:
                 rounds=self._request.rounds,
             ),
         )
+
+
+def _complete_timing(asked: TimingPolicy, declared: TimingPolicy | None) -> TimingPolicy:
+    """How cases are timed: as asked for, with the numbers of launches that the kernel declares where none are."""
+    if declared is not None and not (asked.launches or asked.warmup_launches):
+        asked = msgspec.structs.replace(
+            asked, launches=declared.launches, warmup_launches=declared.warmup_launches
+        )
+    return msgspec.structs.replace(asked, group=STUDY)

@@ -35,7 +35,7 @@ from tileyard.frontend.footprint import Recorder, find_working_folder
 from tileyard.frontend.found import Found, lower_config, probe
 from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.ir.walk import has_order
-from tileyard.model import Diagnostic, Elaborated, Outcome, SourceLine
+from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.processes.wire import Channel
 from tileyard.workers.failure_protocol import FindFailure
 from tileyard.workers.golden import GoldenMaker
@@ -71,15 +71,20 @@ IMPORT_THRESHOLDS = (100_000, 50, 100)
 
 
 class Author:
-    """Answers questions about ``kernels``. ``namespace`` is where a reference is found by name."""
+    """Answers questions about ``kernels``. ``namespace`` is where a reference is found by name.
+
+    ``rework`` leaves out of a kernel what does not matter where it is built.
+    """
 
     def __init__(
         self,
         kernels: Mapping[str, Found],
         objects: ObjectStore,
         namespace: Mapping[str, object] | None = None,
+        rework: Callable[[Kernel], Kernel] = lambda kernel: kernel,
     ) -> None:
         self.kernels = kernels
+        self._rework = rework
         self._objects = objects
         self._namespace = namespace or {}
         self._goldens: dict[str, AuthorReply | UserCodeError] = {}
@@ -197,7 +202,7 @@ class Author:
             self._made[_config_key(request)] = lowered
         return ElaboratedConfig(
             elaborated=Elaborated(
-                kernel=lowered.kernel,
+                kernel=self._rework(lowered.kernel),
                 tir=lowered.tir,
                 is_asynchronous=is_asynchronous,
                 lines=lowered.lines,

@@ -7,6 +7,7 @@ import msgspec
 
 from tileyard.artifacts.manifest import Build
 from tileyard.errors import ToolMissingError
+from tileyard.frontend.declare import KernelInfo
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (
     Batch,
@@ -18,7 +19,6 @@ from tileyard.model import (
     Elaborated,
     GoldenKey,
     HotRun,
-    KernelInfo,
     Measurement,
     Mismatch,
     Outcome,

@@ -252,3 +252,16 @@ def test_narrow_types_are_judged_as_if_they_were_wide(
 
     expected = compare("C", got.astype(np.float64), wide, tolerance)
     assert (found and (found.index, found.wrong)) == (expected and (expected.index, expected.wrong))
+
+
+def test_a_tolerance_may_be_meant_by_element_and_allow_for_a_share() -> None:
+    """``atol`` is then not times the rms, and so many elements may be wrong."""
+    want = np.full(100, 1000.0, np.float32)
+    got = want.copy()
+    got[:2] += 5.0
+    assert compare("B", got, want, Tolerance(rtol=0.0, atol=0.01)) is None
+    found = compare("B", got, want, Tolerance(rtol=0.0, atol=0.01, is_elementwise=True))
+    assert found is not None
+    assert found.wrong == 2
+    assert compare("B", got, want, Tolerance(rtol=0, atol=0, share=0.02)) is None
+    assert compare("B", got, want, Tolerance(rtol=0, atol=0, share=0.01)) is not None

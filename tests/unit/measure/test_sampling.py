@@ -253,3 +253,14 @@ def test_winner_is_the_same_in_any_order(script: Script) -> None:
         winners.add(min(found, key=lambda c: found[c].median_ns))
 
     assert winners == expected
+
+
+def test_launches_are_counted_where_that_is_asked_for(script: Script) -> None:
+    """So many warm up and so many are timed one by one, whatever their times; a clear loser is given up as ever."""
+    counted = msgspec.structs.replace(POLICY, warmup_launches=5, launches=40)
+    launch = script(jitter(100.0, 0.5))
+    assert len(measure(launch, counted).samples_ns) == 40
+    assert launch.asked[0] == (1, 5)
+    assert all(launches == 1 for _, launches in launch.asked[1:])
+    beaten = measure(script(itertools.repeat(100.0)), counted, BestSoFar(high_ns=10.0))
+    assert (beaten.abandoned, len(beaten.samples_ns)) == (True, 3)

@@ -7,7 +7,8 @@ import pytest
 
 from tileyard.engine.authors import Authors
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.model import KernelInfo, KernelWork, Side, Tolerance
+from tileyard.frontend.declare import KernelInfo
+from tileyard.model import KernelWork, Side, Tolerance
 from tileyard.settings import Settings, read_settings
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.reading import read_suite

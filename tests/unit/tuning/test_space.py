@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.model import KernelInfo, Value
+from tileyard.frontend.declare import KernelInfo
+from tileyard.model import Value
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import CHUNK, OpenSpace, open_space
 from tileyard.workers.protocol import (

@@ -9,7 +9,9 @@ import secrets
 import select
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -21,7 +23,6 @@ from tileyard.model import Device
 from tileyard.processes.keeper.worker import variables_of
 from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv
 from tileyard.processes.records import LeaseRequest
-from tileyard.pytest_plugin.lanes import SPARED
 
 HOLDER: Final = (
     "/bin/sh",
@@ -43,8 +44,18 @@ class HeldLease:
     ``at`` is when it began and ``waited_s`` what was waited for it, on the monotonic clock.
     """
 
-    def __init__(self, choices: tuple[Device, ...], queue_limit_s: float, count: int = 1) -> None:
-        """Wait for ``count`` of ``choices``. Raises QueueTimeoutError, and WorkerStartError if they can't be had."""
+    def __init__(
+        self,
+        choices: tuple[Device, ...],
+        queue_limit_s: float,
+        count: int = 1,
+        keeper_env: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Wait for ``count`` of ``choices``. Raises QueueTimeoutError, and WorkerStartError if they can't be had.
+
+        The keeper gets ``keeper_env`` besides the variables of this process.
+        """
+        self._keeper_env = keeper_env
         self._request = LeaseRequest(choices=choices, count=count)
         self._holder = ""
         self._unread = b""
@@ -89,7 +100,7 @@ class HeldLease:
             keeper = os.posix_spawn(
                 PYTHON[0],
                 keeper_argv(self._tree, options, self._request, HOLDER),
-                {**os.environ, SPARED: "1"},
+                {**os.environ, **self._keeper_env},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, word_out, 0),
                     (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -128,7 +139,7 @@ class HeldLease:
                     raise QueueTimeoutError(f"{shown} within {limit_s:g} s{held}")
                 case _:
                     if report.refused_step:
-                        raise explain_refusal(report, "tile_device", self._request, {})
+                        raise explain_refusal(report, "the lease", self._request, {})
 
     def _next_report(self, countdown: Countdown) -> Report | None:
         """The next report, one of ``timeout`` if there is none in time, None if none will come."""

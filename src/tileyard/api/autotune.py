@@ -1,0 +1,294 @@
+"""TileLang's tuner with its arguments, its chain and its results, carried out by Tileyard.
+
+``tileyard.autotune``, ``tileyard.AutoTuner`` and ``tileyard.set_autotune_inputs`` take the place of those of ``tilelang`` and of
+``tilelang.autotuner``: nothing but the import changes.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import tilelang
+from tilelang import env
+from tilelang.autotuner import set_autotune_inputs
+from tilelang.autotuner.capture import get_autotune_inputs
+from tilelang.autotuner.tuner import AutoTuneImpl
+from tilelang.autotuner.tuner import AutoTuner as TileLangTuner
+from tilelang.backend.target import determine_target
+from tilelang.jit import JITKernel
+
+from tileyard.api.chain_study import Manner, run_study
+from tileyard.api.kernels import compile as compile_one
+from tileyard.api.kernels import load_trial, settings_for
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.devices.holding import HeldLease
+from tileyard.devices.registry import AUTO, parse_device, resolve_devices
+from tileyard.errors import UsageError
+from tileyard.frontend.chains import ChainError, describe_params, find_outputs
+from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE, assume_target
+from tileyard.frontend.targets import is_cpu
+from tileyard.model import Kernel, TimingPolicy, Trial
+from tileyard.scripts.grounds import Ground, Studied, StudyOrder
+from tileyard.scripts.script_tuning import script_ground
+from tileyard.scripts.tilelang_tuning import INPUTS, tune_chain
+from tileyard.service.choosing import require_fit
+from tileyard.settings import Settings
+from tileyard.targets.registry import BUILT_IN, find_needs
+from tileyard.workers.leased import NUMBER_VARIABLE as LEASE_VARIABLE
+from tileyard.workers.protocol import AuthorReply, AuthorRequest
+
+__all__ = ["AutoTuner", "autotune", "set_autotune_inputs"]
+
+CPU = "cpu"
+QUEUE_LIMIT_S = 1800.0
+"""How long a tuner waits for a device."""
+TIMERS = ("event", "cudagraph", "wall")
+"""TileLang's ways to time that there are here: launch by launch, captured, and with a clock, which a CPU has alone."""
+
+
+class AutoTuner(TileLangTuner):  # type: ignore[misc]  # TileLang is not typed
+    """As ``tilelang.autotuner.AutoTuner``: ``from_kernel(..).set_compile_args(..).set_profile_args(..).run(..)``.
+
+    Without a target kernels are built for the GPU, where there is one, and for the CPU elsewhere. ``run`` uses all visible
+    devices unless ``benchmark_devices`` or ``benchmark_multi_gpu=False`` says otherwise; ``benchmark_devices`` may be names of devices,
+    too. ``warmup`` and ``rep`` are numbers of launches; where neither is given, times are taken until they are known well
+    enough. The result is TileLang's AutotuneResult: ``config``, ``latency`` and ``ref_latency`` in milliseconds,
+    ``libcode``, ``func``, ``kernel``.
+    """
+
+    _ground: Ground | None = None
+
+    def set_compile_args(
+        self, out_idx: object = None, target: object = None, *args: object, **kwargs: object
+    ) -> "AutoTuner":
+        """As TileLang's. Raises UsageError for a target that cannot be run here."""
+        self._ground, target = _choose_ground(target)
+        super().set_compile_args(out_idx, target, *args, **kwargs)
+        return self
+
+    def set_profile_args(self, *args: object, **kwargs: object) -> "AutoTuner":
+        """As TileLang's. Inputs named with ``set_autotune_inputs`` are compared with what the kernel takes."""
+        setattr(self, INPUTS, get_autotune_inputs())
+        super().set_profile_args(*args, **kwargs)
+        return self
+
+    def run(self, *args: object, **kwargs: object) -> object:
+        """As TileLang's. Raises ChainError (a ValueError) for what makes no sense, and RuntimeError where no config passed."""
+        if self._ground is None:
+            self.set_compile_args()
+        with assume_target():
+            return tune_chain(self._ground, self, *args, **kwargs)  # type: ignore[arg-type]
+
+
+class TunedFunction(AutoTuneImpl):  # type: ignore[misc]  # TileLang is not typed
+    """What ``autotune`` makes of a function that ``tilelang.jit`` has decorated."""
+
+    def get_tunner(self) -> AutoTuner:
+        """TileLang's own name for its tuner's maker."""
+        with assume_target():
+            made = super().get_tunner()
+        tuner = AutoTuner(made.fn, made.configs)
+        options = made.__dict__.pop("run")
+        tuner.__dict__.update(made.__dict__, compile_flags=self.jit_impl.compile_flags)
+        setattr(tuner, INPUTS, get_autotune_inputs())
+        tuner._ground, target = _choose_ground(self.jit_impl.target)  # noqa: SLF001 (of this module)
+        tuner.compile_args = replace(made.compile_args, target=target)
+        tuner.run = partial(tuner.run, *options.args, **options.keywords)  # type: ignore[method-assign]
+        return tuner
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Tune for these arguments, unless that was done before; the kernel, or in the eager style its outputs."""
+        with assume_target():
+            return super().__call__(*args, **kwargs)
+
+
+def autotune(*args: object, **kwargs: object) -> Callable[[Any], TunedFunction]:
+    """As ``tilelang.autotune``, with its arguments: decorates what ``tilelang.jit`` has decorated."""
+    decorate = tilelang.autotune(*args, **kwargs)
+
+    def make(function: Any) -> TunedFunction:  # noqa: ANN401 (TileLang's)
+        made = decorate(function)
+        made.__class__ = TunedFunction
+        tuned: TunedFunction = made
+        return tuned
+
+    return make
+
+
+# ---- where it is built and run --------------------------------------------------------------------
+
+
+class DeviceGround:
+    """The devices that a target runs on: see ``tilelang_tuning.Ground``."""
+
+    def __init__(self, settings: Settings, target: str) -> None:
+        self.objects = ObjectStore(settings.home / "objects")
+        self._settings = settings
+        self._target = target
+        self._class = find_needs(target).device_class
+
+    def study(self, order: StudyOrder, answer: Callable[[AuthorRequest], AuthorReply]) -> Studied:
+        """See ``Ground``."""
+        return run_study(
+            self._settings, order, answer, Manner(target=self._target, queue_limit_s=QUEUE_LIMIT_S)
+        )
+
+    def rework(self, kernel: Kernel) -> Kernel:
+        """See ``Ground``."""
+        return kernel
+
+    def timing(self, asked: TimingPolicy | None, backend: str) -> TimingPolicy | None:
+        """See ``Ground``."""
+        is_timed_by_policy = find_needs(self._target).is_timed_by_policy
+        if backend not in TIMERS or (backend == "cudagraph" and not is_timed_by_policy):
+            known = TIMERS if is_timed_by_policy else ("event", "wall")
+            raise ChainError(
+                f"backend={backend!r} cannot time kernels for {self._target}",
+                f"choose one of {', '.join(known)}",
+            )
+        if backend == "cudagraph":
+            return replace_graph(asked or TimingPolicy())
+        return asked
+
+    def name_devices(
+        self, numbers: Sequence[int | str] | None, *, are_several: bool | None
+    ) -> tuple[str, ...]:
+        """See ``Ground``."""
+        named = [f"{self._class}:{one}" if isinstance(one, int) else one for one in numbers or ()]
+        try:
+            for name in named:
+                require_fit(self._target, parse_device(name, self._settings))
+        except UsageError as error:
+            raise ChainError(f"benchmark_devices: {error.message}", error.hint) from None
+        if not named and are_several is False:
+            named = [resolve_devices(self._class, self._settings)[0].name]
+        return tuple(dict.fromkeys(named))
+
+    def compile(
+        self,
+        tuner: Any,  # noqa: ANN401 (TileLang's)
+        func: Any,  # noqa: ANN401 (TVM's)
+        _config: Mapping[str, object],
+        trial: Trial | None,
+    ) -> object:
+        """See ``Ground``."""
+        returned = find_outputs(func, tuner.compile_args.out_idx)
+        if trial is None:
+            run = compile_one(func, target=self._target, out_idx=returned, home=self._settings.home)
+            source = ""
+        else:
+            run = load_trial(trial, self._settings, "")
+            artifact = find_artifact(trial.keys.build, self.objects)
+            names = find_needs(self._target).emits.values()
+            shown = [] if artifact is None else [artifact.file(name) for name in names]
+            source = next((file.read_text(encoding="utf-8") for file in shown if file.exists()), "")
+        return TunedKernel(
+            func, Adapter(func, returned or [], run, source), tuner.compile_args.target
+        )
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """See ``Ground``. A caller who holds a device himself has it."""
+        if LEASE_VARIABLE in os.environ:
+            yield
+            return
+        held = HeldLease(resolve_devices(self._class, self._settings), QUEUE_LIMIT_S)
+        try:
+            yield
+        finally:
+            held.release()
+
+
+class Adapter:
+    """What a JITKernel calls. ``params`` and ``result_idx`` are as TileLang's adapters have them."""
+
+    def __init__(
+        self,
+        func: Any,  # noqa: ANN401 (TVM's)
+        returned: Sequence[int],
+        run: Callable[..., object],
+        source: str,
+    ) -> None:
+        self.params = describe_params(func)
+        self.result_idx = list(returned)
+        self.work = source or id(run)
+        self._run = run
+        self._source = source
+        places = sorted(returned)
+        self._order = [places.index(place) for place in returned]
+        self.func = self.__call__
+
+    def __call__(self, *args: object, **_: object) -> object:
+        """Run once: the outputs that it returns, a list of them where there are several."""
+        wanted = len(self.params) - len(self.result_idx)
+        if len(args) != wanted:
+            raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
+        results = self._run(*args)
+        return [results[place] for place in self._order] if isinstance(results, tuple) else results
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """What was generated."""
+        return self._source
+
+    def get_host_source(self) -> str:
+        """There is no other."""
+        return ""
+
+
+class TunedKernel(JITKernel):  # type: ignore[misc]  # TileLang is not typed
+    """A kernel of ours as TileLang's users know kernels: with a profiler, its source, and what tuning found."""
+
+    def __init__(self, func: Any, adapter: Adapter, target: Any) -> None:  # noqa: ANN401 (TVM's)
+        # What TileLang's own does is to compile.
+        self.prim_func = func
+        self.adapter = adapter
+        self.torch_function = adapter.func
+        self.target = target
+        self.execution_backend = "tileyard"
+        self.verbose = False
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """What was generated."""
+        return self.adapter.get_kernel_source(kernel_only)
+
+    def get_host_source(self) -> str:
+        """There is no other: kernels are launched as they are."""
+        return self.adapter.get_host_source()
+
+
+def replace_graph(policy: TimingPolicy) -> TimingPolicy:
+    """The policy, with launches captured."""
+    return msgspec.structs.replace(policy, graph=True)
+
+
+def _choose_ground(asked: Any) -> tuple[Ground, object]:  # noqa: ANN401 (TileLang's)
+    """Where kernels for a target of TileLang's are built and run, and that target for TileLang. Raises UsageError."""
+    if (script := script_ground()) is not None:
+        return script, determine_target(asked or env.get_default_target(), return_object=True)
+    settings = settings_for(None)
+    default = os.environ.get(TARGET_VARIABLE) or AUTO
+    named: Any = asked if asked is not None else AUTO if default == ASSUMED_TARGET else default
+    if named == AUTO:
+        found = resolve_devices(AUTO, settings)
+        gpu = next((device for device in found if device.kind in BUILT_IN and device.arch), None)
+        if gpu is None:
+            return DeviceGround(settings, CPU), determine_target(ASSUMED_TARGET, return_object=True)
+        own = determine_target(AUTO, return_object=True)
+        return DeviceGround(settings, f"{gpu.kind}:{gpu.arch}"), own
+    own = determine_target(named, return_object=True)
+    if is_cpu(own):
+        return DeviceGround(settings, CPU), own
+    kind = str(own.kind.name)
+    if kind not in BUILT_IN:
+        raise UsageError(f"there is no way to build for {kind}", "targets are cuda, c and llvm")
+    try:
+        resolve_devices(find_needs(kind).device_class, settings)
+    except UsageError as error:
+        hint = "leave the target out to tune on this CPU, or run the script with `tileyard exec`"
+        raise UsageError(f"target={kind}: {error.message}", hint) from None
+    return DeviceGround(settings, f"{kind}:{own.arch}"), own

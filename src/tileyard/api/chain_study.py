@@ -1,0 +1,71 @@
+"""The studies that TileLang's tuners ask for: those of ``tileyard tune``, shown on stderr."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tileyard.api.tune import run_client
+from tileyard.model import CheckPolicy, Limits, TimingPolicy
+from tileyard.scripts.grounds import Studied, StudyOrder
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import StartTune
+from tileyard.settings import Settings
+from tileyard.tuning.request import TuneRequest, median_ns
+from tileyard.workers.protocol import AuthorReply, AuthorRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """What a study is that nobody has asked anything of. ``finalists`` and ``rounds`` are as in a TuneRequest."""
+
+    target: str = "cpu"
+    timing: TimingPolicy = TimingPolicy()  # noqa: RUF009 (a frozen record)
+    queue_limit_s: float = 1800.0
+    finalists: int = TuneRequest().finalists
+    rounds: int = TuneRequest().rounds
+
+
+FOR_SCRIPTS = Manner(
+    timing=TimingPolicy(max_ns=100_000_000), queue_limit_s=300.0, finalists=3, rounds=15
+)
+"""A script counts on a GPU's times, and does not wait for ever for the cores."""
+
+
+def run_study(
+    settings: Settings,
+    order: StudyOrder,
+    answer: Callable[[AuthorRequest], AuthorReply],
+    manner: Manner,
+) -> Studied:
+    """Run a study in an engine of its own; its results go to the store as those of ``tileyard tune``.
+
+    Raises TileyardError.
+    """
+    request = TuneRequest(
+        kernel=order.kernel,
+        arguments=order.arguments,
+        trials=order.configs,
+        check=CheckPolicy(enabled=order.is_checked),
+        timing=order.timing or manner.timing,
+        limits=Limits(run_s=order.run_s or Limits().run_s),
+        finalists=manner.finalists,
+        rounds=manner.rounds,
+    )
+    start = StartTune(
+        request=request,
+        target=manner.target,
+        devices=order.devices,
+        file="",
+        reuse=True,
+        overlap=order.overlap,
+        group_size=order.group_size or None,
+        queue_limit_s=manner.queue_limit_s,
+    )
+    client = RunClient(start, settings, answer)
+    result = run_client(client, settings, shown=sys.stderr.isatty())
+    best, latency_ns = result.best, 0.0
+    if best is not None and (measured := result.measurement_of(best)) is not None:
+        latency_ns = measured.median_ns
+    won = "" if best is None else best.id
+    trials = sorted(result.trials, key=lambda trial: (trial.id != won, median_ns(trial)))
+    return Studied(trials=tuple(trials), latency_ns=latency_ns)

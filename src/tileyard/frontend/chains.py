@@ -1,0 +1,285 @@
+"""TileLang's ``AutoTuner`` objects as kernels of ours, however they were put together."""
+
+import inspect
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
+from tileyard.frontend.blame import blame_user
+from tileyard.frontend.declare import user_function
+from tileyard.frontend.found import Found, lower_open
+from tileyard.frontend.parameters import PASS_CONFIGS, is_scalar, to_plain
+from tileyard.frontend.recipes import (
+    Recipe,
+    RuntimeNames,
+    named_parameters,
+    read_reference,
+    read_supply,
+    read_tolerance,
+)
+from tileyard.frontend.tir_queries import attributes_of
+from tileyard.ir.nodes import Const, Program, Tensor, Var
+from tileyard.model import Value
+from tileyard.wording import show_value
+
+
+class ChainError(UsageError, ValueError, code="chain"):
+    """What a tuner is asked for makes no sense. TileLang raises ValueError there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """What a tuner is to tune.
+
+    ``configs`` are the user's, ``arguments`` the plain values that the kernel is otherwise made and run with.
+    ``elaborate`` gives the PrimFunc of one of the configs. ``is_decided`` says that the caller has given what the
+    configs vary: there is nothing to tune.
+    """
+
+    found: Found
+    arguments: dict[str, Value]
+    configs: Sequence[Mapping[str, object]]
+    elaborate: Callable[[Mapping[str, object]], Any]
+    is_decided: bool
+
+    def original(self, config: Mapping[str, Value]) -> Mapping[str, object]:
+        """The user's config that a study knows as this one."""
+        wanted = canonical_json(dict(config))
+        pairs = zip(self.found.expand({}).configs, self.configs, strict=True)
+        return next(own for plain, own in pairs if canonical_json(plain) == wanted)
+
+
+def read_chain(tuner: Any, inputs: Sequence[object] | None = None) -> Chain:  # noqa: ANN401 (TileLang's)
+    """What an ``AutoTuner`` of TileLang's is to tune; ``inputs`` are those that the caller has named for it.
+
+    Raises ChainError naming the key for configs, sizes and inputs that do not fit the kernel.
+    """
+    function = tuner.fn
+    name = str(getattr(user_function(function), "__name__", ""))
+    name = name if name.isidentifier() else "kernel"
+    parameters = named_parameters(function)
+    given = _given_values(tuner)
+    configs = _list_configs(tuner, name)
+    _require_known(configs, parameters, name)
+    build = tuner.jit_elaborate or function
+
+    def elaborate(config: Mapping[str, object]) -> Any:  # noqa: ANN401 (TVM's)
+        return build(**{key: value for key, value in config.items() if key in parameters})
+
+    varied = {key for config in configs for key in config} & parameters.keys()
+    plain = {key: value for key, value in given.items() if is_scalar(value) and key not in varied}
+    recipe = Recipe(
+        style="autotune",
+        file=str(inspect.getsourcefile(user_function(function)) or ""),  # type: ignore[arg-type]
+        function=_signed(name, parameters, plain, varied),
+        build=lambda **values: elaborate({k: v for k, v in values.items() if k in varied}),
+        runtime=RuntimeNames(),
+        out_idx=_read_out_idx(tuner.compile_args.out_idx),
+        space=list(configs),
+        shapes={},
+        reference=read_reference(tuner.profile_args),
+        supply=read_supply(tuner.profile_args),
+        tolerance=read_tolerance(tuner.profile_args),
+        pass_configs=tuner.compile_args.pass_configs or {},
+        compile_flags=tuple(getattr(tuner, "compile_flags", None) or ()),
+        target=tuner.compile_args.target,
+    )
+    found = Found(name, recipe)
+    arguments = {key: to_plain(value) for key, value in plain.items()}
+    chain = Chain(
+        found=found,
+        arguments=arguments,
+        configs=configs,
+        elaborate=elaborate,
+        is_decided=bool(varied & given.keys()),
+    )
+    return chain if chain.is_decided else _bind(chain, inputs)
+
+
+def find_outputs(func: Any, out_idx: Any) -> list[int] | None:  # noqa: ANN401 (TVM's)
+    """The positions of what a kernel returns, in the order in which it does; None for nothing."""
+    if out_idx is None:
+        out_idx = attributes_of(func).get("tilelang_out_idx")
+    if out_idx is None:
+        return None
+    given = [out_idx] if isinstance(out_idx, int) else list(out_idx)
+    return [int(position) % len(func.params) for position in given]
+
+
+def describe_params(func: Any) -> list[Any]:  # noqa: ANN401 (TVM's)
+    """The parameters of a PrimFunc, as TileLang describes them."""
+    describe: Any = import_module("tilelang.engine.param").KernelParam
+    tensors = dict(func.buffer_map.items())
+    return [
+        describe.from_buffer(tensors[param]) if param in tensors else describe.from_var(param)
+        for param in func.params
+    ]
+
+
+# ---- configs ------------------------------------------------------------------------------------
+
+
+def _given_values(tuner: Any) -> dict[str, object]:  # noqa: ANN401 (TileLang's)
+    """What the caller of a decorated kernel has given, or what the function of a chain has around it."""
+    if tuner._kernel_parameters is not None:  # noqa: SLF001 (TileLang's)
+        values, named = tuner._kernel_parameters  # noqa: SLF001
+        return {**dict(zip(tuner._function_parameters, values, strict=False)), **dict(named)}  # noqa: SLF001
+    cells = inspect.getclosurevars(user_function(tuner.fn)).nonlocals  # type: ignore[arg-type]
+    return {key: value for key, value in cells.items() if key not in named_parameters(tuner.fn)}
+
+
+def _list_configs(tuner: Any, name: str) -> list[Mapping[str, object]]:  # noqa: ANN401 (TileLang's)
+    configs = tuner.configs
+    if callable(configs):
+        values, named = tuner._kernel_parameters or ((), ())  # noqa: SLF001 (TileLang's)
+        takes = inspect.signature(configs).parameters.values()
+        known = {one.name for one in takes}
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in takes)
+        passed = {key: value for key, value in dict(named).items() if takes_any or key in known}
+        with blame_user(f"the configs of {name}"):
+            configs = configs(*values, **passed)
+    if isinstance(configs, Mapping):
+        configs = [
+            dict(zip(configs, point, strict=True)) for point in itertools.product(*configs.values())
+        ]
+    if not isinstance(configs, Sequence) or not all(isinstance(one, Mapping) for one in configs):
+        raise ChainError(f"the configs of {name} are no list of mappings: {show_value(configs)}")
+    if not configs:
+        raise ChainError(f"there are no configs of {name} to tune")
+    # None is how TileLang's users leave a key out.
+    return [{key: value for key, value in one.items() if value is not None} for one in configs]
+
+
+def _require_known(
+    configs: Sequence[Mapping[str, object]], known: Mapping[str, object], name: str
+) -> None:
+    for number, config in enumerate(configs):
+        for key in config:
+            if key not in known and key != PASS_CONFIGS:
+                raise ChainError(
+                    f"config {number} of {name} has {key!r}, which is no parameter",
+                    f"its parameters: {', '.join(known)}",
+                )
+
+
+def _signed(
+    name: str,
+    parameters: Mapping[str, inspect.Parameter],
+    plain: Collection[str],
+    varied: Collection[str],
+) -> Callable[..., object]:
+    """A function with the kernel's name and these of its parameters, which says what the kernel takes."""
+
+    def takes(**_values: object) -> None: ...
+
+    takes.__name__ = name
+    shown = [
+        inspect.Parameter(
+            key,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=parameters[key].default if key in varied else inspect.Parameter.empty,
+        )
+        for key in dict.fromkeys((*plain, *varied))
+    ]
+    takes.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    return takes
+
+
+def _read_out_idx(given: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (TileLang's)
+    return given if given is None else (given,) if isinstance(given, int) else tuple(given)
+
+
+# ---- inputs -------------------------------------------------------------------------------------
+
+
+def _bind(chain: Chain, inputs: Sequence[object] | None) -> Chain:
+    """The chain with what only an elaborated kernel says: what it returns, and the sizes and numbers that come with each call."""
+    name, arguments = chain.found.name, chain.arguments
+    lowered = _lower_first(chain)
+    if lowered is None:
+        return chain  # the study says why
+    config, program = lowered
+    func = chain.elaborate(config)
+    returned = find_outputs(func, chain.found.recipe.out_idx) or []
+    recipe = replace(chain.found.recipe, out_idx=tuple(returned) or None)
+    is_open = bool(program.dims) or not all(isinstance(p, Tensor) for p in program.params)
+    if not is_open and inputs is None:
+        return replace(chain, found=Found(name, recipe))
+    taken = [place for place in range(len(func.params)) if place not in returned]
+    if inputs is None and recipe.supply is not None:
+        described = describe_params(func)
+        with blame_user(f"supply_prog of {name}"):
+            inputs = list(recipe.supply([described[place] for place in taken]))  # type: ignore[call-overload]
+    if inputs is None:
+        raise ChainError(
+            f"{name} takes sizes or numbers with each call, which nobody can make up",
+            "give it inputs with `with set_autotune_inputs(...)`",
+        )
+    numbers = _match(name, program, taken, inputs)
+    tensors = [n for n, place in enumerate(taken) if isinstance(program.params[place], Tensor)]
+    supply = recipe.supply and partial(_supply_tensors, recipe.supply, tensors)
+    own = replace(recipe, runtime=RuntimeNames(dynamic=tuple(numbers)), supply=supply)
+    return replace(chain, found=Found(name, own), arguments={**arguments, **numbers})
+
+
+def _lower_first(chain: Chain) -> tuple[Mapping[str, object], Program] | None:
+    """The first config that can be lowered, and what it becomes."""
+    for config, plain in zip(chain.configs, chain.found.expand({}).configs, strict=True):
+        try:
+            return config, lower_open(chain.found, chain.arguments, plain).signature
+        except (UserCodeError, UnsupportedError, InvalidProgramError):
+            continue
+    return None
+
+
+def _supply_tensors(
+    supply: Callable[..., Any], places: Sequence[int], params: Sequence[object]
+) -> list[object]:
+    """What a kernel is called with, without its numbers."""
+    given = list(supply(params))
+    return [given[place] for place in places]
+
+
+def _match(
+    name: str, program: Program, taken: Sequence[int], inputs: Sequence[object]
+) -> dict[str, Value]:
+    """The dimensions and numbers of a Program, from the inputs that it is called with."""
+    if len(inputs) != len(taken):
+        raise ChainError(f"{name} takes {len(taken)} inputs, not {len(inputs)}")
+    numbers: dict[str, Value] = {}
+    for place, value in zip(taken, inputs, strict=True):
+        param = program.params[place]
+        if not isinstance(param, Tensor):
+            if not isinstance(value, bool | int | float):
+                raise ChainError(
+                    f"{name} takes {param.var.name} as a number, not {show_value(value)}"
+                )
+            numbers[param.var.name] = value
+            continue
+        buffer, shape = param.buffer, tuple(getattr(value, "shape", ()))
+        wanted = [_show_extent(extent) for extent in buffer.shape]
+        says = f"input {buffer.name} of {name} has the shape {shape}"
+        if len(shape) != len(wanted):
+            raise ChainError(f"{says}, the kernel takes ({', '.join(wanted)})")
+        for extent, size in zip(buffer.shape, shape, strict=True):
+            known = numbers.setdefault(extent.name, size) if isinstance(extent, Var) else size
+            if isinstance(extent, Const):
+                known = extent.value
+            if known != size:
+                raise ChainError(f"{says}, the kernel takes ({', '.join(wanted)})")
+    return numbers
+
+
+def _show_extent(extent: object) -> str:
+    match extent:
+        case Var(name=name):
+            return name
+        case Const(value=value):
+            return str(value)
+        case _:
+            return "..."

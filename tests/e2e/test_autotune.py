@@ -1,0 +1,144 @@
+"""Files written for TileLang's tuner, with only the import changed."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.conftest import CommandLine
+
+pytestmark = pytest.mark.slow
+
+CHAIN = """
+import tilelang.language as T
+import torch
+from tileyard import AutoTuner, set_autotune_inputs
+
+
+def scale(n, factor):
+    def kernel(block=None, wrong=None):
+        @T.prim_func
+        def main(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+            with T.Kernel(T.ceildiv(n, block), threads=32) as bx:
+                for i in T.Parallel(block):
+                    B[bx * block + i] = A[bx * block + i] * (factor + wrong)
+
+        return main
+
+    return kernel
+
+
+def chain(configs, **profile):
+    tuner = AutoTuner.from_kernel(scale(256, 3), configs)
+    return tuner.set_compile_args(out_idx=[-1]).set_profile_args(ref_prog=lambda A: A * 3, **profile)
+
+
+configs = [dict(block=block, wrong=wrong) for wrong in (1, 0) for block in (32, 64)]
+result = chain(configs).run(warmup=2, rep=9)
+assert result.config["wrong"] == 0 and result.latency > 0 and result.ref_latency > 0, result
+assert "float" in result.libcode and result.func.attrs["global_symbol"] == "kernel"
+a = torch.randn(256)
+assert torch.equal(result.kernel(a), a * 3) and result.kernel.config == result.config
+assert result.kernel.get_profiler()._get_inputs()[0].shape == (256,)
+
+own = chain(configs, manual_check_prog=lambda ours, theirs: None).run(use_pipeline=False)
+assert own.config in configs
+for wrong in (
+    lambda: chain(configs[:2]).run(),
+    lambda: chain(configs).run(early_stop=True, early_stop_factor=0.5),
+    lambda: chain(configs, backend="cupti").run(),
+    lambda: chain([dict(blok=1)]).run(),
+    lambda: chain(configs).run(benchmark_devices=["cpu:7000"]),
+):
+    try:
+        wrong()
+    except (RuntimeError, ValueError) as error:
+        print(type(error).__name__, error)
+with set_autotune_inputs(torch.zeros(8)):
+    tuner = chain(configs)
+try:
+    tuner.run()
+except ValueError as error:
+    print(error)
+"""
+
+DECORATED = """
+import tileyard
+import tilelang
+import tilelang.language as T
+import torch
+
+
+@tileyard.autotune(configs=lambda n: [dict(block=block) for block in (32, n)], ref_prog=lambda A: A + 1)
+@tilelang.jit(out_idx=[1])
+def plus(n, block=16):
+    @T.prim_func
+    def main(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, block), threads=32) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] + 1
+
+    return main
+
+
+@tileyard.autotune(configs=[dict(block=32), dict(block=64)])
+@tilelang.jit
+def eager(A, block: int = 32):
+    n = T.const("n")
+    A: T.Tensor[[n], "float32"]
+    B = T.empty((n,), "float32")
+    with T.Kernel(n // block, threads=32) as bx:
+        for i in T.Parallel(block):
+            B[bx * block + i] = A[bx * block + i] * 2
+    return B
+
+
+if __name__ == "__main__":
+    a = torch.randn(128)
+    assert torch.equal(plus(128)(a), a + 1) and plus(128) is plus(128)
+    assert plus(128, block=16).latency is None  # there was nothing to tune
+    assert torch.equal(eager(a), a * 2)
+    print("tuned", plus(128).config["block"])
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, cli: CommandLine) -> Callable[..., str]:
+    """Runs a script in a home of its own; what it prints. It must end well."""
+
+    def run(text: str, *before: str) -> str:
+        script = tmp_path / "script.py"
+        script.write_text(text)
+        done = subprocess.run(
+            [sys.executable, *before, str(script)],
+            cwd=tmp_path,
+            env=cli.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_chain_of_tilelangs_tunes_here(run: Callable[..., str]) -> None:
+    """Wrong configs never win; what makes no sense is one line that names it, and of the class that TileLang raises."""
+    says = run(CHAIN).splitlines()
+    expected = [
+        "NothingWonError none of 2 configs of kernel passed: ",
+        "ChainError early_stop_factor=0.5 is below 1",
+        "ChainError backend='cupti' cannot time kernels for cpu (choose one of event, wall)",
+        "ChainError config 0 of kernel has 'blok', which is no parameter (its parameters: block, wrong)",
+        "ChainError benchmark_devices: there is no device 'cpu:7000'",
+        "input A of kernel has the shape (8,), the kernel takes (256)",
+    ]
+    assert [line[: len(start)] for line, start in zip(says, expected, strict=True)] == expected
+
+
+def test_decorated_kernels_tune_when_they_are_called(run: Callable[..., str]) -> None:
+    """Lazy and eager ones, with configs made by a function; the same file tunes under exec and by its name."""
+    for before in ((), ("-m", "tileyard", "exec")):
+        assert run(DECORATED, *before).splitlines()[-1].startswith("tuned ")

@@ -1,0 +1,119 @@
+"""TileLang's tuners as kernels of ours: what they are to tune, and what makes no sense."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tileyard.errors import UsageError
+from tileyard.frontend.no_device import assume_target
+
+pytestmark = pytest.mark.slow  # TileLang is imported
+
+Make = Callable[..., Any]
+
+
+def scale(size: object, *, with_factor: bool = False) -> Make:
+    """A function of a chain: a kernel that takes any block but 7, and a factor with each call if that is wanted."""
+    import tilelang.language as T  # noqa: N812
+
+    def make(block: object = None, threads: object = None) -> object:
+        if block == 7:
+            raise ValueError("7 is no block")
+        n = T.dynamic("n") if size == "open" else size
+        if with_factor:
+
+            @T.prim_func
+            def scaled(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32"), f: T.float32):  # type: ignore[valid-type]  # noqa: ANN202, N803
+                with T.Kernel(T.ceildiv(n, block), threads=threads) as bx:
+                    for i in T.Parallel(block):
+                        B[bx * block + i] = A[bx * block + i] * f
+
+            return scaled
+
+        @T.prim_func
+        def doubled(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):  # type: ignore[valid-type]  # noqa: ANN202, N803
+            with T.Kernel(T.ceildiv(n, block), threads=threads) as bx:
+                for i in T.Parallel(block):
+                    B[bx * block + i] = A[bx * block + i] * 2
+
+        return doubled
+
+    return make
+
+
+def read(make: Make, configs: object, inputs: object = None, **profile: object) -> Any:  # noqa: ANN401
+    """The chain of a tuner of TileLang's with these configs, whose second parameter is returned."""
+    from tilelang.autotuner import AutoTuner
+    from tilelang.autotuner.param import CompileArgs, ProfileArgs
+
+    from tileyard.frontend.chains import read_chain
+
+    tuner = AutoTuner.from_kernel(make, configs)
+    tuner.compile_args = CompileArgs(out_idx=[1], target="auto")
+    tuner.profile_args = ProfileArgs(**profile)
+    with assume_target():
+        return read_chain(tuner, inputs)
+
+
+CONFIGS = [{"block": 16, "threads": 32}, {"block": 32, "threads": None}]
+
+
+def test_a_chain_is_a_kernel_with_its_surroundings_as_arguments() -> None:
+    """Plain values around the function are its arguments; a study's config finds the user's own."""
+    chain = read(scale(64), CONFIGS)
+    assert chain.found.name == "make"
+    assert chain.arguments == {"size": 64, "with_factor": False}
+    assert chain.original({"block": 32}) == {"block": 32}
+    described = chain.found.describe()
+    assert (described.tunable, described.timing, described.tolerance) == (
+        ("block", "threads"),
+        None,
+        None,
+    )
+
+
+def test_configs_may_be_made_by_a_function_or_be_axes() -> None:
+    """All forms come to a list."""
+    made = read(scale(64), lambda: [{"block": 16, "threads": 32}])
+    assert list(made.configs) == [{"block": 16, "threads": 32}]
+    axes = read(scale(64), {"block": [16, 32], "threads": [32]})
+    assert [config["block"] for config in axes.configs] == [16, 32]
+
+
+def test_sizes_and_numbers_come_from_the_inputs() -> None:
+    """What comes with each call is read off the inputs that the caller names, and numbers are none of the tensors."""
+    given = [np.zeros(96, np.float32), 2.5]
+    chain = read(scale("open", with_factor=True), CONFIGS, given, supply_prog=lambda _: given)
+    assert (chain.arguments["n"], chain.arguments["f"]) == (96, 2.5)
+    (only,) = chain.found.recipe.supply([])
+    assert only is given[0]
+
+
+@pytest.mark.parametrize(
+    ("configs", "inputs", "says"),
+    [
+        ([{"blok": 16}], None, "config 0 of make has 'blok', which is no parameter"),
+        ([], None, "there are no configs of make"),
+        ("all", None, "no list of mappings"),
+        (CONFIGS, [np.zeros(64)], "takes 2 inputs, not 1"),
+        (CONFIGS, [np.zeros((8, 8)), 1.0], r"input A of make has the shape \(8, 8\)"),
+        (CONFIGS, [np.zeros(64), "two"], "takes f as a number"),
+        (CONFIGS, None, "set_autotune_inputs"),
+    ],
+)
+def test_what_makes_no_sense_is_named(configs: object, inputs: object, says: str) -> None:
+    """A ValueError, as TileLang's would be, and one line that names the key."""
+    with pytest.raises(UsageError, match=says) as raised:
+        read(scale(64, with_factor=True), configs, inputs)
+    assert isinstance(raised.value, ValueError)
+
+
+def test_what_is_asked_for_is_kept() -> None:
+    """Tolerances mean what they mean to TileLang; a check of the user's own takes the reference's place."""
+    asked = read(scale(64), CONFIGS, ref_prog=len, rtol=1e-3).found.recipe
+    assert (asked.tolerance.rtol, asked.tolerance.share) == (1e-3, 0.01)
+    assert (asked.tolerance.is_elementwise, asked.reference) == (True, len)
+    own = read(scale(64), CONFIGS, ref_prog=len, manual_check_prog=max).found.recipe
+    assert (own.reference, own.tolerance) == (None, None)
