@@ -311,14 +311,55 @@ def test_a_test_that_compiles_while_it_runs_fails_by_name(tree: Tree) -> None:
     assert {name: ran.outcome(name) for name in expected} == expected
 
 
-def test_dynamic_kernels_hold_a_device_from_their_compilation_on(tree: Tree) -> None:
-    """With ``--tileyard-dynamic=lease`` such a test passes, and the ledger says how long it held."""
-    tree.write(some_kernels=KERNELS, test_dynamic=DYNAMIC)
+LEASED = """
+    import os, numpy as np, pytest, tileyard
+    from some_kernels import scale
+
+    def holds():
+        return "TILEYARD_LEASE" in os.environ
+
+    @pytest.fixture
+    def launch():
+        for factor in (9.0,):
+            f = tileyard.compile(scale.get_tir(N=64, factor=factor), out_idx=[-1])
+        assert not holds()
+        yield lambda: f(np.ones(64, "float32"))[0]
+        assert not holds()
+
+    def test_launches(launch):
+        assert launch() == 9.0
+        assert holds()
+
+    def test_launches_again(launch, tile_device):
+        with tile_device():
+            launch()
+        assert not holds()
+        launch()
+        with tile_device() as device:
+            assert os.environ["TILEYARD_LEASE"] == str(device.lease)
+        assert holds()
+        raise ZeroDivisionError
+"""
+
+
+def test_a_launch_outside_of_a_block_leases_to_the_end_of_the_function(tree: Tree) -> None:
+    """With ``--tileyard-dynamic=lease``; to compile holds nothing, and what an earlier test has compiled is leased for as well."""
+    tree.write(some_kernels=KERNELS, test_dynamic=DYNAMIC, test_leased=LEASED)
     ran = tree.run("--tileyard-dynamic=lease")
-    assert ran.code == 0, ran.text
-    expected = [True, True]
-    assert [hold["dynamic"] for hold in ran.report["holds"]] == expected
-    assert "test_dynamic compiled main itself" in ran.text
+    ended = {entry["test"].rpartition("::")[2]: entry["outcome"] for entry in ran.report["tests"]}
+    passed = dict.fromkeys(("test_dynamic", "test_swallowed", "test_launches"), "passed")
+    assert ended == {**passed, "test_launches_again": "runtime_error"}, ran.text
+    holds = sorted(
+        (hold["test"].rpartition("::")[2], hold["dynamic"]) for hold in ran.report["holds"]
+    )
+    assert holds == [
+        ("test_dynamic", False),
+        ("test_launches", True),
+        ("test_launches_again", False),
+        ("test_launches_again", True),
+    ]
+    assert "test_swallowed compiled main itself\n" in ran.text
+    assert "test_launches compiled main itself and held a device from its first use" in ran.text
 
 
 # ---- the whole ------------------------------------------------------------------------------------

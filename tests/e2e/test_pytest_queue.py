@@ -206,6 +206,93 @@ def test_only_the_block_runs_elsewhere(tree: Tree, queue: Path) -> None:
     assert len(ran.report["holds"]) == len(list((queue / "tasks").iterdir()))
 
 
+def test_a_block_holds_several_devices(tree: Tree) -> None:
+    """Its count is known once its test reaches it; blocks of one count share a task, also those of tests that run whole.
+
+    A queue that is not told how many refuses them in words.
+    """
+    tree.write(
+        test_far="""
+            import os, pytest
+
+            def check(devices):
+                names = [device.name for device in devices]
+                assert sorted(names) == ["npu:3", "npu:4"]
+                for name in ("TASK_DEVICE", "ASCEND_RT_VISIBLE_DEVICES"):
+                    assert os.environ[name] == ",".join(name[-1] for name in names)
+                assert [list(device.env.values()) for device in devices] == [[n[-1]] for n in names]
+                return names
+
+            def test_alone(tile_device):
+                with tile_device() as device:
+                    seen = os.environ["TASK_DEVICE"]
+                assert seen == device.name[-1]
+
+            @pytest.mark.parametrize("ranks", [1, 2])
+            def test_ranks(ranks, tile_device):
+                with tile_device(count=ranks) as devices:
+                    seen = os.environ["TASK_DEVICE"]
+                assert seen == ",".join(device.name[-1] for device in devices)
+
+            def test_pair(tile_device):
+                with tile_device(count=2) as (one, other):
+                    names = check((one, other))
+                assert names == [one.name, other.name]
+
+            @pytest.fixture
+            def pair(tile_device):
+                with tile_device(count=2) as devices:
+                    yield devices
+
+            def test_fixture(pair):
+                check(pair)
+
+            @pytest.mark.parametrize("number", range(2))
+            def test_whole(number, tile_device):
+                for count in (2, 1):
+                    with tile_device(count=count) as devices:
+                        if count == 1:
+                            return
+                        check(devices)
+
+            @pytest.mark.parametrize("count", [0, "two"])
+            def test_none(count, tile_device):
+                with tile_device(count=count):
+                    pass
+        """,
+    )
+    fields = {"device": "npu:{device}", "identity": "a card", "cases": 8}
+    expected = {
+        "alone": "passed",
+        "ranks[1]": "passed",
+        "ranks[2]": "passed",
+        "pair": "passed",
+        "fixture": "passed",
+        "whole[0]": "passed",
+        "whole[1]": "passed",
+        "none[0]": "runtime_error",
+        "none[two]": "runtime_error",
+    }
+    with serve_queue(tree.folder, "3 4", "--devices", "{devices}", slots=2, **fields) as folder:
+        ran = tree.run(*QUEUE)
+        tasks = len(list((folder / "tasks").iterdir()))
+    assert outcomes_of(ran) == expected, ran.text
+    assert "tile_device(count='two'): it takes a number of devices" in ran.text
+    # blocks of one and of two, then whole tests of two, after their first try with one
+    most = 5
+    assert tasks <= most, ran.text
+    (tree.folder / "a queue").rename(tree.folder / "the other queue")
+    with serve_queue(tree.folder, "3 4", **fields) as folder:
+        ran = tree.run(*QUEUE, "-k", "pair or fixture or alone")
+    several = dict.fromkeys(("pair", "fixture"), "infra_error")
+    assert outcomes_of(ran) == {"alone": "passed", **several}, ran.text
+    said = (
+        "tile_device(count=2) needs 2 devices, and `submit` of queue 'lab' has no {devices} (add it"
+    )
+    assert said in ran.message("test_pair")
+    assert said in ran.message("test_fixture")
+
+
 def test_a_kernel_runs_in_a_block(tree: Tree, queue: Path) -> None:
     """It is built here, and called elsewhere with what the test computed here."""
     tree.write(

@@ -53,3 +53,46 @@ def test_what_tilelang_compiles_itself_is_compiled_before_the_tests(tree: Tree) 
     assert "undefined symbol: no_such_function" in ran.text
     assert "test_unfound compiles main while it runs, at test_style.py:" in ran.text
     assert [hold["dynamic"] for hold in ran.report["holds"]] == [False] * 2
+
+
+LEASED = """
+    import contextlib, os, torch
+    from tl_kernels import scale
+
+    def holds():
+        return "TILEYARD_LEASE" in os.environ
+
+    def make():
+        for n in (256,):
+            kernel = scale(n)
+        assert not holds()
+        return kernel
+
+    def test_launches():
+        assert make()(torch.ones(256)).tolist() == [2.0] * 256
+        assert holds()
+
+    def test_profiles():
+        make().get_profiler()
+        assert holds()
+
+    def test_touches():
+        make()
+        with contextlib.suppress(AssertionError, RuntimeError):  # there may be no GPU
+            torch.cuda.init()
+        assert holds()
+"""
+
+
+def test_what_tilelang_runs_outside_of_a_block_leases_from_then_on(tree: Tree) -> None:
+    """With ``--tileyard-dynamic=lease``, be the kernel cached or not; torch's first touch of a GPU does so, too."""
+    tree.write(
+        tl_kernels=KERNELS.replace("[-1])", '[-1], target="c")').replace("T.Parallel", "T.serial"),
+        test_leased=LEASED,
+    )
+    cache = {"TILELANG_CACHE_DIR": str(tree.folder / "cache")}
+    ran = tree.run("--tileyard-dynamic=lease", env=cache)
+    assert ran.code == 0, ran.text
+    expected = [True] * 3
+    assert [hold["dynamic"] for hold in ran.report["holds"]] == expected
+    assert len([entry for entry in ran.report["tests"] if entry["compiled"]]) == 1

@@ -73,7 +73,7 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
                 built.message or f"{kernel.name} could not be built for {target}"
             )
         artifact = built
-    return _callable(artifact, target, settings, device, made.lines)
+    return make_callable(artifact, target, settings, device, made.lines)
 
 
 def load(
@@ -104,16 +104,17 @@ def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., o
         )
     record = find_run(ObjectStore(settings.home / "objects"), trial.keys.run)
     lines = record.entry.lines if record is not None else {}
-    return _callable(artifact, trial.target, settings, device, lines)
+    return make_callable(artifact, trial.target, settings, device, lines)
 
 
-def _callable(
+def make_callable(
     artifact: Artifact,
     target: str,
     settings: Settings,
     device: str,
     lines: Mapping[int, SourceLine],
 ) -> Callable[..., object]:
+    """An artifact as a function on arrays, loaded on the device of this name, or the first one of its class."""
     name = device or f"{find_needs(target).device_class}:0"
     on = parse_device(name, settings)
     require_fit(target, on)

@@ -195,6 +195,15 @@ def refuse_nesting(queue: ForeignQueue, environ: Mapping[str, str]) -> None:
             )
 
 
+def refuse_several(queue: ForeignQueue, count: int, needy: str) -> None:
+    """Raise UsageError where so many devices are needed at once, and ``submit`` has no place for their number."""
+    if count > 1 and not any("{devices}" in part for part in queue.submit):
+        raise UsageError(
+            f"{needy} needs {count} devices, and `submit` of queue {queue.name!r} has no {{devices}}",
+            "add it there, with the option by which the client is told how many",
+        )
+
+
 # ---- templates --------------------------------------------------------------------------------
 
 

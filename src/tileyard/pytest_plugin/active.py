@@ -104,6 +104,7 @@ class Active:
 
     declared: DeclaredSteps
     far_device: FarDevice | None = None  # in a test's own process, where devices are elsewhere
+    is_far = False  # whether this is the far side of a queue
     _holdings: Holdings  # in a test's own process
 
     def __init__(
@@ -129,7 +130,8 @@ class Active:
 
     def enter(self, teller: Teller) -> Holdings:
         """In a test's own process: what it holds is told through ``teller``."""
-        self._holdings = Holdings(self.devices, self.options.queue_limit_s, teller)
+        limit_s = self.options.queue_limit_s
+        self._holdings = Holdings(self.devices, limit_s, teller, may_ask=self.is_far)
         return self._holdings
 
     def find_failure(self, item: pytest.Item) -> tuple[Outcome, str] | None:

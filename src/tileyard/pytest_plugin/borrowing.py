@@ -87,7 +87,9 @@ class Borrowing:
                 await self._run_in_parts(item, test)
         except NotSeparableError as error:
             self._recording.ran_whole[item.nodeid] = str(error)
-            await self._run_whole(item)
+            needs = error.devices
+            while needs:
+                needs = await self._run_whole(item, needs)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
         if session.shouldstop:
@@ -115,8 +117,8 @@ class Borrowing:
                         match message:
                             case FarCallWanted():
                                 await self._call(copy, message)
-                            case NotSeparable(reason=reason):
-                                raise NotSeparableError(reason)
+                            case NotSeparable(reason=reason, devices=devices):
+                                raise NotSeparableError(reason, devices)
                             case _:
                                 running.hear(message)
         finally:
@@ -143,7 +145,8 @@ class Borrowing:
 
     # ---- whole --------------------------------------------------------------------------------
 
-    async def _run_whole(self, item: pytest.Item) -> None:
+    async def _run_whole(self, item: pytest.Item, devices: int) -> int:
+        """Run it on so many devices; how many it needs where these are too few, else 0."""
         active, declared, config = self._active, self._active.declared, item.config
         kernels, functions = (
             {name: active.results[step] for name, step in named.get(item.nodeid, {}).items()}
@@ -153,15 +156,19 @@ class Borrowing:
             name=item.nodeid,
             limit_s=read_marked_limit(item, active.options.limit_s),
             answer=str(active.folder / "answers" / secrets.token_hex(8)),
+            devices=devices,
             kernels=kernels,
             functions=functions,
         )
         result = await self._tasks.run(test)
-        log_start(item)
         if not result.log:
+            log_start(item)
             log_end(item, [_report_fault(item, result.outcome, result.message)])
-            return
+            return 0
         answer = read_answer(test.answer, result.log, FarAnswer)
+        if answer.needs:
+            return answer.needs
+        log_start(item)
         for warning in answer.warnings:
             item.ihook.pytest_warning_recorded.call_historic(kwargs=warning)
         from_data = config.hook.pytest_report_from_serializable
@@ -171,6 +178,7 @@ class Borrowing:
             if facts is not None:
                 facts["holds"] = []  # the ledger has a line for each task
         log_end(item, reports, answer.left)
+        return 0
 
 
 def _report_fault(item: pytest.Item, outcome: Outcome, message: str) -> pytest.TestReport:

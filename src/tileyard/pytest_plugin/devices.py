@@ -1,7 +1,9 @@
 """What a test does with devices: ``tile_device``."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from threading import Lock
 from typing import ParamSpec, TypeVar, overload
 
 from tileyard.devices.classes import find_class
@@ -10,7 +12,13 @@ from tileyard.errors import NestedLeaseError, UsageError
 from tileyard.model import Device, Record
 from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.lanes import SPARED
-from tileyard.pytest_plugin.records import DeviceRefused, DeviceWanted, HoldBegan, HoldEnded
+from tileyard.pytest_plugin.records import (
+    DeviceRefused,
+    DevicesNeeded,
+    DeviceWanted,
+    HoldBegan,
+    HoldEnded,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,20 +38,38 @@ class LeasedDevice(Record):
 
 
 class Holdings:
-    """The devices of one test's process: at most one lease at a time, of one device or several."""
+    """The devices of one test's process: at most one lease at a time, of one device or several.
 
-    def __init__(self, choices: tuple[Device, ...], queue_limit_s: float, teller: Teller) -> None:
-        self._choices = choices
+    Where it ``may_ask`` for more than there are, it tells so and ends: the test is run again with them.
+    """
+
+    def __init__(
+        self,
+        choices: tuple[Device, ...],
+        queue_limit_s: float,
+        teller: Teller,
+        *,
+        may_ask: bool = False,
+    ) -> None:
+        self._choices = self._all = choices
         self._queue_limit_s = queue_limit_s
         self._teller = teller
+        self._may_ask = may_ask
         self._loaders: list[Callable[[Device], None]] = []
         self._held: HeldLease | None = None
         self._is_dynamic = False
+        self._is_settled = False
+        self._lock = Lock()
 
     @property
     def device(self) -> Device | None:
         """The device that is held now, the first one of several."""
         return None if self._held is None else self._held.devices[0]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this process can still hold each of its devices."""
+        return len(self._choices) == len(self._all)
 
     def load_ahead(self, loader: Callable[[Device], None]) -> None:
         """Call ``loader`` before a device is asked for, where it is known and loading needs none of it."""
@@ -59,22 +85,23 @@ class Holdings:
         if self._held is not None:
             names = ", ".join(device.name for device in self._held.devices)
             raise NestedLeaseError(f"this test holds {names} already", "leave its block first")
-        if not 1 <= count <= len(self._choices):
-            names = ", ".join(device.name for device in self._choices) or "no device of this host"
-            raise UsageError(
-                f"tile_device(count={count}): this test can lease {names}",
-                "name more of them with --tileyard-device; a process stays with those that it has used",
-            )
         held = self._take(count, dynamic=False)
         try:
             yield _describe(held)
         finally:
             self.close()
 
-    def hold_to_the_end(self) -> None:
-        """Hold a device from here on, unless one is held already; ``close`` gives it back."""
-        if self._held is None:
-            self._take(1, dynamic=True)
+    def use(self) -> None:
+        """A device is used now: where none is held, one is from here on, until ``end_use``."""
+        __tracebackhide__ = True
+        with self._lock:
+            if self._held is None:
+                self._take(1, dynamic=True)
+
+    def end_use(self) -> None:
+        """Give back what was taken for its use."""
+        if self._is_dynamic:
+            self.close()
 
     def close(self) -> None:
         """Give back what is held."""
@@ -83,6 +110,7 @@ class Holdings:
             self._teller.tell(HoldEnded(at=held.release()))
 
     def _take(self, count: int, *, dynamic: bool) -> HeldLease:
+        self._refuse_too_many(count)
         if len(self._choices) == 1 and find_class(self._choices[0].kind).is_cores:
             while self._loaders:
                 self._loaders.pop()(self._choices[0])
@@ -103,10 +131,23 @@ class Holdings:
                     dynamic=dynamic,
                 )
             )
-        if any(device.env for device in held.devices):
+        if any(device.env for device in held.devices) and not self._is_settled:
             # The runtime of an accelerator stays with the device that this process used first.
-            self._choices = held.devices
+            self._choices, self._is_settled = held.devices, True
         return held
+
+    def _refuse_too_many(self, count: int) -> None:
+        refuse_count(count)
+        if count <= len(self._choices):
+            return
+        if self._may_ask and count > len(self._all):
+            self._teller.tell(DevicesNeeded(count=count))
+            os._exit(0)
+        names = ", ".join(device.name for device in self._choices) or "no device of this host"
+        raise UsageError(
+            f"tile_device(count={count}): this test can lease {names}",
+            "name more of them with --tileyard-device; a process stays with those that it has used",
+        )
 
 
 class TileDevice:
@@ -143,6 +184,13 @@ class TileDevice:
         """Call a function while holding a device, and return what it returns."""
         with self._holdings.hold():
             return function(*args, **kwargs)
+
+
+def refuse_count(count: object) -> None:
+    """Raise UsageError for what is no number of devices; None is one device, and no tuple of them."""
+    __tracebackhide__ = True
+    if count is not None and not (isinstance(count, int) and count > 0):
+        raise UsageError(f"tile_device(count={count!r}): it takes a number of devices, 1 or more")
 
 
 def _describe(held: HeldLease) -> tuple[LeasedDevice, ...]:

@@ -2,6 +2,8 @@
 
 It is a copy of the one that has imported the tests, and goes on from one to the next, so that a device is started once.
 Where it dies or runs past a limit, what it was at has failed, and a new copy goes on with the next.
+
+One module because calls and whole tests are two kinds of work for the same process.
 """
 
 import contextlib
@@ -30,7 +32,14 @@ from tileyard.pytest_plugin.far_calls import carry_out, import_modules
 from tileyard.pytest_plugin.far_records import FarAnswer, FarCall, FarTask, FarTest, write_answer
 from tileyard.pytest_plugin.forked import Forked, ForkEnd, Teller, make_lane, wait_any
 from tileyard.pytest_plugin.options import PluginOptions
-from tileyard.pytest_plugin.records import FACTS, Answered, TestFacts, TurnedTo, Warned
+from tileyard.pytest_plugin.records import (
+    FACTS,
+    Answered,
+    DevicesNeeded,
+    TestFacts,
+    TurnedTo,
+    Warned,
+)
 from tileyard.pytest_plugin.running import Inside, RunningTest
 from tileyard.settings import Settings, read_settings
 from tileyard.workers.task_lines import (
@@ -67,6 +76,11 @@ def run_far(file: Path, options: Sequence[str]) -> int:
         device = accept_device(find_device_name(task, given, os.environ))
     except TileyardError as error:
         return give_up(error.message)
+    if device.count < task.devices:
+        return give_up(
+            f"the queue gave {device.name}, and the task needs {task.devices} devices; its `device` and "
+            "`device_variable` have to name all"
+        )
     os.environ[SUBMISSION_VARIABLE] = task.token
     started = TaskStarted(
         token=task.token, host=socket.gethostname(), device=device.name, identity=device.identity
@@ -103,6 +117,11 @@ class Turns:
         self._tell = tell
         self._until = time.monotonic() + task.limit_s
         self._outcomes: set[Outcome] = set()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """What its parts may hold: all that the queue gave as one, unless they need a number of them."""
+        return self.device.members if self.task.devices > 1 else (self.device,)
 
     def has_time(self, part: FarTest | FarCall) -> bool:
         """Whether it may take as long as it likes; else it is for another task."""
@@ -175,9 +194,9 @@ def run_calls(turns: Turns) -> int:
             import_modules(call)
 
     def work(number: int, teller: Teller) -> None:
-        holdings = Holdings((turns.device,), LEASE_LIMIT_S, teller)
+        holdings = Holdings(turns.devices, LEASE_LIMIT_S, teller)
         FAR_SITE.set((settings, holdings))
-        with holdings.hold() as (leased,):
+        with holdings.hold(turns.task.devices) as leased:
             for call in calls[number:]:
                 if call is not calls[number] and not turns.has_time(call):
                     break
@@ -215,7 +234,8 @@ class FarTests:
     def activate(self, options: PluginOptions, settings: Settings) -> Active:
         """What tests see: the device that was given, and what was built on the near side."""
         task = self._turns.task
-        active = Active(options, settings, (self._turns.device,), Path(task.folder))
+        active = Active(options, settings, self._turns.devices, Path(task.folder))
+        active.is_far = True
         active.declared = DeclaredSteps((), options.target, options.build_limit_s)
         for test in task.tests:
             for named, given in (
@@ -258,17 +278,24 @@ class FarTests:
 
         running: RunningTest | None = None
         warnings: list[dict[str, Any]] = []
+        needs = 0
         for number, copy, message in self._turns.run(tests, work):
             if isinstance(message, TurnedTo):
                 if running is not None:
                     running.sum_up(message.at)
                     self._end(running, warnings)
-                running, warnings = RunningTest(items[number], copy, 0.0), []
+                running, warnings, needs = RunningTest(items[number], copy, 0.0), [], 0
                 running.began_at = message.at
             elif isinstance(message, Warned):
                 warnings.append(message.arguments)
+            elif isinstance(message, DevicesNeeded):
+                needs = message.count
             elif isinstance(message, ForkEnd):
-                if running is not None:
+                if running is not None and needs:
+                    test, facts = tests[number], TestFacts(seconds=0.0, outcome=Outcome.PASSED)
+                    answer = write_answer(Path(test.answer), FarAnswer(needs=needs))
+                    self._turns.end(test, facts, answer)
+                elif running is not None:
                     running.conclude(message)
                     self._end(running, warnings)
                 running = None

@@ -21,6 +21,7 @@ import msgspec
 
 from tileyard.model import Outcome
 from tileyard.modes import make_folder, open_file
+from tileyard.pytest_plugin.devices import refuse_count
 from tileyard.pytest_plugin.far_records import (
     FarCall,
     FarCallWanted,
@@ -80,26 +81,32 @@ class FarDevice:
         done = self._ask(given, _name_all(given))
         return done.values[RESULT]  # type: ignore[no-any-return]  # as the function has it
 
-    def block(self, number: int, values: Mapping[str, object]) -> dict[str, Any]:
-        """Run a block of the test with its variables; those that it uses or sets, as they are afterwards."""
+    def block(
+        self, number: int, values: Mapping[str, object], count: int | None = None
+    ) -> dict[str, Any]:
+        """Run a block of the test with its variables; those that it uses or sets, as they are afterwards.
+
+        Raises UsageError for a ``count`` of devices that makes no sense.
+        """
         __tracebackhide__ = True
-        given = self._test.pick(number, values)
-        done = self._ask(FarGiven(function=self._test.function, values=given, block=number), given)
-        return done.values
+        refuse_count(count)
+        values = self._test.pick(number, values)
+        given = FarGiven(function=self._test.function, values=values, block=number, count=count)
+        return self._ask(given, values).values
 
     def _ask(self, given: FarGiven, values: Mapping[str, object]) -> FarDone:
         __tracebackhide__ = True
         if _environment() != self._environment:
-            self._give_up("it has changed its environment or working directory")
+            self._give_up("it has changed its environment or working directory", given.count)
         self._calls += 1
         if self._calls > MOST_CALLS:
-            self._give_up(f"it holds a device more than {MOST_CALLS} times")
+            self._give_up(f"it holds a device more than {MOST_CALLS} times", given.count)
         stem = self._folder / secrets.token_hex(8)
         make_folder(stem.parent)
         try:
             write_answer(stem.with_suffix(".given"), given)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            self._give_up(f"what its block is given cannot be sent: {error}")
+            self._give_up(f"what its block is given cannot be sent: {error}", given.count)
         functions = (given.function, self._test.function)
         call = FarCall(
             name=f"{self._name}#{self._calls}",
@@ -109,6 +116,7 @@ class FarDevice:
             },
             given=str(stem.with_suffix(".given")),
             answer=str(stem.with_suffix(".done")),
+            devices=given.count or 1,
         )
         pipe = stem.with_suffix(".pipe")
         os.mkfifo(pipe)
@@ -124,26 +132,30 @@ class FarDevice:
                 raise FarDeathError(reply.outcome, reply.message)
             done = read_answer(call.answer, reply.digest, FarDone)
         except (pickle.UnpicklingError, ImportError, TypeError, AttributeError) as error:
-            self._give_up(f"what its block returns cannot be read: {error}")
+            self._give_up(f"what its block returns cannot be read: {error}", given.count)
         finally:
             for path in stem.parent.glob(f"{stem.name}.*"):
                 path.unlink()
         if done.refused:
-            self._give_up(done.refused)
+            self._give_up(done.refused, given.count)
         for name, there in done.changed.items():
             if not take_over(values[name], there):
-                self._give_up(f"its block changes {name}, a {type(there).__name__}, in place")
+                changed = f"its block changes {name}, a {type(there).__name__}, in place"
+                self._give_up(changed, given.count)
         if done.error is not None:
             done.error.add_note(f"on the borrowed device, most recent call last:\n{done.trace}")
             raise done.error
         return done
 
-    def __call__(self, **_: object) -> NoReturn:
+    def __call__(self, *, count: int | None = None) -> NoReturn:
         """Only blocks that were cut out can be held."""
-        self._give_up("it, or a fixture, holds a device in a way that its source does not show")
+        __tracebackhide__ = True
+        refuse_count(count)
+        reason = "it, or a fixture, holds a device in a way that its source does not show"
+        self._give_up(reason, count)
 
-    def _give_up(self, reason: str) -> NoReturn:
-        self._teller.tell(NotSeparable(reason=reason))
+    def _give_up(self, reason: str, count: int | None) -> NoReturn:
+        self._teller.tell(NotSeparable(reason=reason, devices=count or 1))
         os._exit(0)  # it is run whole, from its beginning
 
 
@@ -186,13 +198,13 @@ def take_over(here: Any, there: Any) -> bool:  # noqa: ANN401 - the user's
 # ---- on the far side --------------------------------------------------------------------------------
 
 
-def carry_out(call: FarCall, device: object) -> str:
-    """Make a call and write down what came of it; the digest of that."""
+def carry_out(call: FarCall, held: tuple[object, ...]) -> str:
+    """Make a call that holds these devices and write down what came of it; the digest of that."""
     try:
         import_modules(call)
         given = pickle.loads(Path(call.given).read_bytes())
         with _captured(call):
-            done = _call(given, device)
+            done = _call(given, held if given.count else held[0])
     except Exception as error:  # noqa: BLE001 - a worker's entry
         done = FarDone(refused=f"its block cannot be made ready elsewhere: {error!r}")
     try:
@@ -208,7 +220,7 @@ def import_modules(call: FarCall) -> None:
         _import(name, file)
 
 
-def _call(given: FarGiven, device: object) -> FarDone:
+def _call(given: FarGiven, held: object) -> FarDone:
     values = _name_all(given)
     before = {name: pickle.dumps(value) for name, value in values.items()}
     error: BaseException | None = None
@@ -218,7 +230,7 @@ def _call(given: FarGiven, device: object) -> FarDone:
         if given.block is None:
             result = {RESULT: given.function(*given.args, **given.values)}
         else:
-            left = cut(given.function).run(given.block, given.values, device)
+            left = cut(given.function).run(given.block, given.values, held)
             result = {k: v for k, v in left.items() if k not in values or v is not values[k]}
     except NotSeparableError:
         raise

@@ -16,11 +16,15 @@ T = TypeVar("T")
 
 
 class FarTest(Record):
-    """A whole test. ``kernels`` and ``functions`` are what was built for it; ``answer`` is the file for what comes of it."""
+    """A whole test. ``kernels`` and ``functions`` are what was built for it; ``answer`` is the file for what comes of it.
+
+    ``devices`` is how many its task gets.
+    """
 
     name: str
     limit_s: float
     answer: str
+    devices: int = 1
     kernels: dict[str, StepResult] = {}
     functions: dict[str, StepResult] = {}
 
@@ -36,13 +40,15 @@ class FarCall(Record):
     modules: dict[str, str]
     given: str
     answer: str
+    devices: int = 1
 
 
 class FarTask(Submitted, kw_only=True):
     """What is submitted: whole tests, or parts of tests. The environment lies in it: what a queue hands on of one may be cut.
 
     ``paths`` is where modules are found, ``arguments`` what pytest was given here. A test whose own limit
-    is longer than what is left of ``limit_s`` is not begun: it is for another task.
+    is longer than what is left of ``limit_s`` is not begun: it is for another task. ``devices`` is how many each part
+    holds at once, 1 for what the queue gives unasked.
     """
 
     environment: dict[str, str]
@@ -52,25 +58,34 @@ class FarTask(Submitted, kw_only=True):
     rootdir: str
     folder: str
     limit_s: float
+    devices: int = 1
     tests: tuple[FarTest, ...] = ()
     calls: tuple[FarCall, ...] = ()
 
 
 class FarAnswer(Record):
-    """What came of a test: pytest's reports and warnings in their plain form, and whether it has asked to end the run."""
+    """What came of a test: pytest's reports and warnings in their plain form, and whether it has asked to end the run.
 
-    reports: tuple[dict[str, Any], ...]
+    ``needs`` is how many devices it has asked for, where its task had fewer and it has to run again; else 0.
+    """
+
+    reports: tuple[dict[str, Any], ...] = ()
     warnings: tuple[dict[str, Any], ...] = ()
     left: Left | None = None
+    needs: int = 0
 
 
 class FarGiven(Record):
-    """What is called: a function with ``values`` of its parameters, or a ``block`` of a test's function."""
+    """What is called: a function with ``values`` of its parameters, or a ``block`` of a test's function.
+
+    With a ``count`` it holds so many devices, as a tuple.
+    """
 
     function: Callable[..., object]
     values: dict[str, Any]
     args: tuple[object, ...] = ()
     block: int | None = None
+    count: int | None = None
 
 
 class FarDone(Record):
@@ -102,9 +117,10 @@ class FarCallWanted(Record):
 
 
 class NotSeparable(Record):
-    """A test's own process ends, since the test has to run whole."""
+    """A test's own process ends, since the test has to run whole, with so many devices."""
 
     reason: str
+    devices: int = 1
 
 
 def write_answer(path: Path, answer: FarAnswer | FarGiven | FarDone) -> str:

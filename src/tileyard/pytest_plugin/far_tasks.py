@@ -8,20 +8,21 @@ import os
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import pytest
 
 from tileyard.artifacts.keys import digest_bytes
-from tileyard.devices.foreign import ForeignQueue
+from tileyard.devices.foreign import ForeignQueue, refuse_several
 from tileyard.engine.foreign_queue.calls import Deadlines, QueueCall
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.foreign_queue.tasks import RESTART_LIMIT_S, START_LIMIT_S
-from tileyard.errors import WorkerLostError
+from tileyard.errors import UsageError, WorkerLostError
 from tileyard.model import Outcome
 from tileyard.modes import make_folder, write_file
 from tileyard.pytest_plugin import far_start
@@ -31,6 +32,7 @@ from tileyard.pytest_plugin.recording import Recording
 from tileyard.pytest_plugin.records import Hold
 from tileyard.workers.task_lines import CaseResult, Side
 
+T = TypeVar("T")
 ATTEMPTS: Final = 3
 """How often something is tried whose task is lost."""
 OWN: Final = (sys.prefix, sys.base_prefix)
@@ -45,6 +47,11 @@ class Part:
     ended: asyncio.Future[CaseResult]
     losses: int = 0
     is_blamed: bool = False
+
+    @property
+    def kind(self) -> tuple[type, int]:
+        """What all parts of a task have in common: what they are, and how many devices each holds."""
+        return type(self.work), self.work.devices
 
     @property
     def need_s(self) -> float:
@@ -77,7 +84,12 @@ class FarTasks:
     async def run(self, work: FarTest | FarCall) -> CaseResult:
         """Have it run in some task. A result without a digest, its ``log``, has no answer in its file."""
         part = Part(work=work, ended=asyncio.get_running_loop().create_future())
-        self._put(part)
+        try:
+            refuse_several(self._queue, work.devices, f"tile_device(count={work.devices})")
+        except UsageError as error:
+            part.end(Outcome.INFRA_ERROR, str(error))
+        else:
+            self._put(part)
         return await part.ended
 
     def rest(self) -> None:
@@ -91,26 +103,22 @@ class FarTasks:
         One that is not full waits for those that are busy: to begin a task costs seconds, device in hand.
         """
         while True:
-            while not self._waiting or (self.busy and len(self._waiting) < self._queue.cases):
+            kind = find_due([part.kind for part in self._waiting], self._queue.cases, self.busy)
+            if kind is None:
                 self._changed.clear()
                 await self._changed.wait()
-            parts = self._take()
-            if parts:
+            elif parts := self._take(kind):
                 await self._submit(parts)
 
     def _put(self, part: Part) -> None:
         self._waiting.append(part)
         self._changed.set()
 
-    def _take(self) -> list[Part]:
-        """What one task is to hold: of one kind, and what is to blame for a lost one alone."""
-        first = self._waiting[0]
-        taken = [
-            part
-            for part in self._waiting
-            if type(part.work) is type(first.work) and not (part.is_blamed or first.is_blamed)
-        ]
-        taken = taken[: self._queue.cases] or [first]
+    def _take(self, kind: tuple[type, int]) -> list[Part]:
+        """What one task is to hold: of this kind, and what is to blame for a lost one alone."""
+        alike = [part for part in self._waiting if part.kind == kind]
+        taken = [part for part in alike if not (part.is_blamed or alike[0].is_blamed)]
+        taken = taken[: self._queue.cases] or alike[:1]
         self._waiting = [part for part in self._waiting if part not in taken]
         longest_s = self._queue.task_limit_s
         for part in [part for part in taken if START_LIMIT_S + part.need_s > longest_s]:
@@ -126,11 +134,11 @@ class FarTasks:
     # ---- one task -----------------------------------------------------------------------------
 
     async def _submit(self, parts: list[Part]) -> None:
+        count = parts[0].work.devices  # of each of them; 1 is as many as the queue gives unasked
+        queue = self._queue if count == 1 else msgspec.structs.replace(self._queue, devices=count)
         left = {part.work.name: part for part in parts}
         limits = {part.work.name: part.work.limit_s for part in parts}
-        run_limit_s = min(
-            self._queue.task_limit_s, START_LIMIT_S + sum(part.need_s for part in parts)
-        )
+        run_limit_s = min(queue.task_limit_s, START_LIMIT_S + sum(part.need_s for part in parts))
         submission = Submission(secrets.token_hex(8), list(left))
         started: list[float] = []
         asked = time.monotonic()
@@ -143,12 +151,12 @@ class FarTasks:
                 started.append(time.monotonic())
 
         command = self._write_task(submission.token, parts, run_limit_s - START_LIMIT_S)
-        call = QueueCall(self._queue, command, run_limit_s)
-        deadlines = Deadlines(self._queue, submission, run_limit_s, limits)
+        call = QueueCall(queue, command, run_limit_s)
+        deadlines = Deadlines(queue, submission, run_limit_s, limits)
         try:
             end = await call.follow(hear, deadlines.next, self._active.folder / "logs/queue.log")
         except WorkerLostError as error:
-            end = ClientEnd(argv=self._queue.submit, cwd=call.cwd, error=str(error))
+            end = ClientEnd(argv=queue.submit, cwd=call.cwd, error=str(error))
         finally:
             if started:
                 self._keep_hold(parts, submission, asked, started[0])
@@ -162,7 +170,7 @@ class FarTasks:
             for part in left.values():
                 self._put(part)
             return
-        outcome, message = submission.find_loss(end, self._queue.exit_codes)
+        outcome, message = submission.find_loss(end, queue.exit_codes)
         for part in left.values():
             if outcome is Outcome.QUEUE_TIMEOUT:
                 part.end(outcome, message)
@@ -185,6 +193,7 @@ class FarTasks:
             rootdir=str(config.rootpath),
             folder=str(active.folder),
             limit_s=limit_s,
+            devices=parts[0].work.devices,
             tests=tuple(part.work for part in parts if isinstance(part.work, FarTest)),
             calls=tuple(part.work for part in parts if isinstance(part.work, FarCall)),
         )
@@ -231,3 +240,10 @@ class FarTasks:
             self._put(part)
         else:
             part.end(Outcome.INFRA_ERROR, f"tried {ATTEMPTS} times: {message}")
+
+
+def find_due(waiting: Sequence[T], cases: int, busy: int) -> T | None:
+    """Of which kind the next task is, given the kinds of what waits: one that fills it; any, where nobody is busy."""
+    counts = Counter(waiting)
+    full = next((kind for kind in waiting if counts[kind] >= cases), None)
+    return full if full is not None or busy else next(iter(waiting), None)

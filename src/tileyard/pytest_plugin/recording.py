@@ -217,10 +217,13 @@ class Recording:
                 f"device {use.device} was held {use.holds} times, {use.held_s:.2f} s of "
                 f"{report.wall_s:.2f} s ({use.share:.1%})"
             )
+        leased = {hold.test for hold in report.holds if hold.dynamic}
         for entry in report.tests:
-            if entry.compiled and entry.outcome in WELL:
-                kernels = ", ".join(entry.compiled)
-                write(f"{entry.test} compiled {kernels} itself and held a device from then on")
+            did = [f"compiled {', '.join(entry.compiled)} itself"] if entry.compiled else []
+            if entry.test in leased:
+                did.append("held a device from its first use outside of a block on")
+            if did and entry.outcome in WELL:
+                write(f"{entry.test} {' and '.join(did)}")
         if self.ran_whole:
             write(f"{count_of(len(self.ran_whole), 'test')} ran whole on a borrowed device:")
             for test, reason in sorted(self.ran_whole.items())[:SHOWN]:

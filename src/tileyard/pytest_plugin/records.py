@@ -70,6 +70,12 @@ class DeviceRefused(Record):
     """It waits no longer, and got none."""
 
 
+class DevicesNeeded(Record):
+    """It needs so many at once, more than its process has, and ends for that."""
+
+    count: int
+
+
 class HoldBegan(Record):
     """The test holds a device from ``at`` on, in seconds of the host's monotonic clock."""
 
@@ -138,8 +144,8 @@ class StepResult(Record):
 class Hold(Record):
     """A device in the hands of one test: a line of the lease ledger.
 
-    ``at`` is in seconds since the run began. ``dynamic`` says that the test took it because it had
-    compiled something itself.
+    ``at`` is in seconds since the run began. ``dynamic`` says that the test took it because it used a device outside
+    of a block.
     """
 
     test: str

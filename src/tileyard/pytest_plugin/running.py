@@ -51,10 +51,8 @@ from tileyard.pytest_plugin.records import (
     TurnedTo,
     Warned,
 )
-from tileyard.pytest_plugin.tilelang_jit import watch_tilelang
+from tileyard.pytest_plugin.watching import watch_compiles, watch_uses
 from tileyard.wording import shorten_path
-from tileyard.workers.compiler import Compiler
-from tileyard.workers.protocol import BuildKernels, CompilerReply, CompilerRequest
 
 # ---- in a test's own process --------------------------------------------------------------------
 
@@ -94,8 +92,9 @@ class Inside:
         self._has_begun = True
         _renew_capture(config, self._log)
         allow_threads(len(self._active.settings.cores), self._active.processes)
-        # What was compiled may run from then on, in ways that nobody sees.
-        watch_compiles(self._begin_compile, self._holdings.hold_to_the_end)
+        watch_compiles(self._begin_compile)
+        if self._active.options.dynamic == "lease":
+            watch_uses(self._holdings.use)
         try:
             for item, following in zip(items, [*items[1:], None], strict=True):
                 self._item, self._failure = item, self._active.find_failure(item)
@@ -103,7 +102,9 @@ class Inside:
                 self._teller.tell(TurnedTo(test=item.nodeid, at=time.monotonic()))
                 config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 self._holdings.close()
-                if following is not None and not goes_on(following):
+                if following is None:
+                    break
+                if not (goes_on(following) and self._holdings.is_whole):
                     item.session._setupstate.teardown_exact(None)  # noqa: SLF001 - it has no other way
                     break
         except pytest.exit.Exception as error:
@@ -126,6 +127,14 @@ class Inside:
         """A test whose compile step failed does not begin."""
         if self._failure is not None:
             pytest.fail(self._failure[1], pytrace=False)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        """What was taken as it was used is given back with the last line of the test's function."""
+        try:
+            return (yield)
+        finally:
+            self._holdings.end_use()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -204,24 +213,6 @@ class Inside:
                 return Outcome.OUT_OF_MEMORY
             case _:
                 return Outcome.RUNTIME_ERROR
-
-
-def watch_compiles(begin: Callable[[str, str], None], end: Callable[[], None]) -> None:
-    """From here on, tell of every kernel that this process compiles, ours or TileLang's own."""
-    answer = Compiler.answer
-
-    def watched(self: Compiler, request: CompilerRequest) -> CompilerReply:
-        __tracebackhide__ = True
-        if not isinstance(request, BuildKernels):
-            return answer(self, request)
-        for wanted in request.kernels:
-            begin(wanted.elaborated.kernel.name, wanted.build)
-        reply = answer(self, request)
-        end()
-        return reply
-
-    Compiler.answer = watched  # type: ignore[method-assign]  # in this process alone
-    watch_tilelang(begin=begin, end=end)
 
 
 def _place() -> str:

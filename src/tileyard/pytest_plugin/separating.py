@@ -1,13 +1,13 @@
 """Cuts the blocks that hold a device out of a test's function, so that they run elsewhere: values in, values out.
 
-``with tile_device() as device:`` becomes a call that is given the function's variables, and its body a function
-of those that it uses. Both sides read the same file. What cannot be cut has a reason, in words.
+``with tile_device() as device:`` becomes a call that is given the function's variables and the number of devices, if one
+is named, and its body a function of those that it uses. Both sides read the same file. What cannot be cut has a reason, in words.
 """
 
 import ast
 import builtins
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType, FunctionType
@@ -19,6 +19,7 @@ from tileyard.pytest_plugin.bodies import find_definition
 
 DEVICE: Final = "tile_device"
 GIVEN: Final = "__tile_given"
+HELD: Final = "__tile_held"
 LEAVES: Final = (
     ast.Return,
     ast.Yield,
@@ -33,15 +34,22 @@ SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda
 
 
 class NotSeparableError(Exception):
-    """The part of a test that holds a device cannot run apart from the rest; says why."""
+    """The part of a test that holds a device cannot run apart from the rest; says why.
+
+    ``devices`` is how many it needs at once, as far as that is known.
+    """
+
+    def __init__(self, reason: str, devices: int = 1) -> None:
+        super().__init__(reason)
+        self.devices = devices
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One block: the variables that its body uses or sets, and the one that is the device, if any; its code."""
+    """One block: the variables that it uses or sets, those among them that are its devices, and its code."""
 
     names: tuple[str, ...]
-    device: str
+    devices: frozenset[str]
     code: CodeType
 
 
@@ -62,14 +70,16 @@ class CutTest:
         """What a block has to be given of the function's variables."""
         block = self.blocks[number]
         return {
-            name: values[name] for name in block.names if name in values and name != block.device
+            name: values[name]
+            for name in block.names
+            if name in values and name not in block.devices
         }
 
-    def run(self, number: int, values: Mapping[str, object], device: object) -> dict[str, Any]:
-        """Run a block; the variables that it uses or sets, as they are afterwards."""
+    def run(self, number: int, values: Mapping[str, object], held: object) -> dict[str, Any]:
+        """Run a block that holds a device, or a tuple of them; the variables that it uses or sets, as they are afterwards."""
         block = self.blocks[number]
         _provide_assert(self.function)
-        given = {**values, **({block.device: device} if block.device else {})}
+        given = {**values, HELD: held}
         left: dict[str, Any] = FunctionType(block.code, self.function.__globals__)(given)
         return {name: left[name] for name in block.names if name in left}
 
@@ -118,22 +128,28 @@ class _Cutter(ast.NodeTransformer):
         """Replace it, if it is a block."""
         if not any(_is_block(item.context_expr) for item in node.items):
             return self.generic_visit(node)
-        target = node.items[0].optional_vars
-        if len(node.items) != 1 or not (target is None or isinstance(target, ast.Name)):
+        call, target = node.items[0].context_expr, node.items[0].optional_vars
+        if len(node.items) != 1 or not isinstance(call, ast.Call) or not _is_plain(target):
             raise NotSeparableError(f"line {node.lineno} enters more than {DEVICE}()")
         self._refuse_leaving(node)
-        device = target.id if isinstance(target, ast.Name) else ""
-        used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-        names = tuple(sorted(used & self._locals - {DEVICE}))
-        body = [*_bind(names, node), *node.body, *_parse("return locals()", node)]
+        devices = _names_in([target] if target is not None else [])
+        names = tuple(sorted((_names_in(node.body) | devices) & self._locals - {DEVICE}))
+        named = f"{ast.unparse(target)} = {GIVEN}[{HELD!r}]" if target is not None else ""
+        body = [
+            *_bind(names, node),
+            *_parse(named, node),
+            *node.body,
+            *_parse("return locals()", node),
+        ]
         (outer,) = _parse(f"def block({GIVEN}): pass", node)
         if not isinstance(outer, ast.FunctionDef):
             raise AssertionError("a definition is a definition")
         outer.body = body
         code = _compile(outer, self._file)
-        self.blocks.append(Block(names=names, device=device, code=code))
-        number = len(self.blocks) - 1
-        return [*_parse(f"{GIVEN} = {DEVICE}.block({number}, locals())", node), *_bind(names, node)]
+        self.blocks.append(Block(names=names, devices=devices, code=code))
+        count = "".join(f", {ast.unparse(keyword.value)}" for keyword in call.keywords)
+        asked = f"{GIVEN} = {DEVICE}.block({len(self.blocks) - 1}, locals(){count})"
+        return [*_parse(asked, node), *_bind(names, node)]
 
     def _refuse_leaving(self, node: ast.With) -> None:
         for part in _walk_here(node.body):
@@ -166,7 +182,25 @@ class _Cutter(ast.NodeTransformer):
 
 
 def _is_block(node: ast.expr) -> bool:
-    return ast.unparse(node) == f"{DEVICE}()"
+    """Whether it is ``tile_device()``, or that with a ``count``."""
+    return (
+        isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == DEVICE
+        and not node.args
+        and [keyword.arg for keyword in node.keywords] in ([], ["count"])
+    )
+
+
+def _is_plain(target: ast.expr | None) -> bool:
+    """Whether what devices are assigned to is a variable, several of them, or nothing."""
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return target is None or all(isinstance(part, ast.Name) for part in parts)
+
+
+def _names_in(nodes: Sequence[ast.AST]) -> frozenset[str]:
+    return frozenset(
+        part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)
+    )
 
 
 def _walk_here(body: list[ast.stmt], *, within_loops: bool = True) -> Iterator[ast.stmt | ast.expr]:

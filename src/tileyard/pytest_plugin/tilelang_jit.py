@@ -10,28 +10,28 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import MethodType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from tileyard.frontend.no_device import on_import
 
 MODULE, CLASS, METHOD = "tilelang.jit.kernel", "JITKernel", "_compile_and_create_adapter"
 """Where TileLang compiles what its own cache does not have."""
+RUNS: Final = ("__call__", "get_profiler")
+"""What runs a kernel there, or is about to: a profiler runs it by ways of its own."""
 JIT, FACTORY, CACHE = "tilelang.jit", "JITImpl", "is_cache_enabled"
 """Where its decorator and its ``compile`` are, what the decorator makes, and what asks for its cache."""
 
 
 def watch_tilelang(
     *,
-    begin: Callable[[str, str], None],
-    end: Callable[[], None] = lambda: None,
-    run: Callable[[], None] = lambda: None,
+    begin: Callable[[str, str], None] | None = None,
+    run: Callable[[], None] | None = None,
 ) -> None:
-    """From here on, call ``begin`` with a kernel's name and key before TileLang compiles it.
+    """From here on, call ``begin`` with a kernel's name and key before TileLang compiles it, and ``run`` before it is run.
 
-    ``end`` is called afterwards, if that went well, and ``run`` before a kernel is run. The key is of
-    the kernel's code and the target, the same in every process.
+    The key is of the kernel's code and the target, the same in every process.
     """
-    on_import(MODULE, partial(_patch, begin=begin, end=end, run=run))
+    on_import(MODULE, partial(_patch, begin=begin, run=run))
 
 
 def find_tilelang_compile(function: object) -> Callable[..., object] | None:
@@ -70,30 +70,30 @@ def keep_factories(factories: Iterable[object]) -> Iterator[None]:
 
 def _patch(
     module: ModuleType,
-    begin: Callable[[str, str], None],
-    end: Callable[[], None],
-    run: Callable[[], None],
+    begin: Callable[[str, str], None] | None,
+    run: Callable[[], None] | None,
 ) -> None:
     jit_kernel: Any = getattr(module, CLASS, None)
-    compile_kernel: Any = getattr(jit_kernel, METHOD, None)
-    if compile_kernel is None:  # another version of TileLang: it compiles unheard
-        return
-    run_kernel = jit_kernel.__call__
+    before: dict[str, Callable[..., None]] = {}
+    if begin is not None:
+        before[METHOD] = lambda self, func, *_, **__: begin(_name(func), _key(self, func))
+    if run is not None:
+        before |= dict.fromkeys(RUNS, lambda *_, **__: run())
+    for name, tell in before.items():
+        method = getattr(jit_kernel, name, None)
+        if method is not None:  # in another version of TileLang: it does that unheard
+            setattr(jit_kernel, name, _preceded(tell, method))
 
-    def watched(self: Any, func: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401
+
+def _preceded(tell: Callable[..., None], method: Callable[..., object]) -> Callable[..., object]:
+    """A method, before which ``tell`` is called with the same arguments."""
+
+    def watched(*args: object, **kwargs: object) -> object:
         __tracebackhide__ = True
-        begin(_name(func), _key(self, func))
-        adapter = compile_kernel(self, func, *args, **kwargs)
-        end()
-        return adapter
+        tell(*args, **kwargs)
+        return method(*args, **kwargs)
 
-    def watched_run(self: object, *args: object, **kwargs: object) -> object:
-        __tracebackhide__ = True
-        run()
-        return run_kernel(self, *args, **kwargs)
-
-    setattr(jit_kernel, METHOD, watched)
-    jit_kernel.__call__ = watched_run
+    return watched
 
 
 def _name(func: Any) -> str:  # noqa: ANN401 - TVM's

@@ -5,14 +5,44 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tileyard.engine.foreign_queue.far_side import INFRASTRUCTURE_CODE
 from tileyard.model import Device, Outcome
-from tileyard.pytest_plugin.far import Turns
+from tileyard.pytest_plugin.far import Turns, run_far
 from tileyard.pytest_plugin.far_records import FarCall, FarTask
 from tileyard.pytest_plugin.forked import ForkEnd, Teller
 from tileyard.pytest_plugin.records import Answered, TestFacts, TurnedTo
 from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Line, TaskEnded
+
+
+def make_task(folder: Path, calls: tuple[FarCall, ...], devices: int = 1) -> FarTask:
+    """A task of a queue of NPUs."""
+    return FarTask(
+        token="t",
+        device="npu:{device}",
+        environment={},
+        cwd="",
+        paths=(),
+        arguments=(),
+        rootdir="",
+        folder=str(folder),
+        limit_s=100.0,
+        devices=devices,
+        calls=calls,
+    )
+
+
+def test_fewer_devices_than_a_task_needs_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything runs, in the last line, whatever the queue has granted them for."""
+    file = tmp_path / "task.json"
+    file.write_bytes(msgspec.json.encode(make_task(tmp_path, (), devices=3)))
+    assert run_far(file, ["--device", "3,4"]) == INFRASTRUCTURE_CODE
+    (line,) = capfd.readouterr().out.splitlines()
+    assert "the queue gave npu:3,4, and the task needs 3 devices" in line
 
 
 @pytest.mark.slow
@@ -23,18 +53,7 @@ def test_one_copy_goes_on_until_it_dies_or_has_no_time(tmp_path: Path) -> None:
         FarCall(name=name, limit_s=limit_s, modules={}, given="", answer="")
         for name, limit_s in limits.items()
     )
-    task = FarTask(
-        token="t",
-        device="cpu:0",
-        environment={},
-        cwd="",
-        paths=(),
-        arguments=(),
-        rootdir="",
-        folder=str(tmp_path),
-        limit_s=100.0,
-        calls=calls,
-    )
+    task = make_task(tmp_path, calls)
     lines: list[Line] = []
     turns = Turns(task, Device(name="cpu:0", kind="cpu", identity="a core"), lines.append)
 

@@ -24,6 +24,15 @@ def give_lock() -> threading.Lock:
     return threading.Lock()
 
 
+def hold_two(tile_device: Any) -> None:  # noqa: ANN401 - a stand-in
+    """Hold one device, then two."""
+    with tile_device() as one:
+        pass
+    with tile_device(count=2) as (first, second):
+        pass
+    raise AssertionError(f"{one} {first} {second}")
+
+
 def call(folder: Path, function: Any, *args: object) -> FarDone:  # noqa: ANN401 - any
     """Make a call as the far side does."""
     made = FarCall(
@@ -34,7 +43,7 @@ def call(folder: Path, function: Any, *args: object) -> FarDone:  # noqa: ANN401
         answer=str(folder / "call.done"),
     )
     write_answer(folder / "call.given", FarGiven(function=function, args=args, values={}))
-    return read_answer(made.answer, carry_out(made, None), FarDone)
+    return read_answer(made.answer, carry_out(made, ("npu:0",)), FarDone)
 
 
 def test_a_call_tells_its_result_what_it_printed_and_what_it_changed(tmp_path: Path) -> None:
@@ -61,6 +70,24 @@ def test_what_a_call_raises_comes_back(tmp_path: Path) -> None:
 def test_what_cannot_be_sent_is_refused_in_words(tmp_path: Path) -> None:
     """The test then runs whole."""
     assert "cannot pickle" in call(tmp_path, give_lock).refused
+
+
+def test_a_block_gets_one_device_or_as_many_as_it_counts(tmp_path: Path) -> None:
+    """A count has it get a tuple, as on this host."""
+    made = FarCall(
+        name="test#1",
+        limit_s=1.0,
+        modules={},
+        given=str(tmp_path / "call.given"),
+        answer=str(tmp_path / "call.done"),
+    )
+    found = []
+    for block, count in enumerate((None, 2)):
+        given = FarGiven(function=hold_two, values={}, block=block, count=count)
+        write_answer(Path(made.given), given)
+        done = read_answer(made.answer, carry_out(made, ("npu:0", "npu:1")), FarDone)
+        found.append(done.values)
+    assert found == [{"one": "npu:0"}, {"first": "npu:0", "second": "npu:1"}]
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,14 @@ class Elsewhere:
         self.seen: list[dict[str, object]] = []
         self._test = test
 
-    def block(self, number: int, values: dict[str, object]) -> dict[str, object]:
+    def block(
+        self, number: int, values: dict[str, object], count: int | None = None
+    ) -> dict[str, object]:
         """See ``FarDevice``."""
         given = self._test.pick(number, values)
         self.seen.append(given)
-        return self._test.run(number, given, "npu:0")
+        held = "npu:0" if count is None else tuple(f"npu:{number}" for number in range(count))
+        return self._test.run(number, given, held)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,8 @@ class Elsewhere:
             [{}, {"j": 1}],
             (1, 1),
         ),
+        ("with tile_device(count=size) as (a, b):\n    x = a + b\nreturn b, x", [{}], ("npu:1", "npu:0npu:1")),
+        ("with tile_device(count=1) as all:\n    x = size\nreturn all, x", [{"size": 2}], (("npu:0",), 2)),
         ("if size == 2:\n    with tile_device():\n        def f(): return size\n        y = f()\n    y += 1\nreturn y", [{"size": 2}], 3),
     ],
 )  # fmt: skip
@@ -74,7 +79,8 @@ def test_an_assert_in_a_block_says_what_it_compared(tmp_path: Path) -> None:
     [
         ("with tile_device():\n    return 1", "line 3 leaves the block"),
         ("for i in (1,):\n    with tile_device():\n        break", "line 4 leaves the block"),
-        ("with tile_device(count=2) as two:\n    pass", "in another way than for a block"),
+        ("with tile_device(2) as two:\n    pass", "in another way than for a block"),
+        ("with tile_device(count=2) as x[0]:\n    pass", "enters more than"),
         ("with tile_device() as a, open(size):\n    pass", "enters more than"),
         ("hold = tile_device", "line 2 uses tile_device in another way"),
         ("def f():\n    with tile_device(): pass\nf()", "line 3 uses tile_device in another way"),

@@ -110,10 +110,17 @@ def accept_device(name: str) -> Device:
     One of a class that is neither found nor declared on this side is taken at the queue's word; what
     the queue has set for it in the environment stays.
     """
+    if "," not in name:
+        return _accept(name, 0, 1)
+    kind, ones = class_of(name), index_of(name).split(",")
+    return hold_together(
+        [_accept(f"{kind}:{one}", place, len(ones)) for place, one in enumerate(ones)]
+    )
+
+
+def _accept(name: str, place: int, count: int) -> Device:
+    """The device at a ``place`` among those given, which may all be listed by one variable."""
     settings = read_settings(os.environ, Path.cwd())
-    if "," in name:
-        kind = class_of(name)
-        return hold_together([accept_device(f"{kind}:{one}") for one in index_of(name).split(",")])
     try:
         device = parse_device(name, settings)
     except UsageError:
@@ -121,8 +128,11 @@ def accept_device(name: str) -> Device:
             raise
         stated = Declaration(name=name, id=index_of(name))
         device = make_device(stated, f"device {name!r}", settings)
-        env = {key: os.environ.get(key, value) for key, value in device.env.items()}
-        device = msgspec.structs.replace(device, env=env)
+        own = {key: os.environ.get(key, value).split(",") for key, value in device.env.items()}
+        env = {key: listed[place] for key, listed in own.items() if len(listed) == count}
+        if count == 1:
+            env = {key: ",".join(listed) for key, listed in own.items()}
+        device = msgspec.structs.replace(device, env={**device.env, **env})
     return msgspec.structs.replace(device, locks=())
 
 

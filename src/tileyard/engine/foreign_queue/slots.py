@@ -10,13 +10,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tileyard.devices.foreign import OF_TASKS, QUEUE_KIND, ForeignQueue, refuse_nesting
+from tileyard.devices.foreign import (
+    OF_TASKS,
+    QUEUE_KIND,
+    ForeignQueue,
+    refuse_nesting,
+    refuse_several,
+)
 from tileyard.engine.foreign_queue.submission import infra_error
 from tileyard.engine.foreign_queue.tasks import QueueTask, task_limit_s
 from tileyard.engine.provider import LeaseProvider, Slot, UnheldSlot, Watch
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.yard import Yard
-from tileyard.errors import ToolMissingError, UsageError
+from tileyard.errors import ToolMissingError
 from tileyard.model import Batch, Device
 from tileyard.workers.protocol import RunEntry
 
@@ -67,11 +73,7 @@ class QueueProvider:
     async def open(self) -> None:
         """Raise ToolMissingError where a tool is not there, UsageError inside a task of a queue, or if it gives one device only."""
         refuse_nesting(self._queue, os.environ)
-        most = max(slot.device.count for slot in self._slots)
-        if most > 1 and not any("{devices}" in part for part in self._queue.submit):
-            raise UsageError(
-                f"a case needs {most} devices, and `submit` of queue {self._queue.name!r} has no {{devices}}"
-            )
+        refuse_several(self._queue, max(slot.device.count for slot in self._slots), "a case")
         require_tools(self._queue)
 
     def withdraw(self) -> None:

@@ -48,12 +48,22 @@ def test_the_device_is_what_the_queue_says() -> None:
 
 
 def test_an_undeclared_device_is_taken_at_the_queues_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without locks, with what the queue has set for it, else with what is usual for its class."""
+    """Without locks, with what the queue has set for it, or for each of several, else with what is usual for its class."""
     device = accept_device("npu:3")
     expected = ("npu:3", "npu", (), {"ASCEND_RT_VISIBLE_DEVICES": "3"})
     assert (device.name, device.kind, device.locks, device.env) == expected
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "7")
     assert accept_device("npu:3").env == {"ASCEND_RT_VISIBLE_DEVICES": "7"}
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "7,5")
+    both = accept_device("npu:3,4")
+    expected_env = {"TASK_DEVICE": "3,4", "ASCEND_RT_VISIBLE_DEVICES": "7,5"}
+    assert both.env == expected_env
+    assert [one.env for one in both.members] == [
+        {"ASCEND_RT_VISIBLE_DEVICES": "7"},
+        {"ASCEND_RT_VISIBLE_DEVICES": "5"},
+    ]
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0-7")
+    assert accept_device("npu:3,4").env["ASCEND_RT_VISIBLE_DEVICES"] == "3,4"
 
 
 def test_what_cannot_be_a_device_is_refused() -> None:
