@@ -95,6 +95,7 @@ def cut(function: Callable[..., object]) -> CutTest:
     node = find_definition(plain)
     if node is None or plain.__code__.co_freevars:
         raise NotSeparableError("its source cannot be read as a function of its own")
+    _refuse_private(node)
     cutter = _Cutter(plain.__code__)
     found = ast.FunctionDef(
         **{**dict(ast.iter_fields(node)), "decorator_list": [], "body": cutter.visit_all(node.body)}
@@ -160,12 +161,6 @@ class _Cutter(ast.NodeTransformer):
         for part in _walk_here(node.body, within_loops=False):
             if isinstance(part, ast.Break | ast.Continue):
                 raise NotSeparableError(f"line {part.lineno} leaves the block")
-        for inner in ast.walk(node):
-            name = getattr(inner, "id", "") or getattr(inner, "attr", "")
-            if name.startswith("__") and not name.endswith("__"):
-                raise NotSeparableError(
-                    f"the block at line {node.lineno} uses the private name {name}"
-                )
 
     def refuse_other_uses(self, node: ast.FunctionDef) -> None:
         """Raise NotSeparableError where the device is used in ways that are not followed."""
@@ -179,6 +174,16 @@ class _Cutter(ast.NodeTransformer):
                 raise NotSeparableError(
                     f"line {part.lineno} uses {DEVICE} in another way than for a block"
                 )
+
+
+def _refuse_private(node: ast.FunctionDef) -> None:
+    """Raise NotSeparableError for names that have a class's name in front where they are compiled within it."""
+    for part in ast.walk(node):
+        name = getattr(part, "id", "") or getattr(part, "attr", "")
+        if name.startswith("__") and not name.endswith("__"):
+            raise NotSeparableError(
+                f"line {getattr(part, 'lineno', 0)} uses the private name {name}"
+            )
 
 
 def _is_block(node: ast.expr) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache, partial
-from types import ModuleType
 from typing import Any, Final
 
 from tileyard.frontend.no_device import on_import
@@ -33,16 +32,17 @@ def watch_compiles(begin: Callable[[str, str], None]) -> None:
 
 
 def watch_uses(use: Callable[[], None]) -> None:
-    """From here on, call ``use`` before a kernel is run, and before torch touches a GPU for the first time.
-
-    A kernel of ours for an accelerator is loaded after the first such call: loading touches its device.
-    """
-    on_import(API, partial(_watch_kernels, use=use))
-    on_import(TORCH, partial(_watch_torch, use=use))
+    """From here on, call ``use`` before a kernel is run, and before torch touches a GPU for the first time."""
+    on_import(API, partial(watch_kernels, use=use))
+    on_import(TORCH, partial(watch_torch, use=use))
     watch_tilelang(run=use)
 
 
-def _watch_kernels(module: ModuleType, use: Callable[[], None]) -> None:
+def watch_kernels(module: Any, use: Callable[[], None]) -> None:  # noqa: ANN401 - a module
+    """Have what the module's ``make_callable`` returns call ``use`` before each launch.
+
+    A kernel for an accelerator is loaded after its first ``use``: loading touches the device.
+    """
     make = module.make_callable
 
     def watched(artifact: object, target: str, *others: object) -> Callable[..., object]:
@@ -60,17 +60,17 @@ def _watch_kernels(module: ModuleType, use: Callable[[], None]) -> None:
             load()
         return run
 
-    module.make_callable = watched  # type: ignore[attr-defined]  # in this process alone
+    module.make_callable = watched  # in this process alone
 
 
-def _watch_torch(module: ModuleType, use: Callable[[], None]) -> None:
-    torch_cuda: Any = module
-    touch = torch_cuda._lazy_init  # noqa: SLF001 - what all first touches of a GPU call
+def watch_torch(module: Any, use: Callable[[], None]) -> None:  # noqa: ANN401 - a module
+    """Have the first touch of a GPU through ``torch.cuda``, the ``module``, call ``use`` before."""
+    touch = module._lazy_init  # noqa: SLF001 - what all first touches of a GPU call
 
     def watched() -> None:
         __tracebackhide__ = True
-        if not torch_cuda.is_initialized():
+        if not module.is_initialized():
             use()
         touch()
 
-    torch_cuda._lazy_init = watched  # noqa: SLF001
+    module._lazy_init = watched  # noqa: SLF001

@@ -30,4 +30,4 @@ def test_a_kernel_runs_where_its_target_does(
     monkeypatch.setattr(kernels, "require_fit", lambda target, device: None)
     monkeypatch.setattr(kernels, "make_target", lambda name, plugins: made)
     settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
-    assert kernels._callable(cast(Any, None), target, settings, given, {}) is len
+    assert kernels.make_callable(cast(Any, None), target, settings, given, {}) is len

@@ -84,7 +84,8 @@ def test_an_assert_in_a_block_says_what_it_compared(tmp_path: Path) -> None:
         ("with tile_device() as a, open(size):\n    pass", "enters more than"),
         ("hold = tile_device", "line 2 uses tile_device in another way"),
         ("def f():\n    with tile_device(): pass\nf()", "line 3 uses tile_device in another way"),
-        ("with tile_device():\n    size.__x", "private name __x"),
+        ("with tile_device():\n    size.__x", "line 3 uses the private name __x"),
+        ("y = size.__x\nwith tile_device(): pass", "line 2 uses the private name __x"),
         ("with tile_device():\n    with tile_device(): pass", "line 3 leaves the block"),
     ],
 )
