@@ -57,9 +57,12 @@ class Closure:
     modules: frozenset[str]
 
 
-def examine(function: object) -> Closure:
-    """Walk everything that ``function`` depends on."""
-    walk = _Walk()
+def examine(function: object, *, has_sources: bool = False) -> Closure:
+    """Walk everything that ``function`` depends on.
+
+    With ``has_sources`` the caller answers for files that are opened, and for modules that are imported only when it runs.
+    """
+    walk = _Walk(has_sources=has_sources)
     try:
         walk.visit(function)
     except _REFUSALS:
@@ -82,7 +85,8 @@ class _Walk:
     inside itself is named by its depth.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_sources: bool = False) -> None:
+        self._has_sources = has_sources
         self.hash = hashlib.sha256()
         self.known = True
         self.modules: set[str] = set()
@@ -133,7 +137,7 @@ class _Walk:
 
     def _digest_apart(self, value: object) -> str:
         """The identity of a set's element, which must not depend on what came before it."""
-        apart = _Walk()
+        apart = _Walk(has_sources=self._has_sources)
         apart.visit(value)
         self.known &= apart.known
         self.modules |= apart.modules
@@ -193,7 +197,7 @@ class _Walk:
         if version is None:
             return False
         if module in ("builtins", "io") and name in _OPAQUE_BUILTINS:
-            self.known = False
+            self.known &= name == "open" and self._has_sources
         self._add_module(module, version)
         self._add("name", name)
         return True
@@ -235,7 +239,7 @@ class _Walk:
         elif module is not None:
             self.visit(module)
         else:
-            self.known = False
+            self.known &= self._has_sources
 
     def _visit_code(self, code: types.CodeType) -> None:
         self._add(
