@@ -31,7 +31,7 @@ _FUNCTION_OPTIONS = frozenset({"function", "name", "limit", *_DECLARATIONS})
 class DeclaredSteps:
     """The steps of the selected tests. ``refusals`` says of tests why theirs make no sense.
 
-    ``kernels`` and ``functions`` give each test's steps by the name of their marker.
+    ``kernels`` and ``functions`` give each test's steps by the name of their marker, ``bodies`` what is read of it.
     """
 
     def __init__(self, items: Iterable[pytest.Item], target: str, build_limit_s: float) -> None:
@@ -39,6 +39,7 @@ class DeclaredSteps:
         self.refusals: dict[str, str] = {}
         self.kernels: dict[str, dict[str, str]] = {}
         self.functions: dict[str, dict[str, str]] = {}
+        self.bodies: dict[str, list[str]] = {}
         self._target = target
         self._build_limit_s = build_limit_s
         self._known: dict[object, str] = {}
@@ -62,7 +63,8 @@ class DeclaredSteps:
         if item.nodeid not in self.kernels:
             for number, (function, values) in enumerate(_bodies_of(item)):
                 body = BodyStep(id=f"{item.nodeid}#body:{number}", function=function, values=values)
-                self._add((id(function), _show(values)), body)
+                step_id = self._add((id(function), _show(values)), body)
+                self.bodies.setdefault(item.nodeid, []).append(step_id)
 
     def _ask_tree(self, item: pytest.Item) -> Iterator[tuple[str, FunctionStep]]:
         """The steps that the tree's own hook names for a test."""

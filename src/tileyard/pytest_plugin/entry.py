@@ -31,7 +31,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("build-limit", {"metavar": "TIME", "help": "how long a compile step may take (default: 5m)"}),
     ("queue-limit", {"metavar": "TIME", "help": "how long a test may wait for a device (default: 30m)"}),
     ("workers", {"metavar": "N", "help": "tests at the same time, without pytest-xdist (default: 1)"}),
-    ("dynamic", {"metavar": "error|lease", "help": "what becomes of a test that compiles while it runs: it fails, or holds a device from then on (default: error)"}),
+    ("dynamic", {"metavar": "error|lease|prepare", "help": "what becomes of a test that compiles while it runs: it fails, holds a device from then on, or fails unless a run of it ahead, up to its first device block, has compiled that (default: error)"}),
     ("report", {"metavar": "FILE", "help": "write builds, holds of devices and results as JSON"}),
 )  # fmt: skip
 

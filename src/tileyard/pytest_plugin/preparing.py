@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -56,7 +57,7 @@ from tileyard.workers.protocol import (
 )
 from tileyard.workers.sync_check import check_made
 
-Make = Callable[[Sequence[Step]], list[StepResult]]
+S = TypeVar("S")
 MOST_AT_A_TIME = 16
 """How many bodies are read in one copy, since a copy takes as long as reading some does."""
 
@@ -323,7 +324,11 @@ def _judge(checked: AuthorReply, elaborated: ElaboratedConfig) -> AuthorReply:
 
 
 def prepare_shares(
-    steps: Sequence[Step], folder: Path, own: int, count: int, make: Make
+    steps: Sequence[S],
+    folder: Path,
+    own: int,
+    count: int,
+    make: Callable[[Sequence[S]], list[StepResult]],
 ) -> list[StepResult]:
     """All results, after this process has made what was its to make. ``own`` is below ``count``."""
     make_folder(folder)

@@ -139,7 +139,8 @@ class StepResult(Record):
 
     ``build`` is the key of a kernel's artifact and ``target`` what it was built for; ``folder`` the
     directory of a function's step, and ``pickled`` the file in which its result lies. ``why`` says of such a step whether it
-    was kept, or why it was made.
+    was kept, or why it was made, and of a test that ran ahead where that ended. What reading found of a test ``is_partial`` where
+    there is more that may compile.
     """
 
     step: str
@@ -153,6 +154,7 @@ class StepResult(Record):
     folder: str = ""
     pickled: str = ""
     why: str = ""
+    is_partial: bool = False
 
 
 class Hold(Record):

@@ -16,6 +16,8 @@ from tileyard.frontend.no_device import on_import
 
 MODULE, CLASS, METHOD = "tilelang.jit.kernel", "JITKernel", "_compile_and_create_adapter"
 """Where TileLang compiles what its own cache does not have."""
+PREFIX = "tilelang:"
+"""What keys of kernels that TileLang compiles begin with."""
 JIT, FACTORY, CACHE = "tilelang.jit", "JITImpl", "is_cache_enabled"
 """Where its decorator and its ``compile`` are, what the decorator makes, and what asks for its cache."""
 
@@ -96,6 +98,11 @@ def _patch(
     jit_kernel.__call__ = watched_run
 
 
+def is_tilelangs(key: str) -> bool:
+    """Whether a key is one that ``watch_tilelang`` gives."""
+    return key.startswith(PREFIX)
+
+
 def _name(func: Any) -> str:  # noqa: ANN401 - TVM's
     attrs = dict(func.attrs.items()) if getattr(func, "attrs", None) else {}
     return str(attrs.get("global_symbol") or "a kernel")
@@ -103,7 +110,7 @@ def _name(func: Any) -> str:  # noqa: ANN401 - TVM's
 
 def _key(kernel: Any, func: Any) -> str:  # noqa: ANN401 - TileLang's and TVM's
     parts = (func.script(), getattr(kernel, "target", ""), getattr(kernel, "pass_configs", ""))
-    return "tilelang:" + hashlib.sha256(repr([str(part) for part in parts]).encode()).hexdigest()
+    return PREFIX + hashlib.sha256(repr([str(part) for part in parts]).encode()).hexdigest()
 
 
 class UnknownNameError(Exception):
