@@ -50,11 +50,12 @@ class Closure:
     """What a function's behaviour depends on.
 
     ``digest`` is None where something in it cannot be identified. ``modules`` are the top-level
-    names of the installed modules that it uses.
+    names of the installed modules that it uses, and ``files`` those of other code.
     """
 
     digest: Digest | None
     modules: frozenset[str]
+    files: frozenset[str] = frozenset()
 
 
 def examine(function: object, *, has_sources: bool = False) -> Closure:
@@ -68,7 +69,7 @@ def examine(function: object, *, has_sources: bool = False) -> Closure:
     except _REFUSALS:
         walk.known = False
     digest = Digest(walk.hash.hexdigest()[:40]) if walk.known else None
-    return Closure(digest=digest, modules=frozenset(walk.modules))
+    return Closure(digest=digest, modules=frozenset(walk.modules), files=frozenset(walk.files))
 
 
 def closure_digest(function: object) -> Digest | None:
@@ -90,6 +91,7 @@ class _Walk:
         self.hash = hashlib.sha256()
         self.known = True
         self.modules: set[str] = set()
+        self.files: set[str] = set()
         self._ordinals: dict[int, int] = {}
         self._stack: list[int] = []
         self._alive: list[object] = []
@@ -141,6 +143,7 @@ class _Walk:
         apart.visit(value)
         self.known &= apart.known
         self.modules |= apart.modules
+        self.files |= apart.files
         return apart.hash.hexdigest()
 
     def _visit_array(self, array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> None:
@@ -204,6 +207,7 @@ class _Walk:
 
     def _visit_function(self, function: types.FunctionType) -> None:
         self._add("function", PYTHON)
+        self.files.add(function.__code__.co_filename)
         self.visit(function.__code__)
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
@@ -253,6 +257,7 @@ class _Walk:
 
     def _visit_class(self, cls: type) -> None:
         self._add("class", cls.__qualname__)
+        self.files.add(str(getattr(sys.modules.get(cls.__module__), "__file__", "")))
         self.visit(cls.__bases__)
         for name, item in sorted(vars(cls).items()):
             if name not in _CLASS_NOISE:
@@ -270,6 +275,7 @@ class _Walk:
             self.known = False
             return
         self._add("source", digest_source(Path(file)))
+        self.files.add(file)
         for value in vars(module).values():
             owner = value if isinstance(value, types.ModuleType) else defining_module(value)
             if (

@@ -149,7 +149,7 @@ class Calling:
         """Call the function, in a copy of this process."""
 
         def work(_: int, teller: Teller) -> None:
-            if place.kept is not None:
+            if env:  # it has a key, which is over these
                 os.environ.clear()
                 os.environ.update(env)
             teller.tell(Answered(reply=_call_function(step, place)))

@@ -1,6 +1,6 @@
 """What the result of a function's compile step depends on, by content, so that it can be kept; and what cannot be known.
 
-A function counts as a step of a suite in Python does, whose script is the function's module: its imports, programs, libraries
+A function counts as a step of a suite in Python does, whose scripts are the modules of the code that it and its values consist of: their imports, programs, libraries
 and variables (``workers/step_identity.py``). Besides these count the values that it is given, the globals that it names, and
 places, since what is built may name them.
 """
@@ -8,8 +8,7 @@ places, since what is built may name them.
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
@@ -70,20 +69,22 @@ class StepReader:
             "recipe": RECIPE,
             "what is declared": digest_parts(canonical_json(_plain(declared))),
         }
+        files: dict[Path, None] = {}
         for name, value in (("function", step.function), ("arguments", step.values)):
-            found = examine(value, has_sources=True).digest
-            if found is None:
+            found = examine(value, has_sources=True)
+            if found.digest is None:
                 return Identity(problem=f"its {name} cannot be told by content")
-            parts[name] = found
+            parts[name] = found.digest
+            files |= dict.fromkeys(sorted(filter(_is_source, map(Path, found.files))))
+        if not files:
+            return Identity(problem="its function is no code of the tree")
         for pattern in declared.inputs:
             if not any(find_files(declared.root, pattern)):
                 return Identity(problem=f"inputs {pattern!r}: there is no such file")
             parts[f"inputs {pattern}"] = self._digests.digest(declared.root, [pattern])
-        parts["places"] = digest_parts(str(declared.root), str(self._home), str(Path.cwd()))
-        file = _file_of(step.function)
-        if file is None:
-            return Identity(problem="its function has no file")
-        asked = _as_step(declared, file)
+        places = (str(declared.root), str(self._home), str(Path.cwd()), os.uname().machine)
+        parts["places"] = digest_parts(*places)
+        asked = _as_step(declared, list(files))
         around = Surroundings(places={}, cwd=str(Path.cwd()), suite=str(declared.root), env={})
         use = self._identities.identify(asked, around, self._environ)
         if use.doubts:
@@ -139,23 +140,16 @@ def _plain(declared: Declared) -> tuple[object, ...]:
     return declared.inputs, declared.runs, declared.env
 
 
-def _file_of(function: Callable[..., object]) -> Path | None:
-    """The file in which a function was defined."""
-    plain: object = function
-    while isinstance(plain, partial):
-        plain = plain.func
-    plain = getattr(plain, "__func__", plain)
-    module = sys.modules.get(str(getattr(plain, "__module__", "")))
-    found = getattr(getattr(plain, "__code__", None), "co_filename", None)
-    found = found or getattr(module, "__file__", None)
-    return Path(found) if found and Path(found).is_file() else None
+def _is_source(file: Path) -> bool:
+    return file.suffix == ".py" and file.is_file()
 
 
-def _as_step(declared: Declared, file: Path) -> Step:
-    """The step of a suite that imports what the function's module does, from where it did."""
-    above = [folder for folder in file.parents if folder.is_relative_to(declared.root)]
+def _as_step(declared: Declared, sources: Sequence[Path]) -> Step:
+    """The step of a suite that imports what these files do, and the ``conftest.py`` files above them, from where they did."""
+    folders = {folder for file in sources for folder in file.parents}
+    above = sorted(folder for folder in folders if folder.is_relative_to(declared.root))
     beside = [folder / CONFTEST for folder in above if (folder / CONFTEST).is_file()]
-    files = dict.fromkeys(map(str, (file, *beside)))
+    files = dict.fromkeys(map(str, (*sources, *beside)))
     places = (place or str(Path.cwd()) for place in sys.path)
     texts = [text for text in declared.env if "=" in text]
     return Step(

@@ -149,6 +149,7 @@ def test_a_module_imported_inside_the_function_counts(load: Load) -> None:
     closure = examine(module.f)
     assert closure.digest is not None
     assert "json" in closure.modules
+    assert closure.files == {module.__file__}
 
 
 def test_who_has_the_sources_answers_for_files(load: Load) -> None:

@@ -38,6 +38,7 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FunctionSt
         "csrc/b.h": "int b;\n",
         "bin/tool": "#!/bin/sh\n",
         "conftest.py": "",
+        "cases_of_a_step.py": "import subprocess\nclass Case:\n    def go(self): return 1\n",
     }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +51,7 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FunctionSt
     yield FunctionStep(
         id="x", function=module.build, values={"arch": "a"}, limit_s=1.0, declared=declared
     )
-    for name in ("builders_of_a_step", "step_tools", "step_tools.parts"):
+    for name in ("builders_of_a_step", "cases_of_a_step", "step_tools", "step_tools.parts"):
         sys.modules.pop(name, None)
 
 
@@ -84,6 +85,12 @@ def set_global(step: FunctionStep) -> FunctionStep:
     """What a module worked out when it was imported is different, and its text is not."""
     step.function.__globals__["PLACE"].append("more")
     return step
+
+
+def with_case(step: FunctionStep) -> FunctionStep:
+    """A value whose class is code of another module, which starts programs."""
+    case = importlib.import_module("cases_of_a_step").Case()
+    return replace(step, values={"arch": case})
 
 
 CHANGES: Mapping[str, Callable[[FunctionStep], FunctionStep]] = {
@@ -129,9 +136,10 @@ def test_a_function_gets_only_the_variables_that_count(step: FunctionStep) -> No
     [
         (lambda step: declare(step, inputs=("src/*.c",)), "inputs 'src/*.c': there is no such"),
         (lambda step: declare(step, runs=("gone",)), "there is no program gone"),
-        (lambda step: declare(step, runs=None, env=("SET=1",)), ""),
         (lambda step: replace(step, values={"arch": threading.Lock()}), "its arguments cannot"),
-        (lambda step: replace(step, function=os.getpid), "its function has no file"),
+        (lambda step: replace(step, function=os.getpid), "its function is no code of the tree"),
+        (lambda step: declare(step, runs=None), ""),
+        (lambda step: declare(with_case(step), runs=None), "can start other programs"),
     ],
 )
 def test_what_cannot_be_told_has_no_key(
