@@ -2,13 +2,14 @@
 
 import pytest
 from tests.e2e.pytest_tree import KERNELS, Ran, Tree
+from tests.e2e.test_pytest_tilelang import BROKEN
 
 pytestmark = pytest.mark.slow
 
 AHEAD = """
     import os, pathlib, pytest, tileyard
     import numpy as np
-    from kernels import scale
+    from kernels import broken, scale
 
     def note(name):
         with open(f"{name}.runs", "a") as file:
@@ -61,6 +62,10 @@ AHEAD = """
         with tile_device():
             pass
 
+    def test_broken():
+        for N in (64,):
+            broken(N)
+
     def test_fails(tile_device):
         print("printed", "by it")
         assert 1 == 2
@@ -79,11 +84,16 @@ def whys(ran: Ran) -> dict[str, str]:
 
 def test_tests_compile_ahead_what_reading_does_not_find(tree: Tree) -> None:
     """They are stopped where they would hold a device, and what else becomes of them ahead says nothing."""
-    tree.write(kernels=KERNELS, test_ahead=AHEAD)
-    ran = tree.run("--tileyard-dynamic=prepare")
+    tree.write(kernels=KERNELS + BROKEN, test_ahead=AHEAD)
+    cache = {"TILELANG_CACHE_DIR": str(tree.folder / "cache")}
+    ran = tree.run("--tileyard-dynamic=prepare", env=cache)
     outcomes = {e["test"].rpartition("::")[2]: e["outcome"] for e in ran.report["tests"]}
     failed = {name: outcome for name, outcome in outcomes.items() if outcome != "passed"}
-    expected = {"test_compiles_behind_its_block": "compile_error", "test_fails": "mismatch"}
+    expected = {
+        "test_compiles_behind_its_block": "compile_error",
+        "test_broken": "runtime_error",
+        "test_fails": "mismatch",
+    }
     assert failed == expected, ran.text
     found = whys(ran)
     for name, text in {
@@ -93,6 +103,7 @@ def test_tests_compile_ahead_what_reading_does_not_find(tree: Tree) -> None:
         "test_compiles_behind_its_block": "compiled nothing ahead, up to its first device block",
         "test_crashes_ahead": "compiled main ahead, then died of SIGABRT (Aborted), which counts for nothing",
         "test_fails": "compiled nothing ahead, and held no device",
+        "test_broken": "compiled nothing ahead, and held no device",
     }.items():
         assert found.pop(name) == text
     assert found == {}
@@ -100,4 +111,5 @@ def test_tests_compile_ahead_what_reading_does_not_find(tree: Tree) -> None:
     assert runs == {"loop": 2, "block": 1}
     assert (tree.folder / "found.runs").read_text() == "x"
     assert ran.text.count("printed by it") == 1
+    assert "undefined symbol: no_such_function" in ran.text
     assert not list((tree.folder / "home").rglob("ahead/*"))

@@ -198,33 +198,38 @@ async def _rehearse(item: pytest.Item, active: Active, outer: object) -> list[St
                 pass  # of devices, of which it gets none
     for file in (log, out_log(log)):
         file.unlink(missing_ok=True)
+    objects = ObjectStore(active.settings.home / "objects")
+    failed = {
+        build: kernel
+        for build, kernel in begun.items()
+        if (build in open_builds if is_tilelangs(build) else find_artifact(build, objects) is None)
+    }
+    if arrived is None:  # what it was at when it died is for its own run
+        failed = {}
     result = StepResult(
         step=f"{item.nodeid}#{AHEAD}",
         at=at,
         seconds=time.monotonic() - at,
-        why=_describe(arrived, copy, begun.values()),
+        why=_describe(arrived, copy, [begun[build] for build in begun.keys() - failed]),
     )
-    if arrived is None:  # what it was at when it died is for its own run
-        return [result]
-    objects = ObjectStore(active.settings.home / "objects")
-    failed = [
-        StepResult(
-            step=f"{result.step}:{kernel}",
-            outcome=Outcome.COMPILE_ERROR,
-            message="it could not be compiled ahead",
-            at=at,
-            build=build,
-        )
-        for build, kernel in begun.items()
-        if (build in open_builds if is_tilelangs(build) else find_artifact(build, objects) is None)
+    return [
+        result,
+        *(
+            StepResult(
+                step=f"{result.step}:{number}",
+                outcome=Outcome.COMPILE_ERROR,
+                message=f"{kernel} could not be compiled ahead; its test tells why",
+                at=at,
+                build=build,
+            )
+            for number, (build, kernel) in enumerate(failed.items())
+        ),
     ]
-    return [result, *failed]
 
 
 def _describe(arrived: Arrived | None, copy: Forked, kernels: Iterable[str]) -> str:
     """How far a test came, for the report."""
-    named = ", ".join(dict.fromkeys(kernels))
-    done = f"compiled {named} ahead" if named else "compiled nothing ahead"
+    done = f"compiled {', '.join(sorted(set(kernels))) or 'nothing'} ahead"
     if arrived is None:
         how = copy.end.describe(copy.limit_s) if copy.end is not None else "was ended"
         return f"{done}, then {how}, which counts for nothing"
