@@ -21,13 +21,16 @@ BUILDERS = """
         subprocess.run(["sh", "-c", "true"], check=True)
         return {"binary": str(out / "binary"), "seen": sorted(os.environ)}
 
+    def edits_its_input(out):
+        (HERE / "edited.txt").write_text(str(out))
+
     def names_nothing(out): pass
 
     def starts_others(out): subprocess.run(["true"], check=True)
 """
 TESTS = """
     import pathlib, pytest
-    from builders import build, names_nothing, starts_others
+    from builders import build, edits_its_input, names_nothing, starts_others
 
     DECLARED = {"inputs": ["csrc/**"], "runs": ["sh"], "env": ["MODE"]}
 
@@ -38,6 +41,9 @@ TESTS = """
         assert text == f"one {arch} " + pathlib.Path("csrc/in/a.c").read_text()
         assert "MODE" in tile_built.result["seen"]
         assert "SECRET" not in tile_built.result["seen"]
+
+    @pytest.mark.tile_compile(function=edits_its_input, inputs=["*.txt"], runs=[])
+    def test_edited(tile_built): pass
 
     @pytest.mark.tile_compile(function=names_nothing)
     def test_undeclared(tile_built): pass
@@ -90,9 +96,13 @@ def test_what_a_function_made_is_kept_and_made_again_where_it_may_differ(tree: T
     source = tree.folder / "csrc" / "in" / "a.c"
     source.parent.mkdir(parents=True)
     source.write_text("int a;")
+    (tree.folder / "edited.txt").touch()
     first = tree.run(env=ENV)
     assert calls(tree) == ["h", "m1", "m2"]
     assert whys(first, "build") == ["made: it was not kept before"] * 2, first.text
+    assert whys(first, "edits") == [
+        "made: it was not kept before; not kept: what it depends on changed while it was made"
+    ]
     assert whys(first, "names_nothing") == ["made: it declares nothing"]
     assert "can start other programs (subprocess)" in whys(first, "starts_others")[0]
     assert first.outcome("test_of_hook") == "passed", first.text
