@@ -179,7 +179,7 @@ def test_a_dead_worker_never_ends_in_zero(tree: Tree) -> None:
         (("--tileyard", "--tileyard-limit=0s"), "--tileyard-limit: '0s' leaves no time"),
         (("--tileyard", "--tileyard-workers=many"), "--tileyard-workers: 'many' is not between"),
         (("--tileyard", "--tileyard-workers=2", "-n2"), "does not go with pytest-xdist's -n"),
-        (("--tileyard", "--tileyard-dynamic=maybe"), "'maybe' is neither error nor lease"),
+        (("--tileyard", "--tileyard-dynamic=maybe"), "'maybe' is none of error, lease, prepare"),
         (("--tileyard", "--tileyard-target=abacus"), "there is no target abacus"),
         (("--tileyard", "--pdb"), "--pdb does not go with --tileyard"),
         (("--tileyard-limit=5s",), "--tileyard-limit needs --tileyard"),

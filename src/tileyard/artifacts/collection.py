@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.kept_folders import FOLDER, LOCK
 from tileyard.artifacts.keys import find_digests
 from tileyard.artifacts.pins import (
     GATE,
@@ -45,6 +46,7 @@ STREAMS = "event streams"
 LEFTOVERS, UNNAMED = "leftovers", "blobs that nothing names"
 CACHES, COMPILED = "build folders", "compiled Python"
 SIDES = "checkouts and environments"
+KEPT = "compile steps of tests"
 RUNNER_LOG = "runner-*.log"
 """The output of a runner while it lives; what an engine that was killed could not move to where it belongs."""
 _LEFTOVER_AGE_S = DAY_S
@@ -247,6 +249,7 @@ def survey_home(home: Path, now_s: float) -> list[Holding]:
         *_survey_runs(home / "pytest", WORK),
         *_survey_caches(home / "caches"),
         *_survey_sides(home / "sides"),
+        *_survey_kept(home / FOLDER),
         *_survey_leftovers(home, root),
     ]
     old = now_s - _LEFTOVER_AGE_S
@@ -314,6 +317,15 @@ def _survey_sides(place: Path) -> Iterator[Holding]:
     """What versions are compared in. Hidden ones were being removed, and ``tmp-`` ones being made, by who was killed."""
     for path in _entries(place):
         yield _whole(LEFTOVERS if path.name.startswith((".", "tmp-")) else SIDES, path)
+
+
+def _survey_kept(place: Path) -> Iterator[Holding]:
+    """What functions of tests made; hidden ones were being removed by who was killed."""
+    for path in _entries(place):
+        if path.name.startswith("."):
+            yield _whole(LEFTOVERS, path)
+        elif (path / LOCK).exists():  # else it is being made
+            yield _whole(KEPT, path, path / LOCK)
 
 
 def _survey_leftovers(home: Path, root: Path) -> Iterator[Holding]:

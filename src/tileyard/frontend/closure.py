@@ -50,22 +50,26 @@ class Closure:
     """What a function's behaviour depends on.
 
     ``digest`` is None where something in it cannot be identified. ``modules`` are the top-level
-    names of the installed modules that it uses.
+    names of the installed modules that it uses, and ``files`` those of other code.
     """
 
     digest: Digest | None
     modules: frozenset[str]
+    files: frozenset[str] = frozenset()
 
 
-def examine(function: object) -> Closure:
-    """Walk everything that ``function`` depends on."""
-    walk = _Walk()
+def examine(function: object, *, has_sources: bool = False) -> Closure:
+    """Walk everything that ``function`` depends on.
+
+    With ``has_sources`` the caller answers for files that are opened, and for modules that are imported only when it runs.
+    """
+    walk = _Walk(has_sources=has_sources)
     try:
         walk.visit(function)
     except _REFUSALS:
         walk.known = False
     digest = Digest(walk.hash.hexdigest()[:40]) if walk.known else None
-    return Closure(digest=digest, modules=frozenset(walk.modules))
+    return Closure(digest=digest, modules=frozenset(walk.modules), files=frozenset(walk.files))
 
 
 def closure_digest(function: object) -> Digest | None:
@@ -82,10 +86,12 @@ class _Walk:
     inside itself is named by its depth.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_sources: bool = False) -> None:
+        self._has_sources = has_sources
         self.hash = hashlib.sha256()
         self.known = True
         self.modules: set[str] = set()
+        self.files: set[str] = set()
         self._ordinals: dict[int, int] = {}
         self._stack: list[int] = []
         self._alive: list[object] = []
@@ -133,10 +139,11 @@ class _Walk:
 
     def _digest_apart(self, value: object) -> str:
         """The identity of a set's element, which must not depend on what came before it."""
-        apart = _Walk()
+        apart = _Walk(has_sources=self._has_sources)
         apart.visit(value)
         self.known &= apart.known
         self.modules |= apart.modules
+        self.files |= apart.files
         return apart.hash.hexdigest()
 
     def _visit_array(self, array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> None:
@@ -193,13 +200,14 @@ class _Walk:
         if version is None:
             return False
         if module in ("builtins", "io") and name in _OPAQUE_BUILTINS:
-            self.known = False
+            self.known &= name == "open" and self._has_sources
         self._add_module(module, version)
         self._add("name", name)
         return True
 
     def _visit_function(self, function: types.FunctionType) -> None:
         self._add("function", PYTHON)
+        self.files.add(function.__code__.co_filename)
         self.visit(function.__code__)
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
@@ -235,7 +243,7 @@ class _Walk:
         elif module is not None:
             self.visit(module)
         else:
-            self.known = False
+            self.known &= self._has_sources
 
     def _visit_code(self, code: types.CodeType) -> None:
         self._add(
@@ -249,6 +257,7 @@ class _Walk:
 
     def _visit_class(self, cls: type) -> None:
         self._add("class", cls.__qualname__)
+        self.files.add(str(getattr(sys.modules.get(cls.__module__), "__file__", "")))
         self.visit(cls.__bases__)
         for name, item in sorted(vars(cls).items()):
             if name not in _CLASS_NOISE:
@@ -266,6 +275,7 @@ class _Walk:
             self.known = False
             return
         self._add("source", digest_source(Path(file)))
+        self.files.add(file)
         for value in vars(module).values():
             owner = value if isinstance(value, types.ModuleType) else defining_module(value)
             if (

@@ -35,7 +35,7 @@ def is_installed(path: str) -> bool:
     return path.startswith(_ROOTS) or any(mark in path for mark in _MARKS)
 
 
-_VARIABLES = ("TILELANG_", "TVM_", "TL_", "TORCH_", "PYTORCH_", "CUDA_", "NVIDIA_", "PYTHON")
+HEARD_VARIABLES = ("TILELANG_", "TVM_", "TL_", "TORCH_", "PYTORCH_", "CUDA_", "NVIDIA_", "PYTHON")
 """How the names of variables begin that the libraries below user code listen to."""
 
 _UNHEARD_VARIABLES = frozenset({"_", "TILEYARD_LEASE", "TILEYARD_CHANNEL"})
@@ -89,7 +89,7 @@ def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
     Packages are named with their versions, as the folders of ``sys.path`` list them.
     """
     host, folders = os.uname(), (*find_working_folder(environ), *sys.path)
-    heard = sorted(name for name in environ if name.startswith(_VARIABLES))
+    heard = sorted(name for name in environ if name.startswith(HEARD_VARIABLES))
     installed = [
         name
         for folder in folders

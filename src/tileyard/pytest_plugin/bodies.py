@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+import msgspec
+
 from tileyard.errors import TileyardError
-from tileyard.frontend.blame import blame_user
+from tileyard.frontend.blame import blame_user, is_users
 from tileyard.frontend.no_device import assume_target
 from tileyard.ir.text import print_program
 from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
@@ -107,10 +109,13 @@ def find_definition(function: Callable[..., object]) -> ast.FunctionDef | None:
 
 
 def find_compiles(
-    function: Callable[..., object], values: Mapping[str, object]
+    function: Callable[..., object], values: Mapping[str, object], missed: list[str]
 ) -> Iterator[FoundCompile | FoundTileLang]:
-    """The compilations in a function's body, in order; ``values`` are those of its parameters."""
-    yield from _Reader(function, values, MAX_DEPTH).read()
+    """The compilations in a function's body, in order; ``values`` are those of its parameters.
+
+    Calls that may compile and are not followed are added to ``missed``.
+    """
+    yield from _Reader(function, values, MAX_DEPTH, missed).read()
 
 
 def lower(prim_func: Any, out_idx: Sequence[int] | None) -> Elaborated:  # noqa: ANN401 - TVM's
@@ -131,8 +136,9 @@ def read_body(step: BodyStep, reading: Reading) -> list[Ready]:
     at = time.monotonic()
     made: list[Ready] = []
     own: list[FoundTileLang] = []
+    missed: list[str] = []
     with assume_target():
-        for call in find_compiles(step.function, step.values):
+        for call in find_compiles(step.function, step.values, missed):
             if isinstance(call, FoundTileLang):
                 own.append(call)
                 continue
@@ -148,7 +154,11 @@ def read_body(step: BodyStep, reading: Reading) -> list[Ready]:
         for number, call in enumerate(own):
             name = f"{step.id}:tilelang:{number}"
             made.append((_compile_by_tilelang(call, name, reading), None))
-    return made
+    partial = bool(missed)
+    return [
+        (msgspec.structs.replace(result, is_partial=partial), elaborated)
+        for result, elaborated in made
+    ]
 
 
 def _compile_by_tilelang(call: FoundTileLang, name: str, reading: Reading) -> StepResult:
@@ -178,7 +188,11 @@ class _Reader:
     """Reads one function. ``_known`` has values, and assignments that nobody has needed yet."""
 
     def __init__(
-        self, function: Callable[..., object], values: Mapping[str, object], depth: int
+        self,
+        function: Callable[..., object],
+        values: Mapping[str, object],
+        depth: int,
+        missed: list[str],
     ) -> None:
         self._function = inspect.unwrap(function)
         self._globals: dict[str, Any] = getattr(self._function, "__globals__", {})
@@ -186,6 +200,7 @@ class _Reader:
         self._pending: dict[str, ast.stmt | ast.expr] = {}
         self._unknown: set[str] = set()
         self._depth = depth
+        self._missed = missed
         code = getattr(self._function, "__code__", None)
         self._file = code.co_filename if isinstance(code, CodeType) else ""
 
@@ -269,7 +284,32 @@ class _Reader:
         tilelangs = find_tilelang_compile(function)
         follows = isinstance(function, FunctionType) and self._depth > 1
         if not (is_compile or tilelangs or (follows and function.__globals__ is self._globals)):
+            if _is_users_own(function):
+                self._missed.append(ast.unparse(call))
             return
+        try:
+            args, named = self._evaluate_arguments(call)
+        except MISSED:
+            if is_compile or tilelangs:
+                self._missed.append(ast.unparse(call))
+            else:  # what does not depend on them is found
+                yield from _Reader(function, {}, self._depth - 1, self._missed).read()
+            return
+        if tilelangs is not None:
+            factory = getattr(tilelangs, "__self__", None)
+            yield FoundTileLang(compile=partial(tilelangs, *args, **named), factory=factory)
+            return
+        bound = inspect.signature(function).bind(*args, **named)
+        bound.apply_defaults()
+        if not is_compile:
+            yield from _Reader(function, bound.arguments, self._depth - 1, self._missed).read()
+            return
+        given = bound.arguments
+        yield FoundCompile(
+            prim_func=given["prim_func"], target=given["target"], out_idx=given["out_idx"]
+        )
+
+    def _evaluate_arguments(self, call: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         args = [
             value
             for argument in call.args
@@ -283,19 +323,7 @@ class _Reader:
         for item in call.keywords:
             if item.arg is None:
                 named |= self._evaluate(item.value)
-        if tilelangs is not None:
-            factory = getattr(tilelangs, "__self__", None)
-            yield FoundTileLang(compile=partial(tilelangs, *args, **named), factory=factory)
-            return
-        bound = inspect.signature(function).bind(*args, **named)
-        bound.apply_defaults()
-        if not is_compile:
-            yield from _Reader(function, bound.arguments, self._depth - 1).read()
-            return
-        given = bound.arguments
-        yield FoundCompile(
-            prim_func=given["prim_func"], target=given["target"], out_idx=given["out_idx"]
-        )
+        return args, named
 
     def _evaluate(self, expression: ast.expr) -> Any:  # noqa: ANN401 - the user's
         self._resolve(expression)
@@ -340,6 +368,20 @@ def _is_compile(function: object) -> bool:
     """Whether it is ``tileyard.compile``; whoever has that has loaded its module, which is heavy."""
     module = sys.modules.get("tileyard.api.kernels")
     return module is not None and function is module.compile
+
+
+def _is_users_own(function: object) -> bool:
+    """Whether it is code of the user's that may compile something."""
+    if isinstance(function, type):
+        function = function.__init__  # type: ignore[misc]  # it is only looked at
+    elif not isinstance(function, FunctionType | MethodType):
+        function = vars(type(function)).get("__call__")
+    function = getattr(function, "__func__", function)
+    return (
+        isinstance(function, FunctionType)
+        and is_users(function.__code__.co_filename)
+        and may_compile(function)
+    )
 
 
 def _are_apart(names: Sequence[ast.expr], values: Sequence[ast.expr]) -> bool:

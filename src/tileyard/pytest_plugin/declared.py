@@ -1,6 +1,7 @@
 """The compile steps that tests declare with their markers, each once however many tests share it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,18 +19,19 @@ from tileyard.frontend.parameters import to_plain
 from tileyard.frontend.recipes import read_recipe
 from tileyard.model import Value
 from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile
-from tileyard.pytest_plugin.records import BodyStep, FunctionStep, KernelStep, Step
+from tileyard.pytest_plugin.records import BodyStep, Declared, FunctionStep, KernelStep, Step
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
 HOOK = "pytest_tileyard_compile_steps"
 _KERNEL_OPTIONS = frozenset({"kernel", "name", "arguments", "target", "out_idx", "check_sync"})
-_FUNCTION_OPTIONS = frozenset({"function", "name", "limit"})
+_DECLARATIONS = ("inputs", "runs", "env")
+_FUNCTION_OPTIONS = frozenset({"function", "name", "limit", *_DECLARATIONS})
 
 
 class DeclaredSteps:
     """The steps of the selected tests. ``refusals`` says of tests why theirs make no sense.
 
-    ``kernels`` and ``functions`` give each test's steps by the name of their marker.
+    ``kernels`` and ``functions`` give each test's steps by the name of their marker, ``bodies`` what is read of it.
     """
 
     def __init__(self, items: Iterable[pytest.Item], target: str, build_limit_s: float) -> None:
@@ -37,6 +39,7 @@ class DeclaredSteps:
         self.refusals: dict[str, str] = {}
         self.kernels: dict[str, dict[str, str]] = {}
         self.functions: dict[str, dict[str, str]] = {}
+        self.bodies: dict[str, list[str]] = {}
         self._target = target
         self._build_limit_s = build_limit_s
         self._known: dict[object, str] = {}
@@ -60,7 +63,8 @@ class DeclaredSteps:
         if item.nodeid not in self.kernels:
             for number, (function, values) in enumerate(_bodies_of(item)):
                 body = BodyStep(id=f"{item.nodeid}#body:{number}", function=function, values=values)
-                self._add((id(function), _show(values)), body)
+                step_id = self._add((id(function), _show(values)), body)
+                self.bodies.setdefault(item.nodeid, []).append(step_id)
 
     def _ask_tree(self, item: pytest.Item) -> Iterator[tuple[str, FunctionStep]]:
         """The steps that the tree's own hook names for a test."""
@@ -69,18 +73,21 @@ class DeclaredSteps:
             found = [step for steps in answers for step in steps]
         for given in found:
             match given:
-                case (str(key), function, Mapping() as values) if key and callable(function):
+                case (str(key), function, Mapping() as values, *rest) if key and callable(function):
                     step = FunctionStep(
                         id=f"{item.nodeid}#{HOOK}:{key}",
                         function=function,
                         values=dict(values),
                         limit_s=self._build_limit_s,
+                        declared=_read_declared(item, _find_declaration(rest, key)),
                     )
                 case _:
                     raise UsageError(f"{HOOK} yields {given!r}", "yield (key, function, arguments)")
             known = self.steps.get(self._known.get((HOOK, key), ""), step)
             if isinstance(known, FunctionStep) and (
-                known.function is not function or _show(known.values) != _show(step.values)
+                known.function is not function
+                or _show(known.values) != _show(step.values)
+                or known.declared != step.declared
             ):
                 raise UsageError(
                     f"{HOOK} yields {key!r} with another function or other arguments than for {known.id}",
@@ -166,8 +173,11 @@ class DeclaredSteps:
             function=function,
             values={**taken, **own},
             limit_s=parse_duration_s(str(limit)) if limit else self._build_limit_s,
+            declared=_read_declared(
+                item, {key: marker.kwargs[key] for key in _DECLARATIONS if key in marker.kwargs}
+            ),
         )
-        return name, (id(function), _show(step.values)), step
+        return name, (id(function), _show(step.values), step.declared), step
 
 
 def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the user's
@@ -184,6 +194,34 @@ def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -
             f"they are {', '.join(values)}" if values else "the test has none",
         )
     return values[subject]
+
+
+def _find_declaration(given: Sequence[object], key: str) -> Mapping[str, object]:
+    """What a step of the hook declares, behind its arguments."""
+    match given:
+        case []:
+            return {}
+        case [Mapping() as declaration]:
+            known = ", ".join(_DECLARATIONS)
+            for name in declaration.keys() - set(_DECLARATIONS):
+                near = get_close_matches(str(name), _DECLARATIONS, 1)
+                hint = f"did you mean {near[0]!r}?" if near else ""
+                raise UsageError(f"{HOOK} declares {name!r} for {key!r}, not one of {known}", hint)
+            return declaration
+        case _:
+            raise UsageError(f"{HOOK} yields {given!r} behind the arguments of {key!r}")
+
+
+def _read_declared(item: pytest.Item, given: Mapping[str, object]) -> Declared | None:
+    """What a step says that its result depends on; None if it says nothing."""
+    if not given:
+        return None
+    texts: dict[str, tuple[str, ...]] = {}
+    for name, value in given.items():
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+            raise UsageError(f"{name} takes a list of texts, not {value!r}", f'{name}=["..."]')
+        texts[name] = tuple(value)
+    return Declared(root=item.config.rootpath, **texts)
 
 
 def _values_of(item: pytest.Item) -> dict[str, object]:

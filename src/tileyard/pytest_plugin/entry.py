@@ -4,7 +4,7 @@ Nothing of Tileyard is imported here before that: a run that does not ask for it
 alone. It is the top of the room; nothing in the room imports it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,8 +20,8 @@ ACTIVE: "pytest.StashKey[Active]" = pytest.StashKey()
 MARKERS = (
     "tile_kernel(*, kernel, name='', arguments=None, target='', out_idx=None, check_sync=False, **values): build this "
     "kernel before the tests run; values come from here and from the test's own parameters",
-    "tile_compile(*, function, name='', limit=''): call this function before the tests run, with no "
-    "device; it gets `out`, a directory, and the test's parameters that it names",
+    "tile_compile(*, function, name='', limit='', inputs=[], runs=[], env=[]): call this function before the tests run, with no "
+    "device; it gets `out`, a directory, and the test's parameters that it names; what it made is kept if inputs, programs or variables are declared",
     "tile_limit(limit): how long this test may take, such as '90s' or '5m'",
 )
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -31,7 +31,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("build-limit", {"metavar": "TIME", "help": "how long a compile step may take (default: 5m)"}),
     ("queue-limit", {"metavar": "TIME", "help": "how long a test may wait for a device (default: 30m)"}),
     ("workers", {"metavar": "N", "help": "tests at the same time, without pytest-xdist (default: 1)"}),
-    ("dynamic", {"metavar": "error|lease", "help": "what becomes of a test that compiles while it runs: it fails, or holds a device from its first launch on (default: error)"}),
+    ("dynamic", {"metavar": "error|lease|prepare", "help": "what becomes of a test that compiles while it runs: it fails, holds a device from its first launch on, or fails unless a run of it ahead, up to its first device block, has compiled that (default: error)"}),
     ("report", {"metavar": "FILE", "help": "write builds, holds of devices and results as JSON"}),
 )  # fmt: skip
 
@@ -41,8 +41,14 @@ class Hooks:
 
     def pytest_tileyard_compile_steps(
         self, item: pytest.Item
-    ) -> Iterable[tuple[str, Callable[..., object], Mapping[str, object]]]:
-        """What a test needs built: key, function, arguments. Equal keys are one step, called once, with no device."""
+    ) -> Iterable[
+        tuple[str, Callable[..., object], Mapping[str, object]]
+        | tuple[str, Callable[..., object], Mapping[str, object], Mapping[str, Sequence[str]]]
+    ]:
+        """What a test needs built: key, function, arguments, and, to have it kept, a dict of what `tile_compile` declares.
+
+        Equal keys are one step, called once, with no device.
+        """
         raise NotImplementedError
 
     @pytest.hookspec(firstresult=True)

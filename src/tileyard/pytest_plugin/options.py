@@ -18,7 +18,7 @@ REFUSED = (
 )
 """What needs the terminal, which tests in processes of their own have not."""
 
-Dynamic = Literal["error", "lease"]
+Dynamic = Literal["error", "lease", "prepare"]
 
 
 class PluginOptions(Record):
@@ -105,5 +105,7 @@ def _read_dynamic(text: str | None) -> Dynamic:
             return "error"
         case "lease":
             return "lease"
+        case "prepare":
+            return "prepare"
         case _:
-            raise UsageError(f"--tileyard-dynamic: {text!r} is neither error nor lease")
+            raise UsageError(f"--tileyard-dynamic: {text!r} is none of error, lease, prepare")

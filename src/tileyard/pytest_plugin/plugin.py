@@ -5,6 +5,8 @@ import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from tileyard.pytest_plugin.recording import (
     sort_longest_first,
 )
 from tileyard.pytest_plugin.records import Step
+from tileyard.pytest_plugin.rehearsing import AHEAD, run_ahead
 from tileyard.pytest_plugin.running import Runner
 from tileyard.service.choosing import choose_devices
 from tileyard.service.naming import claim_run_name
@@ -134,8 +137,9 @@ class Alone:
             active.settings, active.settings.cores, active.folder, active.options.build_limit_s
         ).run(_declare(active, session.items))
         active.results = {result.step: result for result in results}
-        recording.find_steps = lambda: tuple(results)
         _share_temporary(config)
+        run_ahead(session.items, active, self)
+        recording.find_steps = lambda: tuple(active.results.values())
         far: list[pytest.Item] = []
         if self._queue is not None:
             far = [item for item in session.items if borrows(item, active, self._queue)]
@@ -156,7 +160,8 @@ class XdistController:
         self, active: Active, recording: Recording, began: float, durations: Mapping[str, float]
     ) -> None:
         self._active = active
-        recording.find_steps = lambda: tuple(read_shares(active.folder / SHARES))
+        folders = (active.folder / SHARES, active.folder / AHEAD)
+        recording.find_steps = lambda: tuple(chain.from_iterable(map(read_shares, folders)))
         self._shared = {
             "folder": str(active.folder),
             "durations": dict(durations),
@@ -210,6 +215,10 @@ class XdistWorker:
             )
             active.results = {result.step: result for result in results}
             _share_temporary(session.config)
+            share = partial(
+                prepare_shares, folder=active.folder / AHEAD, own=self._own, count=self._count
+            )
+            run_ahead(session.items, active, self, share)
             self._runner = Runner(session.items, active, self, self._shared["began"])
             with closing(self._runner):
                 return (yield)

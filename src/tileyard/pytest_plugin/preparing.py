@@ -1,25 +1,21 @@
 """Carries compile steps out: many at a time, with no device, each in a process that may die.
 
 Kernels are the cases of a verb, built as those of ``tileyard compile`` are. They live in this process, so it
-is author and engine: they are elaborated in copies of it, and the run is driven by its event loop. A function
-runs in a copy. Under pytest-xdist the steps are shared out among its processes.
+is author and engine: they are elaborated in copies of it, and the run is driven by its event loop. Under pytest-xdist the steps are shared out among its processes.
 
 One module because each part is one stage of the way from a step to its result.
 """
 
 import asyncio
-import contextlib
 import fcntl
 import functools
 import math
 import os
-import pickle
 import time
-import zlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -30,13 +26,12 @@ from tileyard.engine.sync_checks import describe_first
 from tileyard.engine.yard import Workplace
 from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError, UsageError
 from tileyard.events import BuildStarted, Event, RunStarted
-from tileyard.frontend.blame import call_by_name
 from tileyard.model import Case, Elaborated, KernelWork, Limits, Outcome, Record
 from tileyard.modes import make_folder, open_file, write_file
 from tileyard.pytest_plugin.bodies import Ready, lower, read_body
-from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane
+from tileyard.pytest_plugin.calling import Calling
+from tileyard.pytest_plugin.copies import Copies
 from tileyard.pytest_plugin.records import (
-    Answered,
     BodyStep,
     FunctionStep,
     KernelStep,
@@ -62,7 +57,6 @@ from tileyard.workers.protocol import (
 )
 from tileyard.workers.sync_check import check_made
 
-Make = Callable[[Sequence[Step]], list[StepResult]]
 S = TypeVar("S")
 MOST_AT_A_TIME = 16
 """How many bodies are read in one copy, since a copy takes as long as reading some does."""
@@ -141,16 +135,6 @@ class KernelHolder:
         )
 
 
-def describe_death(copy: Forked, what: str) -> Failed:
-    """What a copy that gave no answer to a compile step means."""
-    end = copy.end
-    if end is None:
-        raise AssertionError("a copy has no end")
-    tail = "".join(f"\n{text}" for text in (end.stack, end.tail) if text)
-    outcome = Outcome.TIMEOUT if end.timed_out else Outcome.COMPILE_ERROR
-    return Failed(message=f"the process {what} {end.describe(copy.limit_s)}{tail}", outcome=outcome)
-
-
 class Preparing:
     """The compile steps of a run, or of one process's share of them.
 
@@ -164,7 +148,7 @@ class Preparing:
         self._folder = folder
         self._limits = Limits(build_s=build_limit_s)
         self._objects = ObjectStore(settings.home / "objects")
-        self._copies = 0
+        self._copies = Copies(folder)
 
     def run(self, steps: Sequence[Step]) -> list[StepResult]:
         """Carry them out. Raises UsageError of pytest where a target cannot be used at all."""
@@ -185,14 +169,15 @@ class Preparing:
         bodies = [step for step in steps if isinstance(step, BodyStep)]
         functions = [step for step in steps if isinstance(step, FunctionStep)]
         async with asyncio.TaskGroup() as group:
-            calls = [group.create_task(self._call(step)) for step in functions]
+            calling = Calling(self._settings.home, self._folder, self._copies, self._lanes)
+            calls = group.create_task(calling.run(functions, self._limits.elaborate_s))
             found = await self._read_bodies(bodies)
             ready = [(result, elaborated) for result, elaborated in found if elaborated is not None]
             client = self._begin_builds(kernels, ready, group) if kernels or ready else None
         # Not within the block: a run outlives that it is cancelled, and ends as if it was over.
         built = [] if client is None else client.list_results()
         compiled = [result for result, elaborated in found if elaborated is None]
-        return [*compiled, *built, *(call.result() for call in calls)]
+        return [*compiled, *built, *calls.result()]
 
     # ---- kernels ------------------------------------------------------------------------------
 
@@ -211,7 +196,7 @@ class Preparing:
 
         async def read(part: Sequence[BodyStep]) -> None:
             async with self._lanes:
-                async for _, _, reply in self._ask_all(part, answer, limit_s):
+                async for _, _, reply in self._copies.ask_all(part, answer, limit_s):
                     if not isinstance(reply, Failed):  # else the test itself will tell
                         done.extend(
                             (result, elaborated)
@@ -280,67 +265,11 @@ class Preparing:
         limit_s = self._limits.elaborate_s
         if any(step.check_sync for step in steps):
             limit_s += self._limits.build_s
-        async for step, at, reply in self._ask_all(steps, answer, limit_s):
+        async for step, at, reply in self._copies.ask_all(steps, answer, limit_s):
             result = StepResult(
                 step=step.id, target=step.target, at=at, seconds=time.monotonic() - at
             )
             client.made[step.id].set_result((result, reply))
-
-    # ---- copies -------------------------------------------------------------------------------
-
-    async def _ask_all(
-        self, steps: Sequence[S], answer: Callable[[S], object], limit_s: float
-    ) -> AsyncGenerator[tuple[S, float, Any], None]:
-        """The answers for all steps, made in copies; each with when it was begun."""
-        left = list(steps)
-        while left:
-            todo = tuple(left)
-
-            def work(_: int, teller: Teller, todo: tuple[S, ...] = todo) -> None:
-                for step in todo:
-                    teller.tell(Answered(reply=answer(step)))
-
-            self._copies += 1
-            at = time.monotonic()
-            log = self._folder / f"elaborate-{self._copies}.log"
-            copy = Forked(make_lane(work), 0, limit_s, log, goes_on=True)
-            async with contextlib.aclosing(follow(copy)) as messages:
-                async for message in messages:
-                    if isinstance(message, Answered):
-                        copy.begin_anew()
-                        yield left.pop(0), at, message.reply
-                        at = time.monotonic()
-            if left:
-                yield left.pop(0), at, describe_death(copy, "elaborating it")
-
-    # ---- functions ----------------------------------------------------------------------------
-
-    async def _call(self, step: FunctionStep) -> StepResult:
-        """Call a function of the user's in a copy of this process, in a directory of its own."""
-        folder = self._folder / "built" / f"{zlib.crc32(step.id.encode()):08x}"
-        pickled = folder.with_suffix(".pickle")
-
-        def work(_: int, teller: Teller) -> None:
-            teller.tell(Answered(reply=_call_function(step, folder, pickled)))
-
-        async with self._lanes:
-            at = time.monotonic()
-            make_folder(folder)
-            log = folder.with_suffix(".log")
-            copy = Forked(make_lane(work), 0, step.limit_s, log, goes_on=True)
-            answers = [m.reply async for m in follow(copy) if isinstance(m, Answered)]
-        result = StepResult(
-            step=step.id,
-            at=at,
-            seconds=time.monotonic() - at,
-            folder=str(folder),
-            pickled=str(pickled),
-        )
-        if not answers:
-            failed = describe_death(copy, "its compile step")
-            return msgspec.structs.replace(result, outcome=failed.outcome, message=failed.message)
-        outcome = Outcome.COMPILE_ERROR if answers[0] else Outcome.PASSED
-        return msgspec.structs.replace(result, outcome=outcome, message=str(answers[0]))
 
 
 def _elaborate(step: KernelStep, objects: ObjectStore, *, with_tir: bool) -> AuthorReply:
@@ -387,20 +316,6 @@ def _judge(checked: AuthorReply, elaborated: ElaboratedConfig) -> AuthorReply:
     raise AssertionError(f"CheckSync was answered with {checked}")
 
 
-def _call_function(step: FunctionStep, folder: Path, pickled: Path) -> str:
-    """In the copy: call it and keep what it returns; why that failed, or nothing."""
-    what = getattr(step.function, "__name__", "the compile step")
-    try:
-        result = call_by_name(step.function, {**step.values, "out": folder}, what)
-    except TileyardError as error:
-        return f"{what} failed: {error}"
-    try:
-        write_file(pickled, pickle.dumps(result))
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        return f"{what} returned what cannot be kept: {error}"
-    return ""
-
-
 # ---- shares of pytest-xdist's processes --------------------------------------------------------
 #
 # Every process has the same steps in the same order. Share ``k`` is a file of results; who holds its
@@ -409,7 +324,11 @@ def _call_function(step: FunctionStep, folder: Path, pickled: Path) -> str:
 
 
 def prepare_shares(
-    steps: Sequence[Step], folder: Path, own: int, count: int, make: Make
+    steps: Sequence[S],
+    folder: Path,
+    own: int,
+    count: int,
+    make: Callable[[Sequence[S]], list[StepResult]],
 ) -> list[StepResult]:
     """All results, after this process has made what was its to make. ``own`` is below ``count``."""
     make_folder(folder)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tileyard.frontend.found import Found
@@ -25,13 +26,30 @@ class KernelStep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What the result of a function depends on besides its code and values, named as in suites.
+
+    ``root`` is the folder that ``inputs`` are found from. ``runs`` are all programs that it starts, None where it does not say.
+    """
+
+    root: Path
+    inputs: tuple[str, ...] = ()
+    runs: tuple[str, ...] | None = None
+    env: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class FunctionStep:
-    """Call a function that builds something, with ``values`` and a directory of its own."""
+    """Call a function that builds something, with ``values`` and a directory of its own.
+
+    What it makes is kept between runs if it has ``declared`` what that depends on.
+    """
 
     id: str
     function: Callable[..., object]
     values: dict[str, object]
     limit_s: float
+    declared: Declared | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +144,9 @@ class StepResult(Record):
     """What became of one compile step. ``at`` is when it began, on the host's monotonic clock.
 
     ``build`` is the key of a kernel's artifact and ``target`` what it was built for; ``folder`` the
-    directory of a function's step, and ``pickled`` the file in which its result lies.
+    directory of a function's step, and ``pickled`` the file in which its result lies. ``why`` says of such a step whether it
+    was kept, or why it was made, and of a test that ran ahead where that ended. What reading found of a test ``is_partial`` where
+    there is more that may compile.
     """
 
     step: str
@@ -139,6 +159,8 @@ class StepResult(Record):
     target: str = ""
     folder: str = ""
     pickled: str = ""
+    why: str = ""
+    is_partial: bool = False
 
 
 class Hold(Record):

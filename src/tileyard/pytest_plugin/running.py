@@ -82,15 +82,8 @@ class Inside:
         ``outer`` is the plugin of the process that copied itself; ``goes_on`` says whether to begin
         with a further test.
         """
-        config = items[0].config
-        plugins = config.pluginmanager
-        plugins.unregister(outer)
-        for plugin in plugins.get_plugins():
-            if type(plugin).__name__ == "WorkerInteractor":  # its channel is the original's
-                plugins.unregister(plugin)
-        plugins.register(self)
+        take_place(items[0].config, outer, self, self._log)
         self._has_begun = True
-        _renew_capture(config, self._log)
         allow_threads(len(self._active.settings.cores), self._active.processes)
         watch_compiles(self._begin_compile)
         if self._active.options.dynamic == "lease":
@@ -100,7 +93,7 @@ class Inside:
                 self._item, self._failure = item, self._active.find_failure(item)
                 self._broken = ""
                 self._teller.tell(TurnedTo(test=item.nodeid, at=time.monotonic()))
-                config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 self._holdings.close()
                 if following is None:
                     break
@@ -213,6 +206,17 @@ class Inside:
                 return Outcome.OUT_OF_MEMORY
             case _:
                 return Outcome.RUNTIME_ERROR
+
+
+def take_place(config: pytest.Config, outer: object, inner: object, log: Path) -> None:
+    """In a copy: put ``inner`` in the place of the plugin that has copied itself, and print to files of its own."""
+    plugins = config.pluginmanager
+    plugins.unregister(outer)
+    for plugin in plugins.get_plugins():
+        if type(plugin).__name__ == "WorkerInteractor":  # its channel is the original's
+            plugins.unregister(plugin)
+    plugins.register(inner)
+    _renew_capture(config, log)
 
 
 def _place() -> str:

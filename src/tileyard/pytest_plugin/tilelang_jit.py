@@ -18,6 +18,8 @@ MODULE, CLASS, METHOD = "tilelang.jit.kernel", "JITKernel", "_compile_and_create
 """Where TileLang compiles what its own cache does not have."""
 RUNS: Final = ("__call__", "get_profiler")
 """What runs a kernel there, or is about to: a profiler runs it by ways of its own."""
+PREFIX = "tilelang:"
+"""What keys of kernels that TileLang compiles begin with."""
 JIT, FACTORY, CACHE = "tilelang.jit", "JITImpl", "is_cache_enabled"
 """Where its decorator and its ``compile`` are, what the decorator makes, and what asks for its cache."""
 
@@ -25,13 +27,14 @@ JIT, FACTORY, CACHE = "tilelang.jit", "JITImpl", "is_cache_enabled"
 def watch_tilelang(
     *,
     begin: Callable[[str, str], None] | None = None,
+    end: Callable[[], None] = lambda: None,
     run: Callable[[], None] | None = None,
 ) -> None:
     """From here on, call ``begin`` with a kernel's name and key before TileLang compiles it, and ``run`` before it is run.
 
-    The key is of the kernel's code and the target, the same in every process.
+    ``end`` is called once that went well. The key is of the kernel's code and the target, the same in every process.
     """
-    on_import(MODULE, partial(_patch, begin=begin, run=run))
+    on_import(MODULE, partial(_patch, begin=begin, end=end, run=run))
 
 
 def find_tilelang_compile(function: object) -> Callable[..., object] | None:
@@ -71,6 +74,7 @@ def keep_factories(factories: Iterable[object]) -> Iterator[None]:
 def _patch(
     module: ModuleType,
     begin: Callable[[str, str], None] | None,
+    end: Callable[[], None],
     run: Callable[[], None] | None,
 ) -> None:
     jit_kernel: Any = getattr(module, CLASS, None)
@@ -82,18 +86,29 @@ def _patch(
     for name, tell in before.items():
         method = getattr(jit_kernel, name, None)
         if method is not None:  # in another version of TileLang: it does that unheard
-            setattr(jit_kernel, name, _preceded(tell, method))
+            setattr(
+                jit_kernel, name, _framed(tell, method, end if name == METHOD else lambda: None)
+            )
 
 
-def _preceded(tell: Callable[..., None], method: Callable[..., object]) -> Callable[..., object]:
-    """A method, before which ``tell`` is called with the same arguments."""
+def _framed(
+    tell: Callable[..., None], method: Callable[..., object], end: Callable[[], None]
+) -> Callable[..., object]:
+    """A method, before which ``tell`` is called with the same arguments, and ``end`` once it went well."""
 
     def watched(*args: object, **kwargs: object) -> object:
         __tracebackhide__ = True
         tell(*args, **kwargs)
-        return method(*args, **kwargs)
+        answer = method(*args, **kwargs)
+        end()
+        return answer
 
     return watched
+
+
+def is_tilelangs(key: str) -> bool:
+    """Whether a key is one that ``watch_tilelang`` gives."""
+    return key.startswith(PREFIX)
 
 
 def _name(func: Any) -> str:  # noqa: ANN401 - TVM's
@@ -103,7 +118,7 @@ def _name(func: Any) -> str:  # noqa: ANN401 - TVM's
 
 def _key(kernel: Any, func: Any) -> str:  # noqa: ANN401 - TileLang's and TVM's
     parts = (func.script(), getattr(kernel, "target", ""), getattr(kernel, "pass_configs", ""))
-    return "tilelang:" + hashlib.sha256(repr([str(part) for part in parts]).encode()).hexdigest()
+    return PREFIX + hashlib.sha256(repr([str(part) for part in parts]).encode()).hexdigest()
 
 
 class UnknownNameError(Exception):

@@ -16,19 +16,24 @@ TORCH: Final = "torch.cuda"
 """Where torch touches a GPU for the first time; which GPUs a process sees is settled then."""
 
 
-def watch_compiles(begin: Callable[[str, str], None]) -> None:
-    """From here on, call ``begin`` with name and key of every kernel that is about to be compiled, ours or TileLang's."""
+def watch_compiles(
+    begin: Callable[[str, str], None], end: Callable[[], None] = lambda: None
+) -> None:
+    """From here on, call ``begin`` with name and key of every kernel that is about to be compiled, ours or TileLang's, and ``end`` once that was tried."""
     answer = Compiler.answer
 
     def watched(self: Compiler, request: CompilerRequest) -> CompilerReply:
         __tracebackhide__ = True
-        if isinstance(request, BuildKernels):
-            for wanted in request.kernels:
-                begin(wanted.elaborated.kernel.name, wanted.build)
-        return answer(self, request)
+        if not isinstance(request, BuildKernels):
+            return answer(self, request)
+        for wanted in request.kernels:
+            begin(wanted.elaborated.kernel.name, wanted.build)
+        reply = answer(self, request)
+        end()
+        return reply
 
     Compiler.answer = watched  # type: ignore[method-assign]  # in this process alone
-    watch_tilelang(begin=begin)
+    watch_tilelang(begin=begin, end=end)
 
 
 def watch_uses(use: Callable[[], None]) -> None:

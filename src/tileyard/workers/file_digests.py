@@ -87,6 +87,8 @@ def find_files(folder: Path, pattern: str) -> Iterator[Path]:
         if path.is_dir():
             yield from _walk(path)
         elif _SIGN.search(pattern):
+            if path.name == "**":  # which stands for folders alone before Python 3.13
+                path /= "*"
             base = Path(path.anchor)
             for found in base.glob(str(path.relative_to(base))):
                 if found.is_file() and IGNORED.isdisjoint(found.parts):

@@ -42,10 +42,11 @@ NOT_VOUCHED = re.compile(r"(ba|da|z|k)?sh|env|busybox|perl|ruby|node|lua|java|ma
 
 
 class StepUse(Record):
-    """Digests by what they are of, and why these are not all."""
+    """Digests by what they are of, and why these are not all. ``modules`` are the files of Python code that it imports."""
 
     parts: dict[str, str]
     doubts: tuple[str, ...] = ()
+    modules: tuple[Path, ...] = ()
 
 
 class Surroundings(Record):
@@ -85,7 +86,8 @@ class StepIdentities:
                 look.at_named_files()
         except OSError as error:
             faults.append(f"{error.filename}: {error.strerror}")
-        return StepUse(parts=look.parts, doubts=tuple(dict.fromkeys(faults)))
+        doubts = tuple(dict.fromkeys(faults))
+        return StepUse(parts=look.parts, doubts=doubts, modules=tuple(look.modules))
 
     def ask(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: str) -> tuple[str, str]:
         """What a command prints, or what is wrong with it."""
@@ -123,6 +125,7 @@ class _Look:
         self._versions = [fill_argv(argv, places) for argv in step.versions]
         self._cwd = fill(step.cwd, places) or around.cwd
         self._stated: set[Path] = set()
+        self.modules: list[Path] = []
         self.parts: dict[str, str] = {}
         self.doubts: list[str] = []
         self.faults: list[str] = []
@@ -220,6 +223,7 @@ class _Look:
         first = str(files[0].resolve().parent) if call.is_script else self._cwd
         reader = ImportReader(site, () if is_safe else (first,), Path(self._suite))
         found = self._known.find_imports(call, files, reader)
+        self.modules += found.files
         self.doubts += found.doubts
         if found.runs_arguments and any(
             is_file(Path(self._cwd), text) and not text.endswith(".py") for text in arguments

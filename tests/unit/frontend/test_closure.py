@@ -149,6 +149,19 @@ def test_a_module_imported_inside_the_function_counts(load: Load) -> None:
     closure = examine(module.f)
     assert closure.digest is not None
     assert "json" in closure.modules
+    assert closure.files == {module.__file__}
+
+
+def test_who_has_the_sources_answers_for_files(load: Load) -> None:
+    """Then what opens files, or imports when it runs, has an identity; what evaluates text has none."""
+    module = load("""
+        def f(path): return open(path)
+        def g(): import not_here_at_all
+        def h(text): return eval(text)
+    """)
+    assert [examine(f).digest for f in (module.f, module.g, module.h)] == [None] * 3
+    found = [examine(f, has_sources=True).digest for f in (module.f, module.g, module.h)]
+    assert [digest is None for digest in found] == [False, False, True]
 
 
 def test_installed_modules_are_reported(load: Load) -> None:

@@ -44,7 +44,7 @@ def load(folder: Path, body: str, head: str = HEAD) -> ModuleType:
 
 def names_of(module: ModuleType, values: dict[str, object]) -> list[str]:
     """The kernels that its test compiles."""
-    found = find_compiles(module.test, values)
+    found = find_compiles(module.test, values, [])
     return [call.prim_func for call in found if isinstance(call, FoundCompile)]
 
 
@@ -97,7 +97,7 @@ def test_what_no_compilation_needs_is_not_evaluated(tmp_path: Path) -> None:
             build(make(1), target="cpu", out_idx=[-1])
         """,
     )
-    (found,) = find_compiles(module.test, {})
+    (found,) = find_compiles(module.test, {}, [])
     assert isinstance(found, FoundCompile)
     expected = ("kernel(1, 1)", "cpu", [-1])
     assert (found.prim_func, found.target, found.out_idx) == expected
@@ -169,7 +169,7 @@ def test_what_tilelang_compiles_is_found_and_not_run(
     """A factory's call, its ``compile`` and TileLang's own are found with their arguments; reading calls none."""
     module = load(tmp_path, f"def test(M):\n    {body}\n")
     vars(module).update(scale=jit.whole, compile=jit.compile)
-    found = list(find_compiles(module.test, {"M": 3}))
+    found = list(find_compiles(module.test, {"M": 3}, []))
     assert jit.whole.compiled == []
     for call in found:
         assert isinstance(call, FoundTileLang)
@@ -182,7 +182,9 @@ def test_every_test_finds_factories_as_they_were(jit: ModuleType, tmp_path: Path
     module = load(tmp_path, "def test(M):\n    scale(M)\n    scale(M)\n")
     vars(module).update(scale=jit.whole)
     for _ in range(2):
-        found = [c for c in find_compiles(module.test, {"M": 3}) if isinstance(c, FoundTileLang)]
+        found = [
+            c for c in find_compiles(module.test, {"M": 3}, []) if isinstance(c, FoundTileLang)
+        ]
         with keep_factories(call.factory for call in found):
             for call in found:
                 call.compile()
@@ -203,7 +205,33 @@ def test_nothing_is_found_where_tilelang_keeps_nothing(jit: ModuleType, tmp_path
     vars(jit).update(env=SimpleNamespace(is_cache_enabled=lambda: False))
     module = load(tmp_path, "def test(): scale(1)")
     vars(module).update(scale=jit.whole)
-    assert list(find_compiles(module.test, {})) == []
+    assert list(find_compiles(module.test, {}, [])) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("build(make(M))", []),
+        ("for n in range(3):\n        build(make(n))", ["build(make(n))"]),
+        ("wrapped(M)", []),
+        ("for n in range(3):\n        wrapped(n)", ["build(make(n))"]),
+        ("kernel = build(make(M))\n    run(kernel)\n    kernel(ran)", []),
+        ("Elsewhere().run(M)\n    elsewhere(M)", ["elsewhere(M)"]),
+        ("print(M)\n    ran.append(M)", []),
+    ],
+)
+def test_calls_that_may_compile_and_are_not_followed_are_named(
+    tmp_path: Path, body: str, expected: list[str]
+) -> None:
+    """Those whose arguments are not known, and code of the user's elsewhere that knows of compilers."""
+    helpers = "def wrapped(n):\n    build(make(n))\ndef run(kernel):\n    kernel(ran)\n"
+    module = load(tmp_path, f"{helpers}def test(M):\n    {body}\n")
+    (tmp_path / "other").mkdir()
+    other = load(tmp_path / "other", "def elsewhere(n): pass\n")
+    vars(module).update(elsewhere=other.elsewhere)
+    missed: list[str] = []
+    list(find_compiles(module.test, {"M": 3}, missed))
+    assert missed == expected
 
 
 @pytest.mark.parametrize(

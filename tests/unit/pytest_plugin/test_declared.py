@@ -9,7 +9,7 @@ import pytest
 
 from tileyard.frontend.declare import kernel
 from tileyard.pytest_plugin.declared import DeclaredSteps
-from tileyard.pytest_plugin.records import FunctionStep, KernelStep
+from tileyard.pytest_plugin.records import Declared, FunctionStep, KernelStep
 
 
 @kernel
@@ -28,6 +28,7 @@ def item(name: str, *markers: pytest.MarkDecorator, **params: object) -> Any:  #
     return SimpleNamespace(
         nodeid=f"t.py::{name}",
         callspec=SimpleNamespace(params=params),
+        config=SimpleNamespace(rootpath=Path("/tree")),
         iter_markers=lambda kind: [mark for mark in marks if mark.name == kind],
         ihook=SimpleNamespace(pytest_tileyard_compile_steps=lambda item: []),
     )
@@ -102,6 +103,8 @@ def test_a_nearer_marker_of_the_same_name_counts() -> None:
         (pytest.mark.tile_kernel(kernel=scale, check_sync="yes"), "check_sync is True or False"),
         (pytest.mark.tile_compile(function=3), "takes a function, not 3"),
         (pytest.mark.tile_compile(function=build, limit="soon"), "'soon' is not a duration"),
+        (pytest.mark.tile_compile(function=build, runs="make"), "runs takes a list of texts, not"),
+        (pytest.mark.tile_compile(function=build, inputs=[3]), "inputs takes a list of texts, not"),
     ],
 )
 def test_markers_without_sense_refuse_their_test_alone(
@@ -114,6 +117,23 @@ def test_markers_without_sense_refuse_their_test_alone(
     assert set(steps.refusals) == expected
     assert message in steps.refusals["t.py::bad"]
     assert "t.py::good" in steps.kernels
+
+
+def test_steps_that_declare_different_things_are_two() -> None:
+    """What is declared is part of a step; one that declares nothing has none."""
+    plain, declared, other = (
+        pytest.mark.tile_compile(function=build, arch="x", **given)
+        for given in ({}, {"inputs": ["a.c"]}, {"inputs": ["a.c"], "runs": []})
+    )
+    steps = declare(item("a", plain), item("b", declared), item("c", other), item("d", declared))
+    found = [step.declared for step in steps.steps.values() if isinstance(step, FunctionStep)]
+    root = Path("/tree")
+    expected = [
+        None,
+        Declared(root=root, inputs=("a.c",)),
+        Declared(root=root, inputs=("a.c",), runs=()),
+    ]
+    assert found == expected
 
 
 def test_arguments_may_be_made_of_the_tests_parameters() -> None:

@@ -1,0 +1,180 @@
+"""Calls the functions of compile steps, each in a copy of this process and with a directory of its own.
+
+What one makes is kept by its key (``identifying``), if it has one, and the next run finds it.
+"""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import time
+import zlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.kept_folders import KeptFolder, open_kept
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import TileyardError, UsageError
+from tileyard.frontend.blame import call_by_name
+from tileyard.model import Outcome
+from tileyard.modes import make_folder, write_file
+from tileyard.pytest_plugin.copies import Copies, describe_death
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane
+from tileyard.pytest_plugin.identifying import (
+    Identity,
+    StepReader,
+    describe_change,
+    note_identity,
+)
+from tileyard.pytest_plugin.records import Answered, FunctionStep, StepResult
+from tileyard.workers.protocol import Failed
+
+KEPT = "kept"
+"""The reason of a step that was not carried out; that of others begins with ``made:``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where a function builds, and why it does; ``kept`` is a folder that stays, None for the run's own."""
+
+    folder: Path
+    pickled: Path
+    why: str
+    kept: KeptFolder | None = None
+
+
+class Calling:
+    """Carries out such steps. ``home`` is the data directory, ``folder`` the run's own; ``lanes`` limits how many run at a time."""
+
+    def __init__(self, home: Path, folder: Path, copies: Copies, lanes: asyncio.Semaphore) -> None:
+        self._home = home
+        self._folder = folder
+        self._copies = copies
+        self._lanes = lanes
+        self._objects = ObjectStore(home / "objects")
+        self._made: dict[str, tuple[Identity, KeptFolder]] = {}
+
+    async def run(self, steps: Sequence[FunctionStep], limit_s: float) -> list[StepResult]:
+        """What became of all; to look at what one depends on may take ``limit_s``."""
+        nothing = Identity(problem="it declares nothing")
+        declaring = [step for step in steps if step.declared is not None]
+        async with asyncio.TaskGroup() as group:
+            calls = [
+                group.create_task(self._carry_out(step, nothing))
+                for step in steps
+                if step.declared is None
+            ]
+            async for step, found in self._identify(declaring, limit_s):
+                calls.append(group.create_task(self._carry_out(step, found)))
+        results = {result.step: result for result in (call.result() for call in calls)}
+        await self._publish([step for step in declaring if step.id in self._made], results, limit_s)
+        return list(results.values())
+
+    async def _identify(
+        self, steps: Sequence[FunctionStep], limit_s: float
+    ) -> AsyncIterator[tuple[FunctionStep, Identity]]:
+        """What steps depend on, looked at in a copy that knows nothing yet."""
+        make_reader = cache(lambda: StepReader(self._home, os.environ))
+        asked = self._copies.ask_all(steps, lambda step: make_reader().identify(step), limit_s)
+        async with contextlib.aclosing(asked) as answers:
+            async for step, _, reply in answers:
+                is_lost = isinstance(reply, Failed)
+                yield step, Identity(problem=reply.message) if is_lost else reply
+
+    async def _publish(
+        self, steps: Sequence[FunctionStep], results: dict[str, StepResult], limit_s: float
+    ) -> None:
+        """Keep what was made, unless what it depends on has changed since."""
+        async for step, now in self._identify(steps, limit_s):
+            identity, kept = self._made[step.id]
+            result = results[step.id]
+            if result.outcome is not Outcome.PASSED:
+                continue
+            problem = now.problem
+            if not problem and now.key != identity.key:
+                problem = "what it depends on changed while it was made"
+            try:
+                if not problem:
+                    kept.publish()
+                    note_identity(step, identity, self._objects)
+            except UsageError as error:
+                problem = f"what it left cannot be kept: {error.message}"
+            if problem:
+                why = f"{result.why}; not kept: {problem}"
+                results[step.id] = msgspec.structs.replace(result, why=why)
+
+    async def _carry_out(self, step: FunctionStep, identity: Identity) -> StepResult:
+        """Find what was kept, or call the function."""
+        async with self._lanes:
+            at = time.monotonic()
+            place = self._find_place(step, identity)
+            result = StepResult(
+                step=step.id,
+                at=at,
+                folder=str(place.folder),
+                pickled=str(place.pickled),
+                why=place.why,
+            )
+            if place.why == KEPT:
+                seconds = time.monotonic() - at
+                return msgspec.structs.replace(result, seconds=seconds, reused=True)
+            if place.kept is not None:
+                self._made[step.id] = (identity, place.kept)
+            return await self._call(step, place, identity.env, result)
+
+    def _find_place(self, step: FunctionStep, identity: Identity) -> _Place:
+        why = identity.problem
+        kept = open_kept(self._home, identity.key) if identity.key else None
+        if identity.key:
+            why = "it is being made already"
+        if kept is not None and (kept.is_made or kept.clear()):
+            why = describe_change(step, identity, self._objects)
+            content = kept.content
+            return _Place(
+                folder=content / "out",
+                pickled=content / "result.pickle",
+                why=KEPT if kept.is_made else f"made: {why}",
+                kept=kept,
+            )
+        own = self._folder / "built" / f"{zlib.crc32(step.id.encode()):08x}"
+        return _Place(folder=own, pickled=own.with_suffix(".pickle"), why=f"made: {why}")
+
+    async def _call(
+        self, step: FunctionStep, place: _Place, env: Mapping[str, str], result: StepResult
+    ) -> StepResult:
+        """Call the function, in a copy of this process."""
+
+        def work(_: int, teller: Teller) -> None:
+            if env:  # it has a key, which is over these
+                os.environ.clear()
+                os.environ.update(env)
+            teller.tell(Answered(reply=_call_function(step, place)))
+
+        make_folder(place.folder)
+        log = self._folder / "built" / f"{zlib.crc32(step.id.encode()):08x}.log"
+        copy = Forked(make_lane(work), 0, step.limit_s, log, goes_on=True)
+        answers = [m.reply async for m in follow(copy) if isinstance(m, Answered)]
+        result = msgspec.structs.replace(result, seconds=time.monotonic() - result.at)
+        if not answers:
+            failed = describe_death(copy, "its compile step")
+            return msgspec.structs.replace(result, outcome=failed.outcome, message=failed.message)
+        outcome = Outcome.COMPILE_ERROR if answers[0] else Outcome.PASSED
+        return msgspec.structs.replace(result, outcome=outcome, message=str(answers[0]))
+
+
+def _call_function(step: FunctionStep, place: _Place) -> str:
+    """In the copy: call it and keep what it returns; why that failed, or nothing."""
+    what = getattr(step.function, "__name__", "the compile step")
+    try:
+        result = call_by_name(step.function, {**step.values, "out": place.folder}, what)
+    except TileyardError as error:
+        return f"{what} failed: {error}"
+    try:
+        write_file(place.pickled, pickle.dumps(result))
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        return f"{what} returned what cannot be kept: {error}"
+    return ""

@@ -1,0 +1,57 @@
+"""Copies of this process that answer questions of compile steps, several each, and may die of one."""
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tileyard.model import Outcome
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane
+from tileyard.pytest_plugin.records import Answered
+from tileyard.workers.protocol import Failed
+
+S = TypeVar("S")
+
+
+class Copies:
+    """Makes such copies, with logs in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+
+    async def ask_all(
+        self, steps: Sequence[S], answer: Callable[[S], object], limit_s: float
+    ) -> AsyncGenerator[tuple[S, float, Any], None]:
+        """The answers for all steps, each with when it was begun; ``Failed`` where a copy died of one."""
+        left = list(steps)
+        while left:
+            todo = tuple(left)
+
+            def work(_: int, teller: Teller, todo: tuple[S, ...] = todo) -> None:
+                for step in todo:
+                    teller.tell(Answered(reply=answer(step)))
+
+            self._count += 1
+            at = time.monotonic()
+            log = self._folder / f"elaborate-{self._count}.log"
+            copy = Forked(make_lane(work), 0, limit_s, log, goes_on=True)
+            async with contextlib.aclosing(follow(copy)) as messages:
+                async for message in messages:
+                    if isinstance(message, Answered):
+                        copy.begin_anew()
+                        yield left.pop(0), at, message.reply
+                        at = time.monotonic()
+            if left:
+                yield left.pop(0), at, describe_death(copy, "elaborating it")
+
+
+def describe_death(copy: Forked, what: str) -> Failed:
+    """What a copy that gave no answer to a compile step means."""
+    end = copy.end
+    if end is None:
+        raise AssertionError("a copy has no end")
+    tail = "".join(f"\n{text}" for text in (end.stack, end.tail) if text)
+    outcome = Outcome.TIMEOUT if end.timed_out else Outcome.COMPILE_ERROR
+    return Failed(message=f"the process {what} {end.describe(copy.limit_s)}{tail}", outcome=outcome)
