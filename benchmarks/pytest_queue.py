@@ -196,7 +196,7 @@ def compare(folder: Path, count: int) -> None:
         argv = json.loads((task / "request").read_text())["argv"]
         written = next(word for word in reversed(shlex.split(argv[-1])) if word.endswith(".json"))
         held = json.loads(Path(written).read_text())
-        names = [part["test"] if "test" in part else part["name"] for part in (*held["calls"], *held["tests"])]  # fmt: skip
+        names = [part["name"] for part in (*held["calls"], *held["tests"])]
         parts.update(names)
         fault = folder / "a queue/faults" / task.name
         said = fault.read_text() if fault.exists() else "in order"
@@ -214,7 +214,8 @@ def compare(folder: Path, count: int) -> None:
     if wrong or len(report["tests"]) != count:
         raise SystemExit("\n".join(wrong))
     again = sum(1 for number in parts.values() if number > 1)
-    print(f"  {len(report['tests'])} tests, {again} in a second task, at most {max(parts.values())} tasks for one; as documented: {len(report['tests']) - len(wrong)}")  # fmt: skip
+    most = max(parts.values())
+    print(f"  {count} of {count} as documented; {again} in a second task, one in {most} at most")
 
 
 def environment(folder: Path) -> dict[str, str]:
