@@ -4,14 +4,22 @@
 ``--golden`` seconds, runs on the card for ``--run`` seconds and compares; whatever starts to use the card imports what it
 takes, ``--start`` seconds once in each process. All that is CPU time of this host. The queue is the one of the tests, with
 one device. Beside it: one job that holds the card while pytest runs as ever, and one task for each test.
+
+``--manners``: tests that crash, hang, compute wrongly and submit from within a task are among the first ones' tests, and tasks are
+cut, lost, killed, rejected, left by their client and behind somebody else's. Which tests failed is compared with what is documented.
 """
 
 import argparse
+import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +31,8 @@ CARD = '''\
 """What a test needs of its platform. Seconds are processor time, as a compiler and a reference take it."""
 
 import os
+import signal
+import subprocess
 import time
 
 
@@ -42,10 +52,16 @@ def start():
 started = 0
 
 
-def launch(binary, data):
+def launch(binary, data, manner=""):
     start()
     work({run})
-    return [binary * one for one in data]
+    if manner == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if manner == "hang":
+        time.sleep(600)
+    if manner == "nest":
+        assert subprocess.run({nested}).returncode == 126
+    return [binary * one + (manner == "miscompute") for one in data]
 
 
 def build(number):
@@ -68,8 +84,9 @@ def test_case(number, tile_built, tile_device):
     data = list(range(100))
     want = reference(number, data)
     binary = tile_built.result
+    manner = {manners}.get(number, "")
     with tile_device():
-        got = launch(binary, data)
+        got = launch(binary, data, manner)
     assert got == want
 """
 TODAY = """\
@@ -91,17 +108,40 @@ sys.exit(max(subprocess.run(command).returncode for command in {commands}))
 """
 
 
+OUTCOMES = {"crash": "crashed", "hang": "timeout", "miscompute": "mismatch", "nest": "passed"}
+"""How a test ends by its own manner: a submission from within a task is refused, and the test sees that."""
+OF_TASKS = {2: "truncate", 3: "half", 5: "lose", 6: "reject", 8: "client-dies"}
+"""What goes wrong with which task of a queue. Task 1 is somebody else's, 4 has alone what is blamed for 3; what three tasks have lost is given up."""
+HANG_S, OTHERS_S = 3, 5
+"""The limit of tests that hang; for how long somebody else's task has the card first."""
+QUEUE = str(ROOT / "tests/faults/fake_queue.py")
+LIMITS = ["--device", "auto", "--max-time", "3600", "--timeout", "7200"]
+
+
+def choose_manners(count: int) -> dict[int, str]:
+    """A twentieth of the tests, spread evenly, by their numbers."""
+    manners = [*OUTCOMES, "crash", "hang", "miscompute", "nest", "crash", "miscompute"]
+    return {place * count // len(manners) + 3: manner for place, manner in enumerate(manners)}
+
+
 def write_tree(folder: Path, text: str, options: argparse.Namespace) -> None:
     """Five files of tests."""
     folder.mkdir()
+    manners = choose_manners(options.tests) if options.manners and text is TESTS else {}
     values = {name: str(getattr(options, name)) for name in ("start", "run", "compile", "golden")}
+    nested = [sys.executable, QUEUE, "task-submit", str(folder / "a queue"), *LIMITS]
+    values |= {"manners": repr(manners), "nested": repr([*nested, "--run", "true"])}
+    hanging = f"marks=pytest.mark.tile_limit('{HANG_S}s')"
     (folder / "card.py").write_text(fill(CARD, values))
     (folder / "pytest.ini").write_text(
         "[pytest]\naddopts = -p no:cacheprovider -p no:randomly -q\n"
     )
     for number in range(5):
-        numbers = str(list(range(options.tests))[number::5])
-        (folder / f"test_{number}.py").write_text(fill(text, {"numbers": numbers}))
+        listed = range(options.tests)[number::5]
+        hangs = (f", {hanging}" if manners.get(one) == "hang" else "" for one in listed)
+        params = (f"pytest.param({n}{mark})" for n, mark in zip(listed, hangs, strict=True))
+        numbers = f"[{', '.join(params)}]"
+        (folder / f"test_{number}.py").write_text(fill(text, {**values, "numbers": numbers}))
 
 
 def fill(text: str, values: dict[str, str]) -> str:
@@ -116,14 +156,66 @@ def measure(folder: Path, command: list[str]) -> tuple[float, float, int, str]:
     began = time.monotonic()
     done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)  # fmt: skip
     wall_s = time.monotonic() - began
-    if done.returncode:
+    if done.returncode and not (folder / "report.json").exists():
         raise SystemExit(done.stdout + done.stderr)
     held_s = 0.0
-    tasks = list((folder / "a queue" / "tasks").iterdir())
+    tasks = [task for task in (folder / "a queue" / "tasks").iterdir() if not is_foreign(task)]
     for task in tasks:
-        # The queue writes the pid as it starts a task, and the code as the task ends.
-        held_s += (task / "code").stat().st_mtime - (task / "pid").stat().st_mtime
+        # The queue writes the pid as it starts a task, and the code as the task ends. One that it rejects has no pid.
+        if (task / "pid").exists():
+            held_s += (task / "code").stat().st_mtime - (task / "pid").stat().st_mtime
     return wall_s, held_s, len(tasks), done.stdout.strip().splitlines()[-1]
+
+
+def is_foreign(task: Path) -> bool:
+    """Whether it is somebody else's."""
+    return f"sleep {OTHERS_S}" in (task / "request").read_text()
+
+
+@contextmanager
+def bad_manners(folder: Path) -> Iterator[None]:
+    """Have the first tasks go wrong, and the card be somebody else's to begin with."""
+    queue = folder / "a queue"
+    for number, fault in OF_TASKS.items():
+        (queue / "faults" / str(number)).write_text(fault)
+    command = [sys.executable, QUEUE, "task-submit", str(queue), *LIMITS]
+    with subprocess.Popen([*command, "--run", f"sleep {OTHERS_S}"]) as other:
+        while not (queue / "tasks/1/pid").exists():
+            time.sleep(0.01)
+        yield
+        other.wait()
+
+
+def compare(folder: Path, count: int) -> None:
+    """Print which tests the faulty tasks held, and whether exactly those failed that had to."""
+    parts: Counter[str] = Counter()
+    for task in sorted((folder / "a queue/tasks").iterdir(), key=lambda path: int(path.name)):
+        if is_foreign(task):
+            print(f"  task {task.name}: somebody else's, {OTHERS_S} s")
+            continue
+        argv = json.loads((task / "request").read_text())["argv"]
+        written = next(word for word in reversed(shlex.split(argv[-1])) if word.endswith(".json"))
+        held = json.loads(Path(written).read_text())
+        names = [part["name"] for part in (*held["calls"], *held["tests"])]
+        parts.update(names)
+        fault = folder / "a queue/faults" / task.name
+        said = fault.read_text() if fault.exists() else "in order"
+        print(f"  task {task.name}: {said}, {len(names)} parts, code {(task / 'code').read_text()}")
+    report = json.loads((folder / "report.json").read_text())
+    manners = choose_manners(count)
+    wrong = []
+    for entry in report["tests"]:
+        number = int(entry["test"].partition("[")[2].rstrip("]"))
+        due = OUTCOMES.get(manners.get(number, ""), "passed")
+        if entry["outcome"] != due:
+            wrong.append(
+                f"{entry['test']}: {entry['outcome']}, not {due}: {entry['message'][:200]}"
+            )
+    if wrong or len(report["tests"]) != count:
+        raise SystemExit("\n".join(wrong))
+    again = sum(1 for number in parts.values() if number > 1)
+    most = max(parts.values())
+    print(f"  {count} of {count} as documented; {again} in a second task, one in {most} at most")
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -135,18 +227,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 def submit_by_hand(folder: Path, commands: list[list[str]]) -> list[str]:
     """A command that submits one task for each of these, one after another."""
-    client = [sys.executable, str(ROOT / "tests/faults/fake_queue.py"), "task-submit"]
-    limits = ["--device", "auto", "--max-time", "3600", "--timeout", "7200"]
-    submitted = [
-        [
-            *client,
-            str(folder / "a queue"),
-            *limits,
-            "--run",
-            f"cd '{folder}' && {' '.join(command)}",
-        ]
-        for command in commands
-    ]
+    client = [sys.executable, QUEUE, "task-submit", str(folder / "a queue"), *LIMITS, "--run"]
+    submitted = [[*client, f"cd '{folder}' && {' '.join(command)}"] for command in commands]
     return [sys.executable, "-c", fill(TASK, {"commands": repr(submitted)})]
 
 
@@ -160,10 +242,11 @@ def main() -> None:
     parser.add_argument("--start", type=float, default=1.0)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--manners", action="store_true")
     parser.add_argument("--each", type=int, default=10, help="tests of the last line")
     options = parser.parse_args()
     pytest = [sys.executable, "-m", "pytest"]
-    ours = [*pytest, "--tileyard", "--tileyard-device=queue:lab", "--tileyard-limit=30s", f"--tileyard-workers={options.workers}"]  # fmt: skip
+    ours = [*pytest, "--tileyard", "--tileyard-device=queue:lab", "--tileyard-limit=30s", "--tileyard-report=report.json", f"--tileyard-workers={options.workers}"]  # fmt: skip
     core = str(min(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory(prefix="tileyard-benchmark-") as scratch:
         for name, text, count in (
@@ -179,18 +262,20 @@ def main() -> None:
             with serve_queue(
                 folder, core, device="cpu:cores={device}", identity="one core", cases=options.batch
             ):
-                if text is TESTS:
-                    command = ours
-                else:
-                    command = submit_by_hand(
-                        folder, [pytest] if name.startswith("one job") else each
-                    )
-                wall_s, held_s, tasks, last = measure(folder, command)
+                command = ours
+                if text is not TESTS:
+                    by_hand = [pytest] if name.startswith("one job") else each
+                    command = submit_by_hand(folder, by_hand)
+                is_bad = options.manners and text is TESTS
+                with bad_manners(folder) if is_bad else nullcontext():
+                    wall_s, held_s, tasks, last = measure(folder, command)
             print(
                 f"{name:24} {count:4} tests {wall_s:7.1f} s, card held {held_s:7.1f} s = {held_s / wall_s:6.1%} "
                 f"in {tasks} tasks; {held_s / count:.2f} s a test; {last}",
                 flush=True,
             )
+            if is_bad:
+                compare(folder, count)
 
 
 if __name__ == "__main__":

@@ -198,11 +198,11 @@ class AuthorCopy(subprocess.Popen[bytes]):
 
 
 def heard(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that count when TileLang is imported, without PYTHONPATH, which a copy sets itself."""
+    """The variables that count when TileLang is imported, without those by which ``sys.path`` begins, which a copy sets itself."""
     return {
         name: text
         for name, text in environment.items()
-        if name.startswith(HEARD) and name != "PYTHONPATH"
+        if name.startswith(HEARD) and name not in ("PYTHONPATH", "PYTHONSAFEPATH")
     }
 
 

@@ -1,7 +1,7 @@
 """Our kernels, from TileLang to cubins for two architectures, and how they are launched.
 
-No GPU is needed. What is built here is built once for each architecture, by one process. Unless TILEYARD_CUDA_EXAMPLES is set, most
-examples are built for one architecture: every second one for the first.
+No GPU is needed. What is built here is built once for each architecture, by one process. Unless TILEYARD_CUDA_EXAMPLES is set, a
+third of the examples is built, in turns for one architecture or the other.
 """
 
 import ast
@@ -60,13 +60,20 @@ FIRST_PARAMETER = {"sm_80": 0x160, "sm_90a": 0x210}
 
 DISASSEMBLED = ("gemm", "functions", "two steps", "column sums", "cummax")
 """Examples whose instructions are compared with nvdisasm's listing, for each architecture."""
-REFUSED_SOMEWHERE = {name for name, _ in REFUSED}
+SHOWING = {
+    *(("add number", "sm_80"), ("through memory", "sm_80")),
+    *(("conv2d", "sm_90a"), ("neighbours", "sm_90a"), ("two launches", "sm_90a")),
+}
+"""Examples with launches that few others have."""
 IS_WHOLE = "TILEYARD_CUDA_EXAMPLES" in os.environ
 TRIED = [
     (name, architecture)
     for number, name in enumerate(EXAMPLES)
     for turn, architecture in enumerate(ARCHITECTURES)
-    if IS_WHOLE or number % 2 == turn or name in REFUSED_SOMEWHERE.union(DISASSEMBLED)
+    if IS_WHOLE
+    or number % 6 == 3 * turn
+    or name in DISASSEMBLED
+    or (name, architecture) in SHOWING.union(REFUSED)
 ]
 BUILT = [key for key in TRIED if key not in REFUSED]
 
@@ -97,7 +104,7 @@ def chosen(request: pytest.FixtureRequest) -> set[str]:
     of_all = (test_together_the_kernels_show_everything, test_every_artifact_is_loaded_and_launched)
     names = {test.__name__ for test in of_all}
     if any(item.name.partition("[")[0] in names for item in request.session.items):
-        return set(EXAMPLES)
+        return {name for name, _ in TRIED}
     keys = [spec.params.get("one") or spec.params.get("key") for spec in given if spec is not None]
     return {key[0] for key in keys if isinstance(key, tuple)}
 
