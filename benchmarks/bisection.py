@@ -24,11 +24,11 @@ from typing import Final, NamedTuple
 from regress import BODIES, KERNEL, keep_busy
 
 from tileyard.measure.looks import LOOKS, mean_interval
-from tileyard.regress.bisection import LIKELY, Answer, Bisection, Commit
-from tileyard.regress.pairs import FALSE_DISCOVERIES, compare_rounds
-from tileyard.regress.sought import WRONG_TIMES, SoughtChange, judge_commit
-from tileyard.regress.timed import Regression, TimedRow
-from tileyard.regress.verdicts import as_ratio, judge_interval
+from tileyard.regression.bisection import LIKELY, Answer, Bisection, Commit
+from tileyard.regression.pairs import FALSE_DISCOVERIES, compare_rounds
+from tileyard.regression.sought import WRONG_TIMES, SoughtChange, judge_commit
+from tileyard.regression.timed import Regression, TimedRow
+from tileyard.regression.verdicts import as_ratio, judge_interval
 from tileyard.store.base import TrialQuery
 from tileyard.store.trials import open_store
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
-from tileyard.regress.timed import Regression
+from tileyard.regression.timed import Regression
 from tileyard.report.regress import print_regression
 from tileyard.report.study import print_study
 from tileyard.tuning.request import StudyResult

@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from tileyard.regress.timed import Regression
+from tileyard.regression.timed import Regression
 from tileyard.report.sync import SyncReport
 
 DOCUMENTS = {"regress": Regression, "check": SyncReport}

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tileyard.check.blocks import check_program
-from tileyard.check.dependences import compare
-from tileyard.check.findings import Finding
-from tileyard.check.recorder import Form, Recorder
 from tileyard.errors import UnsupportedError, UsageError
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.verify import verify
 from tileyard.measure.inputs import make_inputs
 from tileyard.model import Value
+from tileyard.sync.blocks import check_program
+from tileyard.sync.dependences import compare
+from tileyard.sync.findings import Finding
+from tileyard.sync.recorder import Form, Recorder
 from tileyard.workers.pass_steps import with_roles
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from tests.differential.conftest import load_module, lower_prim_func
 
-from tileyard.check.blocks import check_program
-from tileyard.check.findings import Finding
 from tileyard.frontend.discover import find_kernels
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Sync
 from tileyard.ir.walk import walk
+from tileyard.sync.blocks import check_program
+from tileyard.sync.findings import Finding
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered

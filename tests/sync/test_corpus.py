@@ -16,10 +16,10 @@ from tests.sync.cases import CASES
 from tests.sync.mistakes import MISTAKES, SOURCE, Kind, Mistake, alone
 from tests.sync.mutants import Mutant, equivalent, mutants, unseen
 
-from tileyard.check.blocks import check_program
-from tileyard.check.findings import Finding
-from tileyard.check.words import describe_race
 from tileyard.ir.lanes import interpret_lanes
+from tileyard.sync.blocks import check_program
+from tileyard.sync.findings import Finding
+from tileyard.sync.words import describe_race
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered

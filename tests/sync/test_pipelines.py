@@ -15,7 +15,6 @@ from tests.sync.mutants import mutants
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.check.blocks import check_program
 from tileyard.clock import Clock
 from tileyard.errors import UnsupportedError
 from tileyard.ir.hazard_kinds import HazardKind
@@ -26,6 +25,7 @@ from tileyard.ir.text import print_program, read_program
 from tileyard.ir.trace import TracedRun
 from tileyard.ir.walk import walk
 from tileyard.model import Kernel, Outcome
+from tileyard.sync.blocks import check_program
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
 from tileyard.workers.sync_check import check_made

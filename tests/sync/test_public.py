@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.differential.conftest import load_module
 
-from tileyard.check.blocks import check_program
-from tileyard.check.findings import Finding
-from tileyard.check.words import describe_race
 from tileyard.ir.specs import tensor_specs
 from tileyard.measure.inputs import make_inputs
+from tileyard.sync.blocks import check_program
+from tileyard.sync.findings import Finding
+from tileyard.sync.words import describe_race
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sync.random_runs import RandomRun
 
-from tileyard.check.blocks import schedules_of
 from tileyard.errors import KernelFault
 from tileyard.ir.hazards import LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
+from tileyard.sync.blocks import schedules_of
 
 EXAMPLES = int(os.environ.get("TILEYARD_SYNC_PROGRAMS", "40"))
 RUNS = 100

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.check.blocks import Checked, Effort, check_program
-from tileyard.check.changes import Form, form_of
-from tileyard.check.recurrence import Seen, find_period
 from tileyard.ir.nodes import Program
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
+from tileyard.sync.blocks import Checked, Effort, check_program
+from tileyard.sync.changes import Form, form_of
+from tileyard.sync.recurrence import Seen, find_period
 
 EXAMPLES = int(os.environ.get("TILEYARD_SYNC_PROGRAMS", "40"))
 LARGEST = 60

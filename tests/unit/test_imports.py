@@ -55,7 +55,7 @@ def test_what_targets_need_is_known_without_them() -> None:
 @pytest.mark.slow
 def test_an_author_loads_what_it_is_asked_for() -> None:
     """Checks, passes and the search for failures are for questions that few files get."""
-    rooms = ("tileyard.check.blocks", "tileyard.passes", "tileyard.reduce")
+    rooms = ("tileyard.sync.blocks", "tileyard.passes", "tileyard.reduce")
     probe = f"import sys, tileyard.workers.author; print(*[r for r in {rooms} if r in sys.modules])"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -69,8 +69,8 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     """
     from tileyard.cli.bisect_session import run
     from tileyard.cli.regress_session import Asked, read_gate
-    from tileyard.regress.gate import Gate
-    from tileyard.regress.limits import parse_limits
+    from tileyard.regression.gate import Gate
+    from tileyard.regression.limits import parse_limits
 
     if fail_on:
         refuse_unused("with --fail-on, which runs nothing", {"--devices": devices})

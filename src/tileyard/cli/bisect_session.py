@@ -12,11 +12,11 @@ from tileyard.cli.regress_session import Asked, find_suite
 from tileyard.cli.regress_session import run as compare
 from tileyard.errors import InterruptedRunError, UsageError
 from tileyard.model import Record
-from tileyard.regress.bisection import Answer, Bisection, Commit, Step
-from tileyard.regress.gate import Gate
-from tileyard.regress.limits import describe_change
-from tileyard.regress.sought import SoughtChange, find_change, judge_commit
-from tileyard.regress.timed import Regression, format_change
+from tileyard.regression.bisection import Answer, Bisection, Commit, Step
+from tileyard.regression.gate import Gate
+from tileyard.regression.limits import describe_change
+from tileyard.regression.sought import SoughtChange, find_change, judge_commit
+from tileyard.regression.timed import Regression, format_change
 from tileyard.report.console import Console, say
 from tileyard.report.words import format_seconds
 from tileyard.service.revisions import SHORT, Project

@@ -14,7 +14,7 @@ from tileyard.drafts import draft_of
 from tileyard.errors import UsageError
 
 if TYPE_CHECKING:
-    from tileyard.regress.history import CaseHistory
+    from tileyard.regression.history import CaseHistory
 
 
 def history(  # noqa: PLR0913 - options, by keyword only
@@ -90,7 +90,7 @@ def _show_case(  # noqa: PLR0913 - what the command line asks for
 ) -> int:
     """Show all series of a case."""
     from tileyard.cli.opening import open_store, present
-    from tileyard.regress.history import collect_history, find_commit
+    from tileyard.regression.history import collect_history, find_commit
     from tileyard.report.case_history import print_case_history
     from tileyard.service.revisions import Project
     from tileyard.store.base import TrialQuery

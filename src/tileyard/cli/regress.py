@@ -148,8 +148,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         run,
     )
     from tileyard.cli.sides import is_stored, refuse_toolchains
-    from tileyard.regress.gate import Gate
-    from tileyard.regress.limits import parse_limits
+    from tileyard.regression.gate import Gate
+    from tileyard.regression.limits import parse_limits
     from tileyard.report.console import Console
 
     is_static = static or context.info_name == "static"

@@ -16,10 +16,10 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.measures import Measure
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
-from tileyard.regress import recorded
-from tileyard.regress.figures import BUILD, TELLING_ROUNDS
-from tileyard.regress.gate import CaseMargin, Gate
-from tileyard.regress.timed import Allowance, Regression
+from tileyard.regression import recorded
+from tileyard.regression.figures import BUILD, TELLING_ROUNDS
+from tileyard.regression.gate import CaseMargin, Gate
+from tileyard.regression.timed import Allowance, Regression
 from tileyard.report.console import Console
 from tileyard.report.regress import print_regression
 from tileyard.report.regress_markdown import render_comment

@@ -7,8 +7,8 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from tileyard.regress.history import CaseHistory, Point, Series, Shift, find_commit
-from tileyard.regress.timed import format_change
+from tileyard.regression.history import CaseHistory, Point, Series, Shift, find_commit
+from tileyard.regression.timed import format_change
 from tileyard.report.words import clean_line, format_time
 from tileyard.wording import count_of
 

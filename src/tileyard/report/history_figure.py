@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tileyard.errors import UsageError
-from tileyard.regress.history import CaseHistory, Series
-from tileyard.regress.timed import format_change
+from tileyard.regression.history import CaseHistory, Series
+from tileyard.regression.timed import format_change
 from tileyard.report.case_history import describe_series, format_day, format_revision
 from tileyard.report.words import clean_line
 

@@ -8,9 +8,9 @@ from typing import Final, get_args
 from rich.console import Console
 from rich.text import Text
 
-from tileyard.regress.figures import BUILD, MIX, TELLING_ROUNDS, BuildTimes, Change
-from tileyard.regress.gate import describe_gating
-from tileyard.regress.timed import (
+from tileyard.regression.figures import BUILD, MIX, TELLING_ROUNDS, BuildTimes, Change
+from tileyard.regression.gate import describe_gating
+from tileyard.regression.timed import (
     Regression,
     TimedRow,
     Verdict,

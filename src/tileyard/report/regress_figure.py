@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from tileyard.model import Record
-from tileyard.regress.timed import Ratio, Regression, TimedRow, Verdict, format_change
+from tileyard.regression.timed import Ratio, Regression, TimedRow, Verdict, format_change
 from tileyard.report.regress import QUIET, find_headline
 from tileyard.report.words import clean_line
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, get_args
 
-from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
+from tileyard.regression.timed import Regression, TimedRow, Verdict, format_change
 from tileyard.report.regress import (
     describe_builds,
     describe_change,

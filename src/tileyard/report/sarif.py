@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tileyard.check.findings import MEANINGS, Finding
-from tileyard.check.suppressions import Suppressed
 from tileyard.model import SourceLine
 from tileyard.report.sync import SyncReport, name_kind
+from tileyard.sync.findings import MEANINGS, Finding
+from tileyard.sync.suppressions import Suppressed
 from tileyard.workers.program_replies import SyncChecked
 
 SCHEMA = (

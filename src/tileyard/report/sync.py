@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from tileyard.check.findings import Finding, FindingKind
-from tileyard.check.suppressions import Allowed
 from tileyard.model import Record, SourceLine
 from tileyard.report.timeline import draw_timeline
 from tileyard.report.words import format_config
+from tileyard.sync.findings import Finding, FindingKind
+from tileyard.sync.suppressions import Allowed
 from tileyard.wording import count_of
 from tileyard.workers.program_replies import SyncChecked
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tileyard.check.findings import Finding, TimelineStep
+from tileyard.sync.findings import Finding, TimelineStep
 
 WIDTH = 80
 MOST_LANES = 5

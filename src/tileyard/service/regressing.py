@@ -16,16 +16,16 @@ from tileyard.errors import UsageError
 from tileyard.events import Note, PairsCounted, RunStarted
 from tileyard.measures import Measure
 from tileyard.model import Case, Device, Side
-from tileyard.regress.figures import find_changes
-from tileyard.regress.pairs import (
+from tileyard.regression.figures import find_changes
+from tileyard.regression.pairs import (
     FALSE_DISCOVERIES,
     TIMING,
     Pair,
     Pairs,
     as_built,
 )
-from tileyard.regress.timed import Regression, TimedRow, describe_row
-from tileyard.regress.verdicts import describe_pair, find_controls, fold_pairs
+from tileyard.regression.timed import Regression, TimedRow, describe_row
+from tileyard.regression.verdicts import describe_pair, find_controls, fold_pairs
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import add_joined, choose_calm
 from tileyard.service.runs import Ending, Plan

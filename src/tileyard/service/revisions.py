@@ -11,7 +11,7 @@ from tileyard.artifacts.pins import note_use
 from tileyard.clock import Clock
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.modes import make_folder
-from tileyard.regress.bisection import Commit
+from tileyard.regression.bisection import Commit
 from tileyard.wording import count_of
 
 FOLDER = "sides"

@@ -8,8 +8,8 @@ from tileyard.artifacts.manifest import Build
 from tileyard.engine.yard import Workplace
 from tileyard.events import RunStarted
 from tileyard.model import Case
-from tileyard.regress.static import compare_sides
-from tileyard.regress.timed import Regression
+from tileyard.regression.static import compare_sides
+from tileyard.regression.timed import Regression
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_kernels import Asked, SideKernels, open_sides

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, get_args
 
 from tileyard.measures import Measure
 from tileyard.model import Limits, Record, Side, Value
-from tileyard.regress.gate import Gate
-from tileyard.regress.timed import Regression
+from tileyard.regression.gate import Gate
+from tileyard.regression.timed import Regression
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import CompileResult, StudyResult, TuneRequest

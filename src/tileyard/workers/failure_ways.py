@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tileyard.artifacts.manifest import Artifact, Build, Manifest
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.check.blocks import Effort, check_program
 from tileyard.errors import BindError, KernelFault
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Program
@@ -22,6 +21,7 @@ from tileyard.measure.compare import compare
 from tileyard.model import BuildKey, Device, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.passes.pipeline import WRITTEN, Step
 from tileyard.passes.settle import settle
+from tileyard.sync.blocks import Effort, check_program
 from tileyard.targets.base import Array, Source, Target
 from tileyard.workers.pass_steps import StepChecker
 

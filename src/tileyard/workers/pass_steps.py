@@ -8,9 +8,6 @@ import msgspec
 import numpy as np
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.check.blocks import check_program
-from tileyard.check.dependences import find_reordered
-from tileyard.check.recorder import Form
 from tileyard.clock import Clock
 from tileyard.errors import BindError, InvalidProgramError, KernelFault, UsageError
 from tileyard.frontend.found import TILELANGS, Found, lower_config
@@ -23,6 +20,9 @@ from tileyard.model import Value
 from tileyard.passes.base import Pass
 from tileyard.passes.pipeline import TILELANG, Step, find_pipeline, run_pipeline
 from tileyard.passes.pipeline_files import read_pipeline
+from tileyard.sync.blocks import check_program
+from tileyard.sync.dependences import find_reordered
+from tileyard.sync.recorder import Form
 from tileyard.targets.base import Array
 from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker

@@ -1,8 +1,8 @@
 """What an author answers of the Programs of a config: what a check of its synchronization found, and what passes make of it."""
 
-from tileyard.check.findings import Finding
-from tileyard.check.suppressions import Allowed, Suppressed
 from tileyard.model import Diagnostic, Record, Value
+from tileyard.sync.findings import Finding
+from tileyard.sync.suppressions import Allowed, Suppressed
 
 
 class SyncChecked(Record, tag="sync_checked"):

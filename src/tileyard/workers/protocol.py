@@ -191,7 +191,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 def _sync_recipe() -> str:
     """What decides the findings of a check, by the content of its modules."""
-    return digest_own_sources("tileyard.check.blocks")
+    return digest_own_sources("tileyard.sync.blocks")
 
 
 class CheckSync(Question[SyncChecked], tag="check_sync"):

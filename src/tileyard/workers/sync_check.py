@@ -9,9 +9,6 @@ import msgspec
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.check.blocks import Checked, Effort, check_program
-from tileyard.check.suppressions import sieve
-from tileyard.check.words import describe_race
 from tileyard.clock import Clock
 from tileyard.decoding import decode_json
 from tileyard.errors import KernelFault, UsageError
@@ -20,6 +17,9 @@ from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.text import print_program
 from tileyard.measure.inputs import make_inputs
 from tileyard.model import Digest, Outcome, SourceLine, Value
+from tileyard.sync.blocks import Checked, Effort, check_program
+from tileyard.sync.suppressions import sieve
+from tileyard.sync.words import describe_race
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
 

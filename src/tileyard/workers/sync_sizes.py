@@ -12,17 +12,6 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.check.blocks import Effort, check_program
-from tileyard.check.changes import Form, form_of
-from tileyard.check.dependences import find_reordered
-from tileyard.check.extents import measure
-from tileyard.check.findings import Finding
-from tileyard.check.recorder import Form as Recorded
-from tileyard.check.recurrence import Seen, find_period
-from tileyard.check.shapes import Instance, Measured, Stretch, plan_instances
-from tileyard.check.suppressions import sieve
-from tileyard.check.tally import Tally
-from tileyard.check.words import describe_race, in_plan
 from tileyard.clock import Clock
 from tileyard.errors import (
     BindError,
@@ -37,6 +26,17 @@ from tileyard.frontend.declare import guess_value
 from tileyard.frontend.found import TILELANGS, Found, bind_numbers, lower_open
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.model import Value
+from tileyard.sync.blocks import Effort, check_program
+from tileyard.sync.changes import Form, form_of
+from tileyard.sync.dependences import find_reordered
+from tileyard.sync.extents import measure
+from tileyard.sync.findings import Finding
+from tileyard.sync.recorder import Form as Recorded
+from tileyard.sync.recurrence import Seen, find_period
+from tileyard.sync.shapes import Instance, Measured, Stretch, plan_instances
+from tileyard.sync.suppressions import sieve
+from tileyard.sync.tally import Tally
+from tileyard.sync.words import describe_race, in_plan
 from tileyard.targets.base import Array
 from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker

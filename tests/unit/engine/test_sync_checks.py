@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.simulated_yard import open_simulated_yard
 
-from tileyard.check.findings import Finding
 from tileyard.engine.authors import Authors
 from tileyard.engine.ledger import Ledger
 from tileyard.engine.sync_checks import LIMIT_S, SyncChecks
@@ -22,6 +21,7 @@ from tileyard.model import (
     Side,
     SourceLine,
 )
+from tileyard.sync.findings import Finding
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed, Golden
 from tileyard.workers.question import AnswerT, Question

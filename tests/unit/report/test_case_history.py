@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
-from tests.unit.regress.recorded_runs import BASE_NS, record_runs
+from tests.unit.regression.recorded_runs import BASE_NS, record_runs
 
 from tileyard.cli.main import main
 from tileyard.report.history_figure import CHANGE, TIME

@@ -6,12 +6,12 @@ import statistics
 import msgspec
 import pytest
 from rich.console import Console
-from tests.unit.regress.sides import timed
+from tests.unit.regression.sides import timed
 
-from tileyard.regress.figures import BuildTimes, Change
-from tileyard.regress.gate import Gate
-from tileyard.regress.limits import parse_limits
-from tileyard.regress.timed import Control, Mean, Ratio, Regression, TimedRow
+from tileyard.regression.figures import BuildTimes, Change
+from tileyard.regression.gate import Gate
+from tileyard.regression.limits import parse_limits
+from tileyard.regression.timed import Control, Mean, Ratio, Regression, TimedRow
 from tileyard.report.regress import describe_controls, print_regression
 from tileyard.report.regress_markdown import draw_interval, render_comment
 

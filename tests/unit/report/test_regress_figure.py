@@ -8,12 +8,12 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 from tests.conftest import ROOT
-from tests.unit.regress.sides import timed
+from tests.unit.regression.sides import timed
 
 from tileyard.cli.main import main
-from tileyard.regress.gate import Gate
-from tileyard.regress.timed import Regression, TimedRow
-from tileyard.regress.verdicts import sort_rows
+from tileyard.regression.gate import Gate
+from tileyard.regression.timed import Regression, TimedRow
+from tileyard.regression.verdicts import sort_rows
 from tileyard.report.regress_figure import COLOURS, _arrange, render_png
 
 REPORTS = str(ROOT / "examples" / "reports" / "perf_reports.json")

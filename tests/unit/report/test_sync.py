@@ -8,12 +8,12 @@ import jsonschema
 import msgspec
 from tests.conftest import ROOT
 
-from tileyard.check.findings import MEANINGS, Finding, FindingKind
-from tileyard.check.suppressions import Allowed, Suppressed
 from tileyard.ir.hazard_kinds import HazardKind
 from tileyard.model import SourceLine
 from tileyard.report.sarif import describe_sarif
 from tileyard.report.sync import NotChecked, SyncReport, describe_check
+from tileyard.sync.findings import MEANINGS, Finding, FindingKind
+from tileyard.sync.suppressions import Allowed, Suppressed
 from tileyard.workers.program_replies import SyncChecked
 
 PLACE = {

@@ -4,10 +4,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileyard.check.findings import Finding, TimelineStep
 from tileyard.ir.nodes import Unit
 from tileyard.model import SourceLine
 from tileyard.report.timeline import draw_timeline
+from tileyard.sync.findings import Finding, TimelineStep
 
 RACE = Finding(
     kind="race", message="m", fix="f", buffer="a", other=SourceLine(file="/k.py", line=3)

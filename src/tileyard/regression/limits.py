@@ -1,0 +1,98 @@
+"""How much a figure may get worse from base to head, as it is asked for and as it is checked."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tileyard.errors import UsageError
+from tileyard.model import Record
+from tileyard.regression.figures import BUILD, METRICS, MIX, BuildTimes, Change
+
+MISSING = "missing"
+_FORM = re.compile(
+    r"(?P<metric>[a-z][a-z. ]*):(?P<sign>[+-])(?P<amount>\d+(?:\.\d+)?)(?P<percent>%?)"
+)
+
+
+class Limit(Record):
+    """``metric`` may grow (or fall, where ``falls``) by ``amount``, or so many percent of base's figure."""
+
+    metric: str
+    amount: float
+    is_percent: bool
+    falls: bool
+
+    def __str__(self) -> str:
+        sign, percent = "-" if self.falls else "+", "%" if self.is_percent else ""
+        return f"{self.metric}:{sign}{self.amount:g}{percent}"
+
+    def is_broken(self, base: float, head: float) -> bool:
+        """Whether the figure has moved further than it may."""
+        allowed = abs(base) * self.amount / 100 if self.is_percent else self.amount
+        return (base - head if self.falls else head - base) > allowed
+
+
+def parse_limits(text: str) -> tuple[Limit, ...]:
+    """``registers:+5%,spills:+0,occupancy:-10%``; ``missing`` alone asks for no more than what all ask for.
+
+    Raises UsageError.
+    """
+    limits: list[Limit] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        if part == MISSING:
+            continue
+        found = _FORM.fullmatch(part)
+        if found is None:
+            raise UsageError(
+                f"{part!r} is not a limit such as registers:+5%, spills:+0 or occupancy:-10%"
+            )
+        metric = found["metric"]
+        if metric not in METRICS and not metric.startswith(MIX):
+            known = ", ".join((*METRICS, f"{MIX}KIND", MISSING))
+            raise UsageError(f"there is no figure {metric!r}", f"there are: {known}")
+        limits.append(
+            Limit(
+                metric=metric,
+                amount=float(found["amount"]),
+                is_percent=bool(found["percent"]),
+                falls=found["sign"] == "-",
+            )
+        )
+    return tuple(limits)
+
+
+def find_broken_builds(build: BuildTimes | None, limits: Sequence[Limit]) -> Iterator[str]:
+    """One line for each limit that the build time of all kernels breaks: even the mildest round must."""
+    for limit in limits:
+        if limit.metric == BUILD and build is not None and not build.is_first:
+            base = sum(build.base_s) / len(build.base_s)
+            mildest = build.high if limit.falls else build.low
+            if limit.is_broken(base, base * mildest):
+                yield f"all kernels: build x {build.ratio:.2f} [{build.low:.2f}, {build.high:.2f}], allowed {limit}"
+
+
+def find_broken(changes: Sequence[Change], limits: Sequence[Limit]) -> Iterator[str]:
+    """One line for each limit that one of a kernel's figures breaks; build times are left out."""
+    for change, limit in list_breaking(changes, limits):
+        yield f"{describe_change(change)}, allowed {limit}"
+
+
+def list_breaking(
+    changes: Sequence[Change], limits: Sequence[Limit]
+) -> Iterator[tuple[Change, Limit]]:
+    """The figures that break limits, in the order of these; build times are left out."""
+    yield from ((one, limit) for limit in limits for one in changes if _breaks(one, limit))
+
+
+def _breaks(change: Change, limit: Limit) -> bool:
+    if change.metric != limit.metric or change.metric == BUILD:
+        return False
+    if change.base is None or change.head is None:
+        return False
+    return limit.is_broken(change.base, change.head)
+
+
+def describe_change(change: Change) -> str:
+    """``registers of scale 32 -> 40``; a figure that is not known is ``?``."""
+    what = f"{change.metric} of {change.function}" if change.function else change.metric
+    base, head = ("?" if one is None else f"{one:g}" for one in (change.base, change.head))
+    return f"{what} {base} -> {head}"

@@ -1,0 +1,292 @@
+"""Numbers that somebody else has measured: reports of both sides, or one file for each side."""
+
+import itertools
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tileyard.decoding import decode_json
+from tileyard.errors import UsageError
+from tileyard.measure.looks import MeanInterval, mean_interval
+from tileyard.model import Record
+from tileyard.regression.gate import Gate
+from tileyard.regression.timed import Regression, TimedRow, Verdict
+from tileyard.regression.verdicts import as_ratio, find_level, find_mean, judge_interval, sort_rows
+from tileyard.wording import count_of
+
+TILELANG: Final = "__TILELANG_PERF_RESULTS_JSON__="
+"""What TileLang's benchmarks print with TL_PERF_REGRESSION_FORMAT=json: this, and a list of names and milliseconds."""
+NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+FEWEST_EARLIER: Final = 19
+"""Earlier numbers that one number for each side takes: an outlier beyond all of them comes once in 20 times, whatever the noise is like."""
+_RULE: Final = re.compile(r"\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?\|?")
+
+
+class Report(Record):
+    """What somebody measured once: nanoseconds of base and head for each benchmark, 0 where a side has none."""
+
+    name: str
+    times: dict[str, tuple[float, float]]
+
+
+class _Row(Record):
+    benchmark: str
+    base: float
+    head: float
+
+
+class _Rows(Record):
+    rows: tuple[_Row, ...]
+    report: str | int = ""
+
+
+class _Reports(Record):
+    """Reports as JSON: ``{"unit": "ms", "reports": [{"report": 1, "rows": [{"benchmark", "base", "head"}]}]}``."""
+
+    reports: tuple[_Rows, ...]
+    unit: str
+
+
+def read_reports(path: Path) -> list[Report]:
+    """The reports of a file: such JSON, or tables in Markdown of a name, base and head. Raises UsageError."""
+    text = _read(path)
+    reports = _read_json(text, path) if text.lstrip().startswith("{") else _read_tables(text)
+    if not any(report.times for report in reports):
+        raise UsageError(f"{path} has no table of a name, base and head")
+    return reports
+
+
+def _read_json(text: str, path: Path) -> list[Report]:
+    try:
+        found = decode_json(text.encode(), _Reports)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} holds no reports: {error}") from None
+    if found.unit not in NANOSECONDS:
+        known = ", ".join(NANOSECONDS)
+        raise UsageError(f"{path}: there is no unit {found.unit!r}", f"there are: {known}")
+    for row in (row for one in found.reports for row in one.rows):
+        if not (_is_time(row.base) and _is_time(row.head)):
+            raise UsageError(
+                f"{path}: {row.benchmark}: {row.base:g} and {row.head:g} are no two times"
+            )
+    scale = NANOSECONDS[found.unit]
+    return [
+        Report(
+            name=str(one.report or number),
+            times={row.benchmark: (row.base * scale, row.head * scale) for row in one.rows},
+        )
+        for number, one in enumerate(found.reports, start=1)
+    ]
+
+
+def _read_tables(text: str) -> list[Report]:
+    """Each table of a page, as milliseconds in its second and third column; 0 where there is no number."""
+    found: list[dict[str, tuple[float, float]]] = []
+    is_table = False
+    for line in text.splitlines():
+        cells = [cell.strip(" `*") for cell in line.strip().strip("|").split("|")]
+        if _RULE.fullmatch(line.strip()):
+            found.append({})
+            is_table = True
+        elif is_table and len(cells) > 2:
+            base, head = (_parse_time(cell) * NANOSECONDS["ms"] for cell in cells[1:3])
+            found[-1][cells[0]] = (base, head)
+        else:
+            is_table = False
+    tables = [times for times in found if any(any(pair) for pair in times.values())]
+    return [Report(name=str(number), times=one) for number, one in enumerate(tables, start=1)]
+
+
+def _parse_time(cell: str) -> float:
+    try:
+        time = float(cell.removesuffix("ms"))
+    except ValueError:
+        return 0.0
+    return time if _is_time(time) else 0.0
+
+
+def _is_time(number: float) -> bool:
+    return math.isfinite(number) and number > 0
+
+
+def read_side(path: Path) -> dict[str, float]:
+    """Nanoseconds of each benchmark in pytest-benchmark's JSON, or in what TileLang's benchmarks print. Raises UsageError."""
+    text = _read(path)
+    lines = [line for line in text.splitlines() if line.startswith(TILELANG)]
+    try:
+        if lines:
+            found = {
+                str(row["name"]): float(row["latency"]) * NANOSECONDS["ms"]
+                for line in lines
+                for row in json.loads(line.removeprefix(TILELANG))
+            }
+        else:
+            found = {
+                str(row["fullname"]): float(row["stats"]["median"]) * NANOSECONDS["s"]
+                for row in json.loads(text)["benchmarks"]
+            }
+    except (ValueError, KeyError, TypeError, RecursionError):
+        found = {}
+    if not found or not all(map(_is_time, found.values())):
+        raise UsageError(
+            f"{path} is neither pytest-benchmark's JSON nor what TileLang's benchmarks print",
+            "set TL_PERF_REGRESSION_FORMAT=json for the latter",
+        )
+    return found
+
+
+def pair_sides(base: Mapping[str, float], head: Mapping[str, float]) -> list[Report]:
+    """Both sides as one report; what one of them lacks has no time there."""
+    names = dict.fromkeys([*base, *head])
+    times = {name: (base.get(name, 0.0), head.get(name, 0.0)) for name in names}
+    return [Report(name="1", times=times)]
+
+
+class Noise(Record):
+    """What ``count`` earlier reports or sides say of the noise of each benchmark: values as ln(head / base) has them."""
+
+    count: int = 0
+    values: dict[str, tuple[float, ...]] = {}
+
+
+UNKNOWN: Final = Noise()
+"""No earlier numbers."""
+
+
+def find_noise(reports: Sequence[Report], others: Sequence[Report]) -> Noise:
+    """The noise of reports of other versions, or of the same; those that are among the ``others`` say nothing more.
+
+    Each change that they hold counts as noise. Raises UsageError for fewer than two.
+    """
+    found = _drop_equal([*others, *reports])[len(_drop_equal(others)) :]
+    if len(found) < 2:
+        raise UsageError("--noise-from takes two or more reports or sides that differ")
+    names = dict.fromkeys(name for report in found for name in report.times)
+    return Noise(count=len(found), values={name: tuple(_log_ratios(found, name)) for name in names})
+
+
+def as_reports(sides: Sequence[Mapping[str, float]]) -> list[Report]:
+    """Sides as reports without a second one: a ratio of two sides has the noise of both, which is root 2 times that of one."""
+    root = math.sqrt(2)
+    return [
+        Report(name="", times={name: (1.0, time**root) for name, time in side.items()})
+        for side in sides
+    ]
+
+
+def judge_reports(
+    reports: Sequence[Report], labels: tuple[str, str], gate: Gate, noise: Noise = UNKNOWN
+) -> Regression:
+    """What can be said of the same benchmarks in one or more reports.
+
+    A report is one value of each benchmark, as a process is in a run of ours; with one report there is no noise to compare
+    with but that of earlier ones, and a report that says the same as another one says nothing more. What a report lacks, or
+    one of its sides, is ``missing``, whatever others say.
+    """
+    reports = _drop_equal(reports)
+    names = dict.fromkeys(name for report in reports for name in report.times)
+    values = {name: list(_log_ratios(reports, name)) for name in names}
+    whole = {name: own for name, own in values.items() if len(own) == len(reports)}
+    edges = [math.log1p(gate.margin_of(name)) for name in whole]
+    fewest = 2 if len(reports) > 1 else FEWEST_EARLIER
+    earlier = {name: own for name, own in noise.values.items() if len(own) >= fewest}
+    level = find_level(list(whole.values()), edges, [earlier.get(name, ()) for name in whole])
+    means = {
+        name: mean_interval(own, level, earlier.get(name, ()))
+        for name, own in values.items()
+        if own
+    }
+    found = [_describe(name, means.get(name), reports, gate.margin_of(name)) for name in names]
+    rows, notes = gate.judge(sort_rows(found))
+    return Regression(
+        run="",
+        target="recorded",
+        device="",
+        silicon="",
+        base=labels[0],
+        head=labels[1],
+        margin=gate.margin,
+        fail_over=gate.fail_over,
+        rows=rows,
+        mean=find_mean(rows),
+        notes=(*_doubt(reports, noise), *notes),
+    )
+
+
+def _drop_equal(reports: Sequence[Report]) -> list[Report]:
+    """The reports without those that say the same as one before."""
+    times = [report.times for report in reports]
+    return [one for number, one in enumerate(reports) if one.times not in times[:number]]
+
+
+def _log_ratios(reports: Sequence[Report], name: str) -> Iterator[float]:
+    for report in reports:
+        base, head = report.times.get(name, (0.0, 0.0))
+        if base and head:
+            yield math.log(head / base)
+
+
+def _describe(
+    name: str, found: MeanInterval | None, reports: Sequence[Report], margin: float
+) -> TimedRow:
+    pairs = [report.times[name] for report in reports if name in report.times]
+    base, head = ([pair[side] for pair in pairs if pair[side]] for side in (0, 1))
+    lacks = [report.name for report in reports if not all(report.times.get(name, (0.0,)))]
+    verdict: Verdict = "missing"
+    message = ""
+    if head and not base:
+        verdict = "new"
+    elif lacks:
+        message = f"not in {'report' if len(lacks) == 1 else 'reports'} {', '.join(lacks)}"
+    if found is None:
+        return TimedRow(case=name, verdict=verdict)
+    if not lacks:
+        verdict = judge_interval(found, math.log1p(margin))
+    half = (found.high - found.low) / 2
+    return TimedRow(
+        case=name,
+        verdict=verdict,
+        message=message if len(reports) > 1 else "",
+        ratio=as_ratio(found, sum(map(all, pairs))),
+        base=statistics.median(base),
+        head=statistics.median(head),
+        smallest=math.expm1(math.log1p(margin) + half) if math.isfinite(half) else None,
+    )
+
+
+def _doubt(reports: Sequence[Report], noise: Noise) -> Iterator[str]:
+    """How far the reports agree with each other, and what one number for each side is worth."""
+    if noise.count:
+        few = (
+            ""
+            if len(reports) > 1
+            else f"; one number for each side takes {FEWEST_EARLIER} of these"
+        )
+        yield f"noise from {noise.count} earlier runs{few}"
+    elif len(reports) == 1:
+        yield "one number for each side says nothing of noise: a second report of the same two versions does, or --noise-from"
+    for one, two in itertools.pairwise(reports):
+        both = [(one.times[name], two.times[name]) for name in one.times if name in two.times]
+        both = [pairs for pairs in both if all(map(all, pairs))]
+        if not both:
+            continue
+        moved = [abs(math.log(new[0] / old[0])) for old, new in both]
+        largest, middle = (100 * math.expm1(find(moved)) for find in (max, statistics.median))
+        turned = sum((old[1] - old[0]) * (new[1] - new[0]) < 0 for old, new in both)
+        yield (
+            f"from report {one.name} to {two.name} base alone moved by up to {largest:.1f} %, {middle:.1f} % in the middle "
+            f"of {count_of(len(both), 'row')}; {turned} changes turned their sign"
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,140 @@
+"""Checks one Program on one set of inputs: runs blocks of its grid in the asynchronous meaning."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tileyard.clock import Clock
+from tileyard.errors import KernelFault
+from tileyard.ir.hazards import Hazard, Schedule, schedules
+from tileyard.ir.interpret import Plain
+from tileyard.ir.nodes import If, Issue, Program, Roles, Stmt
+from tileyard.ir.specs import bind_dims, evaluate_size
+from tileyard.ir.tiles import Array
+from tileyard.ir.trace import Step
+from tileyard.ir.walk import walk
+from tileyard.model import Record, SourceLine, Value
+from tileyard.sync.control import find_control
+from tileyard.sync.findings import Finding
+from tileyard.sync.heads import Head, HeadRun
+from tileyard.sync.words import Words
+
+
+class Checked(Record):
+    """What was found in ``blocks`` of a ``grid``; not ``is_whole`` where the time did not suffice for all of them.
+
+    ``taken`` are the branches that ran: the number of the statement, and whether its condition held. ``heads`` are those of
+    the loops of each block, in each order of its roles.
+    """
+
+    findings: tuple[Finding, ...]
+    blocks: int
+    grid: int
+    is_whole: bool = True
+    taken: frozenset[tuple[int, bool]] = frozenset()
+    heads: tuple[tuple[Head, ...], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How long a check may take by its clock, whether its findings have timelines, and whether it looks for loops that repeat."""
+
+    limit_s: float = math.inf
+    is_traced: bool = False
+    has_heads: bool = False
+    clock: Clock = field(default_factory=Clock)
+
+
+def check_program(
+    program: Program,
+    lines: dict[int, SourceLine],
+    arrays: Sequence[Array],
+    scalars: Sequence[Value] = (),
+    effort: Effort = Effort(),
+) -> Checked:
+    """Run the blocks at the corners of the grid and their neighbours, with roles in all orders that matter.
+
+    Where the place of a block decides nothing, all but the first one run in one order only: what they do to each other depends on no order.
+
+    Raises KernelFault where the kernel fails by itself.
+    """
+    found: dict[tuple[str, int, int], tuple[Hazard, tuple[Step, ...]]] = {}
+    count = 0
+    now, is_whole = effort.clock.monotonic_s, True
+    ends_at = now() + effort.limit_s
+    taken: set[tuple[int, bool]] = set()
+    heads: list[tuple[Head, ...]] = []
+    control = find_control(program)
+    are_alike = control is not None and control.are_blocks_alike
+    for number, schedule in enumerate(schedules_of(program)):
+        run = _LimitedRun(program, arrays, scalars, schedule=schedule, is_traced=effort.is_traced)
+        run.control = control if effort.has_heads else None
+        run.now, run.ends_at = now, ends_at
+        run.is_single = are_alike and number > 0
+        try:
+            run.grid()
+        except _OverLimit:
+            is_whole = False
+        except KernelFault:
+            if not run.hazards:  # else it is the poison that was used
+                raise
+        count = max(count, run.count)
+        taken |= run.taken
+        heads += map(tuple, run.heads)
+        for key, hazard in run.hazards.items():
+            found.setdefault(key, (hazard, run.traces.get(key, ())))
+    numbers = bind_dims(program, [array.shape for array in arrays], scalars)
+    grid = math.prod(evaluate_size(axis.extent, numbers) for axis in program.grid)
+    words = Words(lines)
+    findings = tuple(words.describe(hazard, steps) for hazard, steps in found.values())
+    return Checked(
+        findings=findings,
+        blocks=count,
+        grid=grid,
+        is_whole=is_whole,
+        taken=frozenset(taken),
+        heads=tuple(heads),
+    )
+
+
+class _OverLimit(Exception):
+    """The time is over."""
+
+
+class _LimitedRun(HeadRun):
+    """A run of some blocks that is given up at a time. ``taken`` are the branches that ran; only the first block runs if it ``is_single``."""
+
+    now: Callable[[], float]
+    ends_at: float
+    is_single: bool
+
+    def _choose(self, extent: int) -> Sequence[int]:
+        return corners(extent)[: 1 if self.is_single else None]
+
+    def grid(self) -> None:
+        """Run all blocks that are chosen."""
+        self.taken: set[tuple[int, bool]] = set()
+        super().grid()
+
+    def _branch(self, stmt: If) -> tuple[Stmt, ...]:
+        branch = super()._branch(stmt)
+        self.taken.add((self._numbers[id(stmt)], branch is stmt.then))
+        return branch
+
+    def _run(self, stmt: Plain) -> None:
+        if self.now() > self.ends_at:
+            raise _OverLimit
+        super()._run(stmt)
+
+
+def schedules_of(program: Program) -> tuple[Schedule, ...]:
+    """The orders that can make a difference: in which roles go on, and when loads end."""
+    roles = [len(stmt.bodies) for stmt in walk(program.body) if isinstance(stmt, Roles)]
+    units = {stmt.unit for stmt in walk(program.body) if isinstance(stmt, Issue)}
+    found = schedules(max(roles, default=1))
+    return found if roles or "tma" in units else found[:1]
+
+
+def corners(extent: int) -> tuple[int, ...]:
+    """The blocks that run of a dimension of the grid: the first two, and the last one."""
+    return tuple(one for one in sorted({0, 1, extent - 1}) if 0 <= one < extent)

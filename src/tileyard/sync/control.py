@@ -1,0 +1,212 @@
+"""What decides how a Program runs: which expressions choose the statements, barriers and elements, and what these depend on.
+
+The content of tiles mostly does not. So two runs whose deciding expressions have the same values are ordered in the same way.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from tileyard.ir.lane_plans import SPREAD
+from tileyard.ir.nodes import (
+    Atomic,
+    Await,
+    Break,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    If,
+    Issue,
+    Let,
+    Load,
+    Op,
+    Program,
+    Region,
+    Roles,
+    Stmt,
+    Store,
+    Synchronization,
+    Var,
+    While,
+)
+from tileyard.ir.specs import tensors
+from tileyard.ir.walk import (
+    bodies,
+    children,
+    expressions,
+    own_effects,
+    read_regions,
+    walk,
+    walk_expr,
+    written_region,
+)
+from tileyard.sync.extents import is_waiting
+
+_LAZY = ("select", "and", "or")
+_READ, _ATOMIC, _ISSUED = "read", "atomic", "issued"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """What decides in one Program.
+
+    ``loops`` are the outermost loops whose iterations wait or overlap, by variable, with the number of each. Accesses to
+    buffers that are ``tracked`` can be in conflict within a block; the content of ``counters`` decides, too, and so do the
+    variables ``held``, which are bound to it. Blocks are alike where
+    neither their place nor the content of tiles and arrays decides anything.
+    """
+
+    loops: dict[str, int]
+    tracked: frozenset[str]
+    counters: frozenset[str]
+    held: frozenset[str]
+    are_blocks_alike: bool
+    buffers: dict[str, Buffer] = field(repr=False)
+
+    def deciding(self, stmt: Stmt) -> Iterator[Expr]:
+        """The expressions of ``stmt`` itself that decide, in order; nested bodies aside."""
+        written = written_region(stmt)
+        regions = (*read_regions(stmt), *((written,) if written else ()))
+        for region in regions:
+            yield from self._places(region)
+        match stmt:
+            case For():
+                yield from (stmt.start, stmt.extent)
+            case If():
+                yield stmt.cond
+            case Synchronization():
+                yield from expressions(stmt)
+            case Issue() if stmt.barrier is not None:
+                yield from stmt.barrier.indices
+            case Store() | Atomic():
+                yield from self._element(stmt)
+            case _:
+                pass
+        for expr in expressions(stmt):
+            yield from self._inside(expr)
+
+    def _places(self, region: Region) -> Iterator[Expr]:
+        if self._matters(region.buffer):
+            yield from (*region.starts, *region.extents)
+
+    def _element(self, stmt: Store | Atomic) -> Iterator[Expr]:
+        if self._matters(stmt.buffer):
+            yield from stmt.indices
+        else:  # outside of a global array the value is not computed
+            for index, extent in zip(stmt.indices, self.buffers[stmt.buffer].shape, strict=True):
+                yield Op("ge", (index, Const(0, index.dtype)), "bool")
+                yield Op("lt", (index, extent), "bool")
+        if self.owner(stmt.buffer) in self.counters:
+            yield stmt.value
+
+    def _inside(self, expr: Expr) -> Iterator[Expr]:
+        """What decides within ``expr`` which elements it reads."""
+        if isinstance(expr, Load) and self._matters(expr.buffer):
+            yield from expr.indices
+        if isinstance(expr, Op) and expr.name in _LAZY and any(map(self._loads, expr.args[1:])):
+            yield expr.args[0]
+        for part in children(expr):
+            yield from self._inside(part)
+
+    def _loads(self, expr: Expr) -> bool:
+        return any(isinstance(p, Load) and self._matters(p.buffer) for p in walk_expr(expr))
+
+    def _matters(self, buffer: str) -> bool:
+        """Whether accesses can be mistakes: in conflict, out of bounds, or of what nobody has written."""
+        return self.buffers[buffer].scope != "global" or self.owner(buffer) in self.tracked
+
+    def owner(self, buffer: str) -> str:
+        """The buffer whose storage it is."""
+        return self.buffers[buffer].view_of or buffer
+
+
+def find_control(program: Program) -> Control | None:
+    """None where a loop ends by itself, or a wait is not for a barrier: then nothing is known before it runs."""
+    stmts = list(walk(program.body))
+    if any(isinstance(stmt, While | Break | Await) for stmt in stmts):
+        return None
+    buffers = {one.name: one for one in program.buffers}
+    buffers |= {tensor.buffer.name: tensor.buffer for tensor in tensors(program)}
+    control = Control(
+        loops=dict(_outer_loops(program)),
+        tracked=frozenset(_find_tracked(program, buffers)),
+        counters=frozenset(),
+        held=frozenset(),
+        are_blocks_alike=False,
+        buffers=buffers,
+    )
+    lets = {stmt.var.name: stmt.value for stmt in stmts if isinstance(stmt, Let)}
+    axes = {axis.var.name for axis in program.grid}
+    before = None
+    while before != control:  # what is stored in a counter decides, too
+        before = control
+        found = {expr for stmt in stmts for expr in _with_lets(control.deciding(stmt), lets)}
+        loaded = {control.owner(one) for one in _loaded(found)}
+        counters = frozenset(one for one in loaded if buffers[one].scope == "local")
+        held = (
+            name
+            for name, value in lets.items()
+            if not counters.isdisjoint(map(control.owner, _loaded([value])))
+        )
+        names = {part.name for one in found for part in walk_expr(one) if isinstance(part, Var)}
+        control = replace(
+            control,
+            counters=counters,
+            held=frozenset(held),
+            are_blocks_alike=not axes & names and loaded == counters,
+        )
+    return control
+
+
+def _with_lets(exprs: Iterable[Expr], lets: dict[str, Expr]) -> Iterator[Expr]:
+    """Expressions, and what the variables in them are bound to."""
+    left, seen = list(exprs), set[str]()
+    while left:
+        expr = left.pop()
+        yield expr
+        names = {part.name for part in walk_expr(expr) if isinstance(part, Var)} - seen
+        seen |= names
+        left += [lets[name] for name in names if name in lets]
+
+
+def _loaded(exprs: Iterable[Expr]) -> set[str]:
+    return {part.buffer for one in exprs for part in walk_expr(one) if isinstance(part, Load)}
+
+
+def _outer_loops(program: Program) -> Iterator[tuple[str, int]]:
+    numbers = {id(stmt): number for number, stmt in enumerate(walk(program.body))}
+
+    def inside(body: tuple[Stmt, ...]) -> Iterator[tuple[str, int]]:
+        for stmt in body:
+            if isinstance(stmt, For) and stmt.kind not in SPREAD and is_waiting(stmt):
+                yield stmt.var.name, numbers[id(stmt)]
+            else:
+                for inner in bodies(stmt):
+                    yield from inside(inner)
+
+    return inside(program.body)
+
+
+def _find_tracked(program: Program, buffers: dict[str, Buffer]) -> Iterator[str]:
+    """The tiles that threads share, and the global arrays that one role alone writes, or reads and nobody writes, aside."""
+    touched: dict[str, set[object]] = {}
+
+    def note(body: tuple[Stmt, ...], role: object, *, is_issued: bool) -> None:
+        for stmt in body:
+            effects = own_effects(stmt)
+            for name in effects.written:
+                way = _ATOMIC if isinstance(stmt, Atomic) else _ISSUED if is_issued else role
+                touched.setdefault(buffers[name].view_of or name, set()).add(way)
+            for name in effects.read - (effects.written if isinstance(stmt, Atomic) else set()):
+                touched.setdefault(buffers[name].view_of or name, set()).add(_READ)
+            for number, inner in enumerate(bodies(stmt)):
+                inner_role = (id(stmt), number) if isinstance(stmt, Roles) else role
+                note(inner, inner_role, is_issued=is_issued or isinstance(stmt, Issue))
+
+    note(program.body, None, is_issued=False)
+    for name, ways in touched.items():
+        scope = buffers[name].scope
+        if scope in ("shared", "fragment") or (
+            scope == "global" and (len(ways) > 1 or _ISSUED in ways)
+        ):
+            yield name
