@@ -15,7 +15,6 @@ import numpy as np
 
 import tileyard
 from tileyard.measure.paired import compare_pair, interleave
-from tileyard.model import Limits
 
 KERNEL = f"{Path(__file__).parent / 'faulty_gemm.py'}::faulty_gemm"
 ROUNDS = 60
@@ -52,9 +51,9 @@ def main() -> None:
             study = tileyard.tune(
                 KERNEL,
                 config={"fault": faults},
-                limits=Limits(run_s=3.0),
+                run_limit="3s",
                 home=folder,
-                fresh=True,
+                resume=False,
             )
             studies[name] = study
             ended = Counter(str(trial.outcome) for trial in study.trials)

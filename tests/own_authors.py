@@ -18,16 +18,17 @@ from tests.conftest import CommandLine
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.cli import check_session, passes_session, reduce_session
+from tileyard.cli import passes_session, reduce_session
 from tileyard.cli.lease import run_lease
 from tileyard.cli.main import main
 from tileyard.errors import TileyardError
 from tileyard.model import Side
+from tileyard.requests import checking
 from tileyard.workers.author import Author, describe_failure
 from tileyard.workers.protocol import AuthorReply, Failed
 from tileyard.workers.question import AnswerT, Question
 
-OPENED = (check_session, passes_session, reduce_session)
+OPENED = (checking, passes_session, reduce_session)
 """Who opens an author of a file."""
 
 

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-SESSIONS = ("artifact", "ci", "inspect", "kernel", "plan", "suite")
+SESSIONS = ("artifact", "ci", "inspect", "kernel", "suite")
 ENGINE = "tileyard.service.process"
 AUTHOR = "tileyard.workers.author"
 KEEPER = "tileyard.processes.keeper"
@@ -47,6 +47,7 @@ COMMANDS = (
     *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
     *("sqlalchemy", "tileyard.cli.main", "tileyard.cli.session", "zoneinfo"),
     *(f"tileyard.cli.{name}_session" for name in SESSIONS),
+    *(f"tileyard.requests.{name}" for name in ("predicting", "regressing")),
     *(f"tileyard.service.{name}" for name in ("compiling", "static_building", "suites", "tuning")),
     "tileyard.targets.cpu.target",
 )

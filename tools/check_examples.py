@@ -21,9 +21,9 @@ from pathlib import Path
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.check import parse_pipeline
-from tileyard.cli.check_session import FIRST_GUESS
 from tileyard.errors import TileyardError
 from tileyard.model import Value
+from tileyard.requests.checking import FIRST_GUESS
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import open_space
 from tileyard.workers.author import Author

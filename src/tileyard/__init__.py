@@ -1,7 +1,7 @@
 """Builds, checks, tunes and regression-tests tile kernels.
 
-``kernel`` declares one, ``tune`` finds its fastest config, ``compile`` builds a single PrimFunc,
-``load`` gives the kernel of a recorded trial as a callable. Names are loaded when first used, so
+``kernel`` declares one; ``tune``, ``compile``, ``check``, ``plan``, ``test`` and ``regress`` do what the commands of these
+names do; ``load`` gives the kernel of a recorded trial as a callable. Names are loaded when first used, so
 that a kernel file which only declares stays cheap to import.
 """
 
@@ -9,7 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tileyard.api import Study, compile, load  # noqa: A004 - always used as tileyard.compile
+    from tileyard.api import (
+        Study,
+        check,
+        compile,  # noqa: A004 - always used as tileyard.compile
+        load,
+        plan,
+        regress,
+        test,
+    )
     from tileyard.api.autotune import AutoTuner, autotune, set_autotune_inputs
     from tileyard.api.tune import tune
     from tileyard.errors import TileyardError
@@ -20,23 +28,22 @@ __all__ = [
     "Study",
     "TileyardError",
     "autotune",
+    "check",
     "compile",
     "kernel",
     "load",
+    "plan",
+    "regress",
     "set_autotune_inputs",
+    "test",
     "tune",
 ]
 
 _HOMES = {
-    "AutoTuner": "tileyard.api.autotune",
-    "autotune": "tileyard.api.autotune",
-    "set_autotune_inputs": "tileyard.api.autotune",
-    "Study": "tileyard.api",
+    **dict.fromkeys(__all__, "tileyard.api"),
+    **dict.fromkeys(("AutoTuner", "autotune", "set_autotune_inputs"), "tileyard.api.autotune"),
     "TileyardError": "tileyard.errors",
-    "compile": "tileyard.api",
     "kernel": "tileyard.frontend.declare",
-    "load": "tileyard.api",
-    "tune": "tileyard.api",
 }
 
 

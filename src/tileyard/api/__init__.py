@@ -3,5 +3,6 @@
 from tileyard.api.kernels import compile, load  # noqa: A004 - always used as tileyard.compile
 from tileyard.api.study import Study, Winner
 from tileyard.api.tune import tune
+from tileyard.api.verbs import check, plan, regress, test
 
-__all__ = ["Study", "Winner", "compile", "load", "tune"]
+__all__ = ["Study", "Winner", "check", "compile", "load", "plan", "regress", "test", "tune"]

@@ -23,7 +23,8 @@ from tilelang.jit import JITKernel
 
 from tileyard.api.chain_study import Manner, run_study
 from tileyard.api.kernels import compile as compile_one
-from tileyard.api.kernels import load_trial, settings_for
+from tileyard.api.kernels import load_trial
+from tileyard.api.running import settings_for
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.holding import HeldLease

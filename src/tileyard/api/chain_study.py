@@ -1,13 +1,12 @@
 """The studies that TileLang's tuners ask for: those of ``tileyard tune``, shown on stderr."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tileyard.api.tune import run_client
+from tileyard.api.running import console_for
+from tileyard.api.tune import carry_study
 from tileyard.model import CheckPolicy, Limits, TimingPolicy
 from tileyard.scripts.grounds import Studied, StudyOrder
-from tileyard.service.client import RunClient
 from tileyard.service.verbs import StartTune
 from tileyard.settings import Settings
 from tileyard.tuning.request import TuneRequest, median_ns
@@ -61,8 +60,7 @@ def run_study(
         group_size=order.group_size or None,
         queue_limit_s=manner.queue_limit_s,
     )
-    client = RunClient(start, settings, answer)
-    result = run_client(client, settings, shown=sys.stderr.isatty())
+    result = carry_study(start, settings, console_for(None), answer)
     best, latency_ns = result.best, 0.0
     if best is not None and (measured := result.measurement_of(best)) is not None:
         latency_ns = measured.median_ns

@@ -1,9 +1,10 @@
 """Compiled kernels as functions on arrays: ``compile`` and ``load``."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Unpack, overload
 
+from tileyard.api.running import carry_on, console_for, find_kernel, settings_for
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Artifact, Build, find_artifact
 from tileyard.artifacts.objects import ObjectStore
@@ -11,55 +12,87 @@ from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, ToolMissingError, UnsupportedError, UsageError
 from tileyard.frontend.tilelang import make_kernel
 from tileyard.model import Elaborated, SourceLine, Trial
+from tileyard.report.compiled import print_compiled
+from tileyard.requests.compile import CompileOptions, start_compile
+from tileyard.requests.options import complete, takes
+from tileyard.requests.values import refuse_unused
 from tileyard.service.choosing import require_fit
-from tileyard.settings import Settings, read_settings
+from tileyard.settings import Settings
 from tileyard.store.trials import open_store
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
-from tileyard.wording import show_value
+from tileyard.tuning.request import CompileResult
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernel, DescribeTarget
 from tileyard.workers.run_records import find_run
 
+OF_FUNCTIONS = ("target", "out_idx", "device", "home")
+"""The options that a PrimFunc takes."""
 
+
+class PrimFunc(Protocol):
+    """What TVM calls so, which has no types of its own: TileLang is not imported for one."""
+
+    buffer_map: Any
+
+
+@overload
+def compile(  # noqa: A001 - see below
+    kernel: str | Callable[..., object], **options: Unpack[CompileOptions]
+) -> CompileResult: ...
+
+
+@overload
+def compile(  # noqa: A001 - see below
+    kernel: PrimFunc, **options: Unpack[CompileOptions]
+) -> Callable[..., object]: ...
+
+
+@takes(CompileOptions)
 def compile(  # noqa: A001 - the field's own word, always used as tileyard.compile
-    prim_func: object,
-    *,
-    target: str = "cpu",
-    out_idx: Sequence[int] | None = None,
-    device: str = "",
-    home: str | os.PathLike[str] | None = None,
-) -> Callable[..., object]:
-    """Compile one TileLang ``PrimFunc`` and return it as a function on arrays.
+    kernel: object, **options: Unpack[CompileOptions]
+) -> Callable[..., object] | CompileResult:
+    """Build the configs of a kernel and run none of them; or make one TileLang ``PrimFunc`` a function on arrays.
 
-    Args:
-        prim_func: What a ``@T.prim_func`` gives, or ``jit_function.get_tir(...)``.
-        target: What to compile for.
-        out_idx: Positions of the parameters that are outputs; by default those that are only
-            written.
-        device: What to run on, as in ``tune``; by default the CPU, or the first GPU where the target
-            is ``cuda``.
-        home: Where artifacts are kept, as in ``tune``.
+    A kernel is what ``tileyard.tune`` takes; the result says how the build of each config ended.
 
-    Returns:
-        A function of the tensors in parameter order: NumPy arrays or torch CPU tensors, or arrays
-        on the GPU; see ``Winner.load``.
+    A PrimFunc is what ``@T.prim_func`` or ``jit_function.get_tir(...)`` gives. It becomes a function of the tensors in
+    parameter order: NumPy arrays or torch CPU tensors, or arrays on the GPU; see ``Winner.load``. Of the options only
+    target, out_idx, device and home have a meaning for it.
 
-    Raises:
-        UnsupportedError: The kernel uses an operation that is not covered; it names the line.
-        UsageError: There is no C compiler, or no GPU's driver; or ``prim_func`` is none.
+    Raises UnsupportedError for an operation that is not covered, which names the line, UsageError where there is no C
+    compiler or no GPU's driver, and for what is no kernel.
     """
-    if type(prim_func).__name__ != "PrimFunc":
-        hint = "tileyard.tune takes functions that make one; jit_function.get_tir(...) gives one"
-        raise UsageError(f"{show_value(prim_func)} is no PrimFunc", hint)
-    settings = settings_for(home)
+    given = complete(CompileOptions, options)
+    settings = settings_for(given["home"])
+    if type(kernel).__name__ == "PrimFunc":
+        unused = [name for name in options if name not in OF_FUNCTIONS]
+        refuse_unused("on a PrimFunc", dict.fromkeys(unused, True))
+        return _compile_function(kernel, given, settings)
+    reference = given["reference"]
+    start = start_compile(
+        "", "", given
+    )  # before a file is imported: bad options are refused at once
+    declared = {"reference": None if isinstance(reference, str) else reference}
+    found = find_kernel(kernel, declared, settings)
+    console = console_for(given["progress"])
+    result = carry_on(console, found.answer)(found.place(start), settings)
+    if console is not None:
+        print_compiled(console, result, settings.home, with_report=False)
+    return result
+
+
+def _compile_function(
+    prim_func: object, options: CompileOptions, settings: Settings
+) -> Callable[..., object]:
+    target = options["target"]
     compiler = Compiler(settings.make_home())
     request = DescribeTarget(target=target, plugins=settings.plugins)
     try:
         info = request.check(compiler.answer(request))
     except ToolMissingError as error:
         raise UsageError(error.message, error.hint) from None
-    made = make_kernel(prim_func, out_idx, with_tir=info.needs_tir)
+    made = make_kernel(prim_func, options["out_idx"], with_tir=info.needs_tir)
     kernel = made.kernel
     key = build_key(kernel, target, info.fingerprint, {})
     objects = ObjectStore(settings.home / "objects")
@@ -73,7 +106,7 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
                 built.message or f"{kernel.name} could not be built for {target}"
             )
         artifact = built
-    return make_callable(artifact, target, settings, device, made.lines)
+    return make_callable(artifact, target, settings, options["device"], made.lines)
 
 
 def load(
@@ -87,12 +120,6 @@ def load(
     with open_store(settings.make_home()) as store:
         found = store.get_trial(trial)
     return load_trial(found, settings, device)
-
-
-def settings_for(home: str | os.PathLike[str] | None) -> Settings:
-    """Settings from the environment, with ``home`` in place of its own where it is given."""
-    named = {} if home is None else {"TILEYARD_HOME": str(Path(home).absolute())}
-    return read_settings({**os.environ, **named}, Path.cwd())
 
 
 def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., object]:

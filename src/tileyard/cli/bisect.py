@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import (
+from tileyard.requests.kernels import (
     USUAL_EACH,
     USUAL_MARGIN,
     BuildLimit,
@@ -15,9 +15,9 @@ from tileyard.cli.kernel_options import (
     SmallestChange,
     TimeEach,
 )
-from tileyard.cli.script_options import Higher, Printed, Scripts, read_measure
-from tileyard.cli.suite_options import Selected
-from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
+from tileyard.requests.scripts import Higher, Printed, Scripts, read_measure
+from tileyard.requests.suites import Selected
+from tileyard.requests.values import parse_share, read_names, read_time_s, refuse_unused
 from tileyard.targets.registry import DEFAULT_TARGET
 
 
@@ -68,30 +68,32 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     130 interrupted.
     """
     from tileyard.cli.bisect_session import run
-    from tileyard.cli.regress_session import Asked, read_gate
     from tileyard.regression.gate import Gate
     from tileyard.regression.limits import parse_limits
+    from tileyard.requests.comparing import Asked, read_gate
 
     if fail_on:
         refuse_unused("with --fail-on, which runs nothing", {"--devices": devices})
     for_kernels = {"--select": select, "--target": target, "--fail-on": fail_on}
     measure = read_measure(files, printed, for_kernels, scripts=scripts, higher=higher)
-    gate = Gate(margin=parse_share(margin or USUAL_MARGIN), limits=parse_limits(fail_on))
+    gate = Gate(
+        margin=parse_share(margin or USUAL_MARGIN, "--margin"), limits=parse_limits(fail_on)
+    )
     asked = Asked(
         base=good,
         head=bad,
         files=tuple(files),
-        select=tuple(select or ()),
+        select=read_names(select),
         scripts=scripts,
         measure=measure,
         target=target or DEFAULT_TARGET,
-        devices=tuple(devices or ()),
+        devices=read_names(devices),
         gate=read_gate(None, gate),
-        case_s=parse_duration_s(each or USUAL_EACH),
+        case_s=read_time_s("--each", each or USUAL_EACH),
         until="built" if fail_on else "confirmed",
-        queue_limit_s=parse_duration_s(queue_limit),
-        run_s=parse_duration_s(run_limit),
-        build_s=parse_duration_s(build_limit),
+        queue_limit_s=read_time_s("--queue-limit", queue_limit),
+        run_s=read_time_s("--run-limit", run_limit),
+        build_s=read_time_s("--build-limit", build_limit),
         compile_workers=compile_workers,
     )
     return run(asked, as_json=json)

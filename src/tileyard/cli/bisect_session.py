@@ -7,9 +7,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from tileyard.cli.opening import present
-from tileyard.cli.regress_session import Asked, find_suite
-from tileyard.cli.regress_session import run as compare
+from tileyard.cli.opening import load_settings, present
+from tileyard.cli.session import carry_on
 from tileyard.errors import InterruptedRunError, UsageError
 from tileyard.model import Record
 from tileyard.regression.bisection import Answer, Bisection, Commit, Step
@@ -19,6 +18,8 @@ from tileyard.regression.sought import SoughtChange, find_change, judge_commit
 from tileyard.regression.timed import Regression, format_change
 from tileyard.report.console import Console, say
 from tileyard.report.words import format_seconds
+from tileyard.requests.comparing import Asked, find_suite
+from tileyard.requests.comparing import run as compare
 from tileyard.service.revisions import SHORT, Project
 from tileyard.wording import count_of
 
@@ -99,7 +100,7 @@ def run(asked: Asked, *, as_json: bool) -> int:
 def _compare(asked: Asked, base: str, head: str) -> Regression:
     silent = Console(stderr=True)
     silent.quiet = True
-    compared = compare(replace(asked, base=base, head=head), silent)
+    compared = compare(replace(asked, base=base, head=head), load_settings(), carry_on(silent))
     if compared.reason == "interrupted":
         raise InterruptedRunError("interrupted; what was built is kept")
     return compared

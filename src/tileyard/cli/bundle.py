@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import GoldenThreads
-from tileyard.cli.suite_options import ParameterValues, PolicyName, Selected, Skipped, TargetName
-from tileyard.cli.values import parse_pairs, refuse_unused
 from tileyard.errors import UsageError
+from tileyard.requests.kernels import GoldenThreads
+from tileyard.requests.suites import ParameterValues, PolicyName, Selected, Skipped, TargetName
+from tileyard.requests.values import read_names, read_texts, refuse_unused
 from tileyard.targets.registry import DEFAULT_TARGET
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
 
         start = StartTest(
             path=str(Path(suite).absolute()),
-            wish=Wish(policy=policy, select=tuple(select or ()), skip=tuple(skip or ())),
-            parameters=parse_pairs(parameters or (), "--set"),
+            wish=Wish(policy=policy, select=read_names(select), skip=read_names(skip)),
+            parameters=read_texts(parameters, "--set"),
             target=target,
             toolchain="" if toolchain is None else str(toolchain.absolute()),
             commit=commit,

@@ -38,9 +38,9 @@ def gc(
     from tileyard.artifacts.collection import Keep, collect, is_nowhere_else
     from tileyard.artifacts.objects import ObjectStore
     from tileyard.cli.opening import load_settings, present
-    from tileyard.cli.values import parse_bytes
     from tileyard.errors import HomeError, UsageError
     from tileyard.report.cache import print_collection
+    from tileyard.requests.values import parse_bytes
     from tileyard.store import events
     from tileyard.store.trials import has_store, open_store
     from tileyard.workers.run_records import sweep_runs

@@ -1,55 +1,27 @@
 """``tileyard check``: mistakes in the synchronization of kernels, found without an accelerator."""
 
+import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated, Unpack
 
 import typer
 
-from tileyard.cli.kernel_options import (
-    ArgumentValues,
-    KernelName,
-    ShapeName,
-    parse_arguments,
-    parse_config,
-    parse_kernel,
-)
-from tileyard.cli.values import parse_duration_s
+import tileyard
+from tileyard.cli.typed import AsJson, KernelName
 from tileyard.errors import UsageError
-
-if TYPE_CHECKING:
-    from tileyard.cli.check_session import Form
-
-DEFAULT_ARCHITECTURE = "sm_90a"
+from tileyard.requests.check import CheckOptions
+from tileyard.requests.kernels import parse_kernel
 
 
-def check(  # noqa: PLR0913 - options, by keyword only
+def check(
     kernel: KernelName,
     *,
-    arg: ArgumentValues = None,
-    shape: ShapeName = "",
-    config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A parameter's value; by default its first one."),
-    ] = None,
-    pipeline: Annotated[
-        str,
-        typer.Option(
-            metavar="PIPELINE",
-            help="'written', or 'tilelang[:ARCH]': what TileLang's passes make of it, for sm_90a by default.",
-        ),
-    ] = "written",
-    limit: Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")] = "10m",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    timeline: Annotated[
-        bool,
-        typer.Option(
-            "--timeline",
-            help="Show what happened before each mistake; on a terminal it is shown for the first one.",
-        ),
-    ] = False,
+    json: AsJson = False,
     sarif: Annotated[
         bool, typer.Option("--sarif", help="Print SARIF 2.1.0, which code scanning reads.")
     ] = False,
+    **options: Unpack[CheckOptions],
 ) -> int:
     """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each other.
 
@@ -64,28 +36,24 @@ def check(  # noqa: PLR0913 - options, by keyword only
     """
     if json and sarif:
         raise UsageError("--json and --sarif are two documents: choose one")
-    form: Form = "json" if json else "sarif" if sarif else "text"
     file, name = parse_kernel(kernel)
-    chosen = parse_config(config)
-    several = [key for key, values in chosen.items() if len(values) > 1]
-    if several:
-        raise UsageError(f"--config {several[0]} has several values: check takes one config")
-    from tileyard.cli.check_session import Wanted, check_file
-    from tileyard.tuning.request import TuneRequest
+    from tileyard.cli.opening import load_settings, print_json
+    from tileyard.report.console import outliving_readers
+    from tileyard.report.sarif import describe_sarif
+    from tileyard.report.sync import describe_check
+    from tileyard.report.words import make_visible
+    from tileyard.requests import checking
 
-    request = TuneRequest(
-        kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
-    )
-    timelines = sys.maxsize if timeline else int(form == "text" and sys.stdout.isatty())
-    wanted = Wanted(architecture=parse_pipeline(pipeline), form=form, timelines=timelines)
-    return check_file(file, request, parse_duration_s(limit), wanted)
-
-
-def parse_pipeline(text: str) -> str:
-    """The architecture that TileLang is to plan for; empty for the kernel as it is written."""
-    name, colon, architecture = text.partition(":")
-    if text == "written":
-        return ""
-    if name != "tilelang" or (colon and not architecture):
-        raise UsageError(f"--pipeline {text}: either written or tilelang[:ARCH], as tilelang:sm_80")
-    return architecture or DEFAULT_ARCHITECTURE
+    shows_first = not (json or sarif) and sys.stdout.isatty()
+    timelines = sys.maxsize if options.get("timeline") else int(shows_first)
+    options["timeline"] = timelines > 0
+    report = asyncio.run(checking.check_file(file, name, options, load_settings()))
+    if json:
+        print_json(report)
+    elif sarif:
+        print_json(describe_sarif(report, Path.cwd(), f"{tileyard.__version__}"))
+    else:
+        with outliving_readers():
+            for line in describe_check(report, timelines):
+                print(make_visible(line))
+    return report.exit_status

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.suite_options import ParameterValues, PolicyName, Selected, Skipped
-from tileyard.cli.values import parse_pairs
+from tileyard.cli.typed import typed
 from tileyard.errors import UsageError
+from tileyard.requests.suites import ParameterValues, PolicyName, Selected, Skipped
+from tileyard.requests.values import read_names, read_texts
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -75,6 +76,7 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
 
 
 @app.command()
+@typed
 def matrix(  # noqa: PLR0913 - options, by keyword only
     *,
     suite: Annotated[Path, typer.Option(help="suite.toml, a folder, or a file of kernels.")],
@@ -131,7 +133,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0, also where no case is touched; 2 for bad usage and where no case is selected.
     """
     from tileyard.cli.ci_session import cut
-    from tileyard.cli.durations import parse_duration_s
+    from tileyard.requests.durations import parse_duration_s
     from tileyard.suite.records import Wish
 
     if (jobs is None) == (not max_time):
@@ -144,8 +146,8 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
         )
     cut(
         suite=suite,
-        parameters=parse_pairs(parameters or (), "--set"),
-        wish=Wish(policy=policy, select=tuple(select or ()), skip=tuple(skip or ())),
+        parameters=read_texts(parameters, "--set"),
+        wish=Wish(policy=policy, select=read_names(select), skip=read_names(skip)),
         jobs=jobs or 0,
         max_s=parse_duration_s(max_time) if max_time else 0.0,
         slots=slots,

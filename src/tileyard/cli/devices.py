@@ -47,9 +47,9 @@ def devices(
     if context.invoked_subcommand is not None:
         return 0
     from tileyard.cli.opening import load_settings, present
-    from tileyard.cli.values import parse_duration_s
     from tileyard.devices.survey import survey_devices
     from tileyard.report.host import print_survey
+    from tileyard.requests.values import parse_duration_s
 
     if install:
         from tileyard.devices.installing import install_directory

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tileyard.cli.durations import parse_duration_s
-from tileyard.cli.values import parse_share
 from tileyard.drafts import draft_of
 from tileyard.errors import UsageError
+from tileyard.requests.durations import parse_duration_s
+from tileyard.requests.values import parse_share
 
 if TYPE_CHECKING:
     from tileyard.regression.history import CaseHistory

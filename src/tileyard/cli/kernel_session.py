@@ -6,7 +6,6 @@ from pathlib import Path
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.entry import INTERRUPTED
-from tileyard.cli.kernel_options import EmittedText
 from tileyard.cli.opening import load_settings, print_json
 from tileyard.cli.session import carry_out
 from tileyard.errors import UsageError
@@ -16,6 +15,7 @@ from tileyard.report.console import Console
 from tileyard.report.study_progress import StudyLayout
 from tileyard.report.trials import print_verdict
 from tileyard.report.words import make_visible
+from tileyard.requests.kernels import EmittedText
 from tileyard.service.verbs import StartCompile, StartTune
 from tileyard.targets.annotated import annotate
 from tileyard.targets.registry import BUILT_IN, list_texts, make_target

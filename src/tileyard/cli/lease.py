@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.cli.durations import parse_duration_s
 from tileyard.cli.entry import say
 from tileyard.cli.lease_help import describe
 from tileyard.devices.locks import prepare_directory
@@ -21,6 +20,7 @@ from tileyard.drafts import draft_of
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
+from tileyard.requests.durations import parse_duration_s
 from tileyard.settings import read_settings
 
 OPTIONS = ("device", "count", "priority", "queue-timeout", "max-time", "status-file")

@@ -37,6 +37,7 @@ from tileyard.cli import (
     run as run_command,
 )
 from tileyard.cli.entry import INTERRUPTED, say
+from tileyard.cli.typed import typed
 from tileyard.errors import TileyardError, blame_host
 
 app = typer.Typer(
@@ -82,7 +83,7 @@ def _begin(
     """Take the options before the command."""
 
 
-COMMANDS: tuple[tuple[str, Callable[..., object], str | None], ...] = (
+COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("tune", tune.tune, None),
     ("run", run_command.run_config, None),
     ("test", test.run_suite, None),
@@ -107,7 +108,7 @@ COMMANDS: tuple[tuple[str, Callable[..., object], str | None], ...] = (
 """Commands by their names; what they do, where their docstring does not say it."""
 
 for _name, _function, _help in COMMANDS:
-    app.command(_name, help=_help)(_function)
+    app.command(_name, help=_help)(typed(_function))
 for _name, _group in (("devices", devices.app), ("ci", ci.app), ("cache", cache.app)):
     app.add_typer(_group, name=_name)
 for _typer in (app, *(group.typer_instance for group in app.registered_groups)):

@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import (
+from tileyard.cli.typed import KernelName
+from tileyard.requests.kernels import (
     ArgumentValues,
-    KernelName,
+    OneConfig,
     ShapeName,
-    parse_arguments,
-    parse_config,
     parse_kernel,
+    read_arguments,
+    read_config,
 )
-from tileyard.cli.values import parse_duration_s
-from tileyard.errors import UsageError
+from tileyard.requests.values import parse_duration_s
 
 
 def passes(  # noqa: PLR0913 - options, by keyword only
@@ -31,10 +31,7 @@ def passes(  # noqa: PLR0913 - options, by keyword only
     ] = "",
     arg: ArgumentValues = None,
     shape: ShapeName = "",
-    config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A parameter's value; by default its first one."),
-    ] = None,
+    config: OneConfig = None,
     after: Annotated[
         str, typer.Option(metavar="PASS", help="Show the Program after this pass only.")
     ] = "",
@@ -66,12 +63,9 @@ def passes(  # noqa: PLR0913 - options, by keyword only
     from tileyard.tuning.request import TuneRequest
 
     file, name = parse_kernel(kernel)
-    chosen = parse_config(config)
-    for key, values in chosen.items():
-        if len(values) > 1:
-            raise UsageError(f"--config {key} has several values: passes takes one config")
+    chosen = read_config(config, "passes")
     request = TuneRequest(
-        kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
+        kernel=name, arguments=read_arguments(arg), shape=shape, overrides=chosen, trials=1
     )
     wanted = Wanted(
         chosen=open_pipeline(target, pipeline),

@@ -4,17 +4,18 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.check import DEFAULT_ARCHITECTURE
-from tileyard.cli.kernel_options import (
-    ArgumentValues,
-    KernelName,
-    ShapeName,
-    parse_arguments,
-    parse_config,
-    parse_kernel,
-)
-from tileyard.cli.values import parse_duration_s
+from tileyard.cli.typed import KernelName
 from tileyard.errors import UsageError
+from tileyard.requests.check import DEFAULT_ARCHITECTURE
+from tileyard.requests.kernels import (
+    ArgumentValues,
+    OneConfig,
+    ShapeName,
+    parse_kernel,
+    read_arguments,
+    read_config,
+)
+from tileyard.requests.values import parse_duration_s
 
 
 def reduce(  # noqa: PLR0913 - options, by keyword only
@@ -41,10 +42,7 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
     ] = "cpu",
     arg: ArgumentValues = None,
     shape: ShapeName = "",
-    config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A parameter's value; by default its first one."),
-    ] = None,
+    config: OneConfig = None,
     limit: Annotated[
         str, typer.Option(metavar="TIME", help="End the search after this time.")
     ] = "5m",
@@ -63,10 +61,7 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
     from tileyard.tuning.request import TuneRequest
 
     file, name = parse_kernel(kernel)
-    chosen = parse_config(config)
-    for key, values in chosen.items():
-        if len(values) > 1:
-            raise UsageError(f"--config {key} has several values: reduce takes one config")
+    chosen = read_config(config, "reduce")
     if pipeline and failure not in ("check", "mismatch"):
         raise UsageError("--pipeline is for --while check and --while mismatch")
     if pipeline == TILELANG:
@@ -74,7 +69,7 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
     if not failure.strip():
         raise UsageError("--while is empty: it is check, mismatch, compile_error or a command")
     request = TuneRequest(
-        kernel=name, arguments=parse_arguments(arg), shape=shape, overrides=chosen, trials=1
+        kernel=name, arguments=read_arguments(arg), shape=shape, overrides=chosen, trials=1
     )
     wanted = Wanted(
         failure=failure, pipeline=pipeline, target=target, limit_s=parse_duration_s(limit)

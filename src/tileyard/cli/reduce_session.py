@@ -13,7 +13,6 @@ from typing import Protocol, get_args
 
 import msgspec
 
-from tileyard.cli.check_session import FIRST_GUESS
 from tileyard.cli.entry import INTERRUPTED
 from tileyard.cli.opening import load_settings
 from tileyard.clock import Clock
@@ -27,6 +26,7 @@ from tileyard.processes.limits import time_limit
 from tileyard.reduce.search import count_statements, search
 from tileyard.report.console import outliving_readers
 from tileyard.report.words import make_visible
+from tileyard.requests.checking import FIRST_GUESS
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import ASK_LIMIT_S, OpenSpace, open_space
 from tileyard.wording import count_of

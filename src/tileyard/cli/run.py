@@ -4,26 +4,29 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import (
+from tileyard.cli.typed import KernelName
+from tileyard.errors import UsageError
+from tileyard.requests.kernels import (
     ArgumentValues,
     BuildLimit,
+    Checked,
     CpuLevel,
     DeviceNames,
     Emit,
-    KernelName,
     MemoryLimit,
     QueueLimit,
+    Reference,
     RequireCheck,
     RunLimit,
     ShapeName,
     check_reference,
-    parse_arguments,
-    parse_config,
     parse_kernel,
+    read_arguments,
+    read_limits,
     target_at,
 )
-from tileyard.cli.values import parse_bytes, parse_duration_s
-from tileyard.errors import UsageError
+from tileyard.requests.options import Option
+from tileyard.requests.values import Choices, read_choices, read_names, read_time_s
 
 
 def run_config(  # noqa: PLR0913 - options, by keyword only
@@ -32,15 +35,11 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     arg: ArgumentValues = None,
     shape: ShapeName = "",
     config: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="A parameter; the others are as in the first config."
-        ),
+        Choices,
+        Option("A parameter; the others are as in the first config.", metavar="KEY=VALUE"),
     ] = None,
-    reference: Annotated[
-        str, typer.Option(help="A function of the file to check results against.")
-    ] = "",
-    check: Annotated[bool, typer.Option(help="Compare results with the reference.")] = True,
+    reference: Reference = "",
+    check: Checked = True,
     require_check: RequireCheck = False,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     cpu_arch: CpuLevel = "",
@@ -66,13 +65,13 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     infrastructure only, 130 interrupted.
     """
     from tileyard.cli import kernel_session
-    from tileyard.model import CheckPolicy, Limits
+    from tileyard.model import CheckPolicy
     from tileyard.service.verbs import StartTune
     from tileyard.tuning.request import TuneRequest
 
     file, name = parse_kernel(kernel)
     check_reference(reference, check=check, require_check=require_check)
-    values = parse_config(config)
+    values = read_choices(config)
     several = [key for key, given in values.items() if len(given) > 1]
     if several:
         raise UsageError(
@@ -85,25 +84,21 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         raise UsageError("--debug prints a command, which --json would leave out: choose one")
     request = TuneRequest(
         kernel=name,
-        arguments=parse_arguments(arg),
+        arguments=read_arguments(arg),
         shape=shape,
         overrides=values,
-        reference=reference,
+        reference=str(reference),
         trials=1,
         check=CheckPolicy(enabled=check, closest=True),
         require_check=require_check,
-        limits=Limits(
-            run_s=parse_duration_s(run_limit),
-            build_s=parse_duration_s(build_limit),
-            memory_bytes=parse_bytes(memory_limit),
-        ),
+        limits=read_limits(run_limit, build_limit, memory_limit),
     )
     start = StartTune(
         request=request,
         target=target_at(target, cpu_arch, debug=debug),
-        devices=tuple(devices or ()),
+        devices=read_names(devices),
         file=str(file),
         reuse=False,
-        queue_limit_s=parse_duration_s(queue_limit),
+        queue_limit_s=read_time_s("--queue-limit", queue_limit),
     )
     return kernel_session.run_config(start, emit=emit, as_json=json, for_debugger=debug)

@@ -9,8 +9,9 @@ from typing import Any
 from tileyard.cli.opening import load_settings, present
 from tileyard.events import Event
 from tileyard.report.console import Console, silence
-from tileyard.report.progress import Layout, Progress
+from tileyard.report.progress import Layout
 from tileyard.report.study import print_study
+from tileyard.requests.carrying import Carry, ignore, run_shown
 from tileyard.service.client import RunClient
 from tileyard.service.verbs import ResultT, StartTune, Verb
 from tileyard.settings import Settings
@@ -26,25 +27,34 @@ def run(start: StartTune, *, as_json: bool) -> int:
     return result.exit_status
 
 
+def carry_on(console: Console) -> Carry:
+    """What carries out verbs that are shown on a console."""
+
+    def carry(
+        verb: Verb[ResultT],
+        settings: Settings,
+        layout: Layout | None = None,
+        hear: Callable[[Event], None] = ignore,
+    ) -> ResultT:
+        return carry_out(verb, settings, console, layout, hear)
+
+    return carry
+
+
 def carry_out(
     verb: Verb[ResultT],
     settings: Settings,
     console: Console,
     layout: Layout | None = None,
-    hear: Callable[[Event], None] = lambda event: None,
+    hear: Callable[[Event], None] = ignore,
 ) -> ResultT:
     """Run a verb to its end, with its progress on the console, and return its result.
 
     ``hear`` gets each event before it is shown, the first one before anything is run.
     """
     client = RunClient(verb, settings)
-    with stop_on_interrupt(client), Progress(console, layout) as progress:
-
-        def listen(event: Event) -> None:
-            hear(event)
-            progress(event)
-
-        return client.run(listen)
+    with stop_on_interrupt(client):
+        return run_shown(client, console, layout, hear)
 
 
 @contextlib.contextmanager

@@ -2,77 +2,36 @@
 
 import os
 import sys
-from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tileyard.cli.opening import load_settings, print_json
-from tileyard.cli.session import carry_out
-from tileyard.errors import UsageError
-from tileyard.events import CaseEnded, Event, RunStarted
+from tileyard.cli.session import carry_on, carry_out
 from tileyard.model import Outcome
 from tileyard.report.console import Console, outliving_readers
-from tileyard.report.github import annotations, write_step_summary
-from tileyard.report.junit import write_junit
+from tileyard.report.github import annotations
 from tileyard.report.suite import print_suite
-from tileyard.report.suite_files import CaseLogs, Report
 from tileyard.report.suite_progress import SuiteLayout
 from tileyard.report.suite_words import Rerun, rerun_command
-from tileyard.report.summary import write_summary
 from tileyard.report.words import clean_line
+from tileyard.requests.suite_run import run_suite
+from tileyard.requests.test import TestOptions
 from tileyard.service.verbs import StartTest
 from tileyard.suite.result import SuiteResult
 from tileyard.wording import count_of
 
-ROOM_BYTES, CASE_BYTES = 64 << 10, 1 << 10
-"""Of the disk, kept for each report while a run goes on, and for each case in it."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Files:
-    """What files of a run are asked for."""
-
-    junit: Path | None
-    summary: Path | None
-    logs: Path | None
-
-
-def run(start: StartTest, rerun: Rerun, files: Files, *, as_json: bool) -> int:
-    """Carry the run out, show it, write the files that are asked for, and return the exit status."""
-    settings = load_settings()
-    logs = None if files.logs is None else CaseLogs(files.logs, settings.home)
+def run(suite: str, options: TestOptions, *, as_json: bool) -> int:
+    """Carry the run out, show it, and return the exit status. Raises UsageError for a report that could not be written."""
     console = Console(stderr=as_json)
-    layout = SuiteLayout(settings.home, rerun)
-    asked = ((files.junit, write_junit), (files.summary, write_summary))
-    with ExitStack() as stack:
-        reports = [(write, stack.enter_context(Report(path))) for path, write in asked if path]
-
-        def hear(event: Event) -> None:
-            if isinstance(event, RunStarted):
-                for _, report in reports:
-                    report.reserve(ROOM_BYTES + event.cases * CASE_BYTES)
-            elif isinstance(event, CaseEnded) and logs is not None:
-                logs.keep(event.trial)
-
-        result = carry_out(start, settings, console, layout, hear)
-        writes = [partial(write, result, report) for write, report in reports]
-        if page := os.environ.get("GITHUB_STEP_SUMMARY"):
-            writes.append(partial(write_step_summary, result, Path(page), rerun))
-        errors = [] if logs is None or logs.error is None else [logs.error]
-        for write in writes:
-            try:
-                write()
-            except UsageError as error:  # told once everything else was
-                errors.append(error)
+    ran = run_suite(suite, options, load_settings(), carry_on(console))
     if as_json:
-        print_json(result)
+        print_json(ran.result)
     else:
-        print_suite(console, result, rerun, "" if files.summary is None else str(files.summary))
-        _annotate(result, rerun)
-    if errors:
-        raise errors[0]
-    return result.exit_status
+        print_suite(console, ran.result, ran.rerun, str(options.get("summary") or ""))
+        _annotate(ran.result, ran.rerun)
+    if ran.errors:
+        raise ran.errors[0]
+    return ran.result.exit_status
 
 
 def pack(start: StartTest, *, as_json: bool) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.cli.durations import parse_duration_s
 from tileyard.errors import TileyardError, UsageError
 from tileyard.frontend.blame import blame_user, call_by_name, parameters_of
 from tileyard.frontend.declare import kernel as declare_kernel
@@ -20,6 +19,7 @@ from tileyard.frontend.recipes import read_recipe
 from tileyard.model import Value
 from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile
 from tileyard.pytest_plugin.records import BodyStep, Declared, FunctionStep, KernelStep, Step
+from tileyard.requests.durations import parse_duration_s
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
 HOOK = "pytest_tileyard_compile_steps"

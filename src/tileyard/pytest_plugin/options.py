@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 import pytest
 
-from tileyard.cli.durations import parse_duration_s
 from tileyard.errors import UsageError
 from tileyard.model import Record
+from tileyard.requests.durations import parse_duration_s
 from tileyard.targets.registry import DEFAULT_TARGET
 
 DEFAULT_LIMIT = DEFAULT_BUILD_LIMIT = "5m"

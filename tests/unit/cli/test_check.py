@@ -2,11 +2,16 @@
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
-from tileyard.cli import check_session
 from tileyard.cli.main import main
+from tileyard.report import sync
+from tileyard.report.sync import SyncReport
+from tileyard.requests import checking
+from tileyard.requests.check import CheckOptions
+from tileyard.settings import Settings
 
 
 class Screen(io.StringIO):
@@ -34,15 +39,20 @@ def test_a_terminal_shows_the_first_timeline(
     expected: int,
 ) -> None:
     """Elsewhere none is shown unless all are asked for."""
-    asked: list[int] = []
+    asked: list[bool] = []
+    shown: list[int] = []
 
-    def check_file(*given: object) -> int:
-        wanted = given[-1]
-        assert isinstance(wanted, check_session.Wanted)
-        asked.append(wanted.timelines)
-        return 0
+    async def check_file(file: Path, kernel: str, options: CheckOptions, _: Settings) -> SyncReport:
+        asked.append(options["timeline"])
+        return SyncReport(file=str(file), kernels=())
 
-    monkeypatch.setattr(check_session, "check_file", check_file)
+    def describe_check(report: SyncReport, timelines: int) -> list[str]:
+        shown.append(timelines)
+        return []
+
+    monkeypatch.setattr(checking, "check_file", check_file)
+    monkeypatch.setattr(sync, "describe_check", describe_check)
     monkeypatch.setattr(sys, "stdout", stream())
     assert main(["check", __file__, *options]) == 0
-    assert asked == [expected]
+    assert asked == [expected > 0]
+    assert shown == ([] if {"--json", "--sarif"} & {*options} else [expected])

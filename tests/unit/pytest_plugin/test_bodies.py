@@ -67,7 +67,7 @@ def names_of(module: ModuleType, values: dict[str, object]) -> list[str]:
         ("a, b = [1, 2]\n    build(make(a))", []),
         ("n: int = 4\n    build(make(n))", ["kernel(4, 1)"]),
         ("args = (1, 2)\n    build(make(*args))", ["kernel(1, 2)"]),
-        ("given = {'prim_func': make(2)}\n    build(**given)", ["kernel(2, 1)"]),
+        ("given = {'kernel': make(2)}\n    build(**given)", ["kernel(2, 1)"]),
         ("import tileyard as ty\n    ty.compile(make(5))", ["kernel(5, 1)"]),
         ("def inner(n):\n        return make(n)\n    build(inner(6))", ["kernel(6, 1)"]),
         ("build(make(sum(x for x in [M, M])))", ["kernel(6, 1)"]),

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from tests.unit.regression.sides import timed
 
-from tileyard.cli.regress_session import read_gate
 from tileyard.errors import UsageError
 from tileyard.regression.figures import Change
 from tileyard.regression.gate import CaseMargin, Gate, describe_gating
 from tileyard.regression.limits import parse_limits
 from tileyard.regression.timed import Allowance, Regression, TimedRow
+from tileyard.requests.comparing import read_gate
 
 TODAY = datetime.date(2026, 11, 23)
 ROWS = (

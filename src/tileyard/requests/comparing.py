@@ -1,17 +1,13 @@
-"""One comparison in time as the command line shows it: what the sides are, progress, table, exit status."""
+"""One comparison of two sides: what they are, what is done with them, and the gate."""
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from tileyard.cli.opening import load_settings, present
-from tileyard.cli.session import carry_out
-from tileyard.cli.sides import find_sides, find_suites, is_stored, refuse_toolchains
-from tileyard.cli.values import refuse_unused
 from tileyard.errors import TileyardError, UsageError
 from tileyard.measures import Measure
 from tileyard.model import Limits, Side
@@ -20,11 +16,10 @@ from tileyard.regression import recorded
 from tileyard.regression.figures import BUILD, TELLING_ROUNDS
 from tileyard.regression.gate import CaseMargin, Gate
 from tileyard.regression.timed import Allowance, Regression
-from tileyard.report.console import Console
-from tileyard.report.regress import print_regression
-from tileyard.report.regress_markdown import render_comment
 from tileyard.report.study_progress import StudyLayout
-from tileyard.report.suite_files import write_atomically
+from tileyard.requests.carrying import Carry
+from tileyard.requests.sides import find_sides, find_suites, is_stored, refuse_toolchains
+from tileyard.requests.values import refuse_unused
 from tileyard.service.sides import probe_side, side_variables
 from tileyard.service.verbs import StartRegress
 from tileyard.settings import Settings
@@ -36,7 +31,7 @@ from tileyard.wording import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the command line asks for: see ``StartRegress`` and the options' help. ``select`` is for a suite."""
+    """What is asked for: see ``StartRegress`` and the options' help. ``select`` is for a suite."""
 
     base: str
     head: str
@@ -59,53 +54,20 @@ class Asked:
     compile_workers: int | None
 
 
-class Shown:
-    """How a result is shown: on the terminal, and as a comment or a picture in the files that are given."""
-
-    def __init__(self, *, summary: str, png: Path | None, as_json: bool) -> None:
-        """Raises UsageError where pictures cannot be drawn."""
-        self._summary = summary
-        self._png = png
-        self._as_json = as_json
-        self._render = None if png is None else _load_figure()
-
-    def show(self, result: Regression) -> int:
-        """Print and write a result, and return the exit status."""
-        present(result, self._as_json, print_regression)
-        if self._summary:
-            write_atomically(Path(self._summary), [render_comment(result).encode()])
-        if self._png is not None and self._render is not None:
-            write_atomically(self._png, [self._render(result)])
-        return result.exit_status
-
-
-def _load_figure() -> Callable[[Regression], bytes]:
-    """What draws pictures: half a second of imports that nothing else needs."""
-    try:
-        from tileyard.report.regress_figure import render_png
-    except ImportError as error:
-        raise UsageError(
-            f"--png takes matplotlib: {error}", "pip install 'tileyard[png]'"
-        ) from None
-    return render_png
-
-
-def run(asked: Asked, console: Console) -> Regression:
-    """Build and time the kernels or the suite of both sides, with progress on the console."""
+def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
+    """Build and time the kernels or the suite of both sides."""
     suite, case = ("", "") if asked.scripts else find_suite(asked.files)
     if suite:
-        return _run_suite(asked, suite, (*asked.select, case) if case else asked.select, console)
+        select = (*asked.select, case) if case else asked.select
+        return _run_suite(replace(asked, select=select), suite, settings, carry)
     if not any(map(is_stored, (asked.base, asked.head))):
         refuse_unused("without a suite or a side that is built", {"--select": asked.select})
-    settings = load_settings()
     if asked.target and not asked.scripts:
         make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
     make_folder(work)
     named = (asked.base, asked.head)
-    finding = find_sides(
-        named, asked.files, settings.home, clean=asked.clean, scripts=asked.scripts
-    )
+    finding = find_sides(named, asked.files, settings, clean=asked.clean, scripts=asked.scripts)
     with (
         finding as (base, head),
         tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch,
@@ -139,8 +101,9 @@ def run(asked: Asked, console: Console) -> Regression:
             compile_workers=asked.compile_workers,
             queue_limit_s=asked.queue_limit_s,
         )
-        layout = StudyLayout(tells_ends=False)  # pairs are told of when they are decided
-        return carry_out(start, settings, console, layout)
+        return carry(
+            start, settings, StudyLayout(tells_ends=False)
+        )  # pairs are told of when they are decided
 
 
 def find_suite(files: Sequence[str]) -> tuple[str, str]:
@@ -164,7 +127,7 @@ def _is_suite(file: str) -> bool:
     return path.suffix == ".toml" or path.is_dir() or not (path.suffix or path.exists())
 
 
-def _run_suite(asked: Asked, suite: str, select: tuple[str, ...], console: Console) -> Regression:
+def _run_suite(asked: Asked, suite: str, settings: Settings, carry: Carry) -> Regression:
     refuse_unused(
         "with a suite of programs",
         {
@@ -173,7 +136,6 @@ def _run_suite(asked: Asked, suite: str, select: tuple[str, ...], console: Conso
             "--fail-on": asked.gate.limits,
         },
     )
-    settings = load_settings()
     home = settings.make_home()
     with find_suites((asked.base, asked.head), suite, home, clean=asked.clean) as found:
         (base, base_path), (head, head_path) = found
@@ -187,12 +149,12 @@ def _run_suite(asked: Asked, suite: str, select: tuple[str, ...], console: Conso
             case_s=asked.case_s,
             budget_s=asked.budget_s,
             suite=(str(base_path), str(head_path)),
-            select=select,
+            select=asked.select,
             devices=asked.devices,
             compile_workers=asked.compile_workers,
             queue_limit_s=asked.queue_limit_s,
         )
-        return carry_out(start, settings, console, StudyLayout(tells_ends=False))
+        return carry(start, settings, StudyLayout(tells_ends=False))
 
 
 def judge_sides(base: str, head: str, gate: Gate, noise_from: Sequence[str]) -> Regression:

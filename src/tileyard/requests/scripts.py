@@ -4,28 +4,29 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tileyard.cli.values import refuse_unused
 from tileyard.errors import UsageError
+from tileyard.requests.options import Option, Switch, Text
+from tileyard.requests.values import refuse_unused
 
 if TYPE_CHECKING:
     from tileyard.measures import Measure
 
 Scripts = Annotated[
     bool,
-    typer.Option("--exec", help="The files are scripts, each run as `tileyard exec` runs it."),
+    Option(
+        "The files are scripts, each run as `tileyard exec` runs it.",
+        flags=("--exec",),
+        default=False,
+    ),
 ]
 Printed = Annotated[
     str,
-    typer.Option(
+    Text(
+        "With --exec: compare the number that scripts print, such as 'latency: ([\\d.]+) ms', and not their CPU time.",
         metavar="REGEX",
-        help="With --exec: compare the number that scripts print, such as 'latency: ([\\d.]+) ms', and not their CPU time.",
     ),
 ]
-Higher = Annotated[
-    bool, typer.Option("--higher", help="With --printed: the higher number is the better one.")
-]
+Higher = Annotated[bool, Switch("With --printed: the higher number is the better one.")]
 
 
 def read_measure(

@@ -9,14 +9,14 @@ import msgspec
 
 from tileyard.artifacts.bundles import read_manifest
 from tileyard.artifacts.pins import hold
-from tileyard.cli.opening import load_settings
-from tileyard.cli.values import parse_pairs, parse_value
 from tileyard.errors import UsageError
 from tileyard.frontend.declare import PIPELINE
 from tileyard.model import Side
+from tileyard.requests.values import parse_pairs, parse_value
 from tileyard.service.environments import PREFIX, find_environment
 from tileyard.service.revisions import SHORT, Project
 from tileyard.service.sides import HERE, RUN, find_side
+from tileyard.settings import Settings
 
 BUNDLE = ".tyb"
 """How the name of a bundle ends as a side."""
@@ -65,12 +65,12 @@ def _find_bundle(named: str) -> Side:
 def find_sides(
     named: tuple[str, str],
     files: Sequence[str],
-    home: Path,
+    settings: Settings,
     *,
     clean: bool = False,
     scripts: bool = False,
 ) -> Iterator[tuple[Found, Found]]:
-    """Both sides of ``FILE[::NAME]``; a revision is read from git into ``home``, an environment is made if need be.
+    """Both sides of ``FILE[::NAME]``; a revision is read from git into the home, an environment is made if need be.
 
     A side that is built already has no files. Nothing is collected as garbage during the block.
     Raises UsageError, with ``clean`` also for a working tree with changes. Of ``scripts`` a revision's variables are those of its programs.
@@ -79,11 +79,11 @@ def find_sides(
     kernels = [
         (Path(text.partition("::")[0]).absolute(), text.partition("::")[2]) for text in files
     ]
-    with hold(home / "objects"):
+    with hold(settings.home / "objects"):
         base, head = (
             Found(side=_find_bundle(name), files=())
             if is_stored(name)
-            else _find(name, kernels, home, clean=clean, scripts=scripts)
+            else _find(name, kernels, settings, clean=clean, scripts=scripts)
             for name in named
         )
         there = {Path(own).name for own, _ in (*base.files, *head.files)}
@@ -142,16 +142,16 @@ def _find_suite(
 
 
 def _find(
-    named: str, files: list[tuple[Path, str]], home: Path, *, clean: bool, scripts: bool
+    named: str, files: list[tuple[Path, str]], settings: Settings, *, clean: bool, scripts: bool
 ) -> Found:
     project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
     if named == HERE:
         return _as_found(_describe_working_tree(project, clean=clean), files)
     commit = _find_commit(named, project)
     if project is None or not commit:
-        side = _parse_side(named)
+        side = _parse_side(named, settings)
         return _as_found(msgspec.structs.replace(side, revision=side.name), files)
-    folder = project.check_out(commit, home)
+    folder = project.check_out(commit, settings.home)
     moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
     label = f"{named} ({commit[:SHORT]})"
     variables = project.step_variables(folder) if scripts else project.variables(folder)
@@ -195,11 +195,11 @@ def _move(file: Path, root: Path, folder: Path) -> Path:
         raise UsageError(f"{file} is not in the project {root}") from None
 
 
-def _parse_side(named: str) -> Side:
+def _parse_side(named: str, settings: Settings) -> Side:
     """Pass options where it is written like these and no file is called so, ``pipeline=NAME`` among them; else packages or a Python."""
     if named.startswith(PREFIX):
-        home = load_settings().make_home()
-        python = find_environment(named.removeprefix(PREFIX).split(","), home)
+        packages = named.removeprefix(PREFIX).split(",")
+        python = find_environment(packages, settings.make_home())
         return Side(name=named, python=str(python))
     if "=" not in named or Path(named).exists():
         return find_side(named)

@@ -1,0 +1,96 @@
+"""How verbs are carried out from Python: settings, kernels that live in this process, and progress."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import UsageError
+from tileyard.events import Event
+from tileyard.frontend.declare import kernel as declare_kernel
+from tileyard.frontend.discover import find_kernels, import_file
+from tileyard.report.console import Console
+from tileyard.report.progress import Layout
+from tileyard.requests.carrying import Carry, ignore, run_shown
+from tileyard.requests.kernels import parse_kernel
+from tileyard.service.client import AnswerQuestion, RunClient
+from tileyard.service.verbs import ResultT, StartCompile, StartTune, Verb
+from tileyard.settings import Settings, read_settings
+from tileyard.tuning.space import choose_kernel
+from tileyard.wording import show_value
+from tileyard.workers.author import Author
+
+StartT = TypeVar("StartT", StartTune, StartCompile)
+
+
+def settings_for(home: str | os.PathLike[str] | None) -> Settings:
+    """Settings from the environment, with ``home`` in place of its own where it is given."""
+    named = {} if home is None else {"TILEYARD_HOME": str(Path(home).absolute())}
+    return read_settings({**os.environ, **named}, Path.cwd())
+
+
+def console_for(progress: bool | None) -> Console | None:
+    """Where a run is shown; None where nobody is to see it."""
+    shown = sys.stderr.isatty() if progress is None else progress
+    return Console(stderr=True) if shown else None
+
+
+def carry_on(console: Console | None, answer: AnswerQuestion | None = None) -> Carry:
+    """What carries verbs out; ``answer`` is the author where the kernel lives in this process."""
+
+    def carry(
+        verb: Verb[ResultT],
+        settings: Settings,
+        layout: Layout | None = None,
+        hear: Callable[[Event], None] = ignore,
+    ) -> ResultT:
+        client = RunClient(verb, settings, answer)
+        return client.run(hear) if console is None else run_shown(client, console, layout, hear)
+
+    return carry
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundKernel:
+    """A kernel by its name: of a file that a process of its own imports, or with the ``author`` in this process."""
+
+    name: str
+    file: str = ""
+    author: Author | None = None
+
+    @property
+    def answer(self) -> AnswerQuestion | None:
+        """What answers in this process."""
+        return None if self.author is None else self.author.answer
+
+    def place(self, start: StartT) -> StartT:
+        """The verb for this kernel."""
+        request = replace(start.request, kernel=self.name)
+        return replace(start, file=self.file, request=request)
+
+
+def find_kernel(kernel: object, declared: Mapping[str, object], settings: Settings) -> FoundKernel:
+    """A kernel, or ``"file.py::name"``, with these fields in place of its own; those that are None stay.
+
+    The file is imported in this process where a field is given. Raises UsageError, and KernelFileError.
+    """
+    held = kernel
+    if isinstance(kernel, str):
+        file, name = parse_kernel(kernel)
+        if all(value is None for value in declared.values()):
+            return FoundKernel(name=name, file=str(file))
+        module = import_file(file)
+        kernels = [found.describe() for found in find_kernels(module).values()]
+        held = vars(module)[choose_kernel(kernels, name).name]
+    if not callable(held):
+        is_func = type(held).__name__ == "PrimFunc"
+        hint = "tileyard.compile takes one" if is_func else "@tileyard.kernel declares a function"
+        raise UsageError(f"{show_value(held)} is no kernel", hint)
+    made = declare_kernel(held, **declared)  # type: ignore[call-overload]  # checked there
+    author = Author.of_kernel(made, ObjectStore(settings.home / "objects"))
+    return FoundKernel(name=next(iter(author.kernels)), author=author)

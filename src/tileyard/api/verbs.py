@@ -1,0 +1,161 @@
+"""``check``, ``plan``, ``test`` and ``regress`` from Python: what the commands of these names do."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+from tileyard.api.running import carry_on, console_for, find_kernel, settings_for
+from tileyard.events import Event
+from tileyard.regression.timed import Regression
+from tileyard.report.regress import print_regression
+from tileyard.report.suite import print_suite
+from tileyard.report.sync import SyncReport
+from tileyard.requests.check import CheckOptions
+from tileyard.requests.checking import check_file, check_kernels
+from tileyard.requests.options import complete, takes
+from tileyard.requests.plan import PlanOptions
+from tileyard.requests.predicting import predict_run
+from tileyard.requests.regress import RegressOptions
+from tileyard.requests.regressing import Reports, compare
+from tileyard.requests.suite_run import run_suite
+from tileyard.requests.test import TestOptions
+from tileyard.requests.values import FilePath, Names, read_names
+from tileyard.service.conversation import ClientAuthor
+from tileyard.store.base import RunTime
+from tileyard.store.trials import has_records, open_store
+from tileyard.suite.plan import Prediction
+from tileyard.suite.result import SuiteResult
+from tileyard.workers.author import Author
+from tileyard.workers.protocol import AuthorReply, AuthorRequest
+
+T = TypeVar("T")
+
+
+class Here:
+    """This process as the client of an author that lives in it."""
+
+    def __init__(self, author: Author) -> None:
+        self._author = author
+
+    def tell_event(self, event: Event) -> None:
+        """Nobody listens."""
+
+    async def ask(self, request: AuthorRequest) -> AuthorReply:
+        """Answer it at once."""
+        return self._author.answer(request)
+
+
+@takes(CheckOptions)
+def check(kernel: object, **options: Unpack[CheckOptions]) -> SyncReport:
+    """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each other.
+
+    The kernel is what ``tileyard.tune`` takes; of ``"file.py"`` all are checked. ``report.kernels`` has one record for each
+    kernel, with its ``findings``. A function of this process is checked here, and its check is not begun anew for further
+    sizes once the limit has passed; a file is given up when it has.
+
+    Raises TileyardError: the kernel cannot be checked.
+    """
+    given = complete(CheckOptions, options)
+    settings = settings_for(given["home"])
+    found = find_kernel(kernel, {}, settings)
+    if found.author is None:
+        return _run(check_file(Path(found.file), found.name, given, settings))
+    function = found.author.kernels[found.name].recipe.function
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    author = ClientAuthor(Here(found.author), settings.cores)
+    return _run(check_kernels(author, file, found.name, given, ends_itself=True))
+
+
+def _run(asked: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, also where a loop is running already, as in notebooks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(asked)
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = Future()
+
+    async def work() -> T:
+        begun.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        return await asked
+
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(asyncio.run, work())
+        try:
+            return ended.result()
+        except KeyboardInterrupt:
+            loop, task = begun.result()
+            if task is not None:
+                loop.call_soon_threadsafe(task.cancel)
+            raise
+
+
+@takes(PlanOptions)
+def plan(suite: FilePath = None, **options: Unpack[PlanOptions]) -> Prediction:
+    """Predict how long a suite runs on some slots, what decides that, and what is usual instead.
+
+    Times come from the store, or from a file of another tool with ``durations``; then no suite is needed. Nothing is
+    built, and nothing is run but what lists a suite's cases.
+
+    Raises TileyardError: there is no such suite, or no case is selected.
+    """
+    given = complete(PlanOptions, options)
+    settings = settings_for(given["home"])
+
+    def read_run_times() -> Sequence[RunTime]:
+        if not settings.home.is_dir() or not has_records(settings.home):
+            return ()
+        with open_store(settings.home) as store:
+            return store.list_run_times()
+
+    return predict_run(None if suite is None else Path(suite), given, settings, read_run_times)
+
+
+@takes(TestOptions)
+def test(suite: FilePath = None, **options: Unpack[TestOptions]) -> SuiteResult:  # noqa: PT028 - no test
+    """Run a suite: every selected case is built, run and checked, and ends with one verdict.
+
+    The suite is a ``suite.toml``, a folder, or a Python file of kernels; ``result.verdicts`` has one record for each case,
+    ``result.exit_status`` is that of the command.
+
+    Raises TileyardError: the suite cannot be read, nothing is selected, or a report cannot be written.
+    """
+    given = complete(TestOptions, options)
+    settings = settings_for(given["home"])
+    console = console_for(given["progress"])
+    ran = run_suite("" if suite is None else str(suite), given, settings, carry_on(console))
+    if console is not None:
+        print_suite(console, ran.result, ran.rerun, str(given["summary"] or ""))
+    if ran.errors:
+        raise ran.errors[0]
+    return ran.result
+
+
+test.__test__ = False  # type: ignore[attr-defined]  # pytest takes what is called so for a test
+
+
+@takes(RegressOptions)
+def regress(
+    base: str | None = None,
+    head: str | None = None,
+    files: Names = None,
+    **options: Unpack[RegressOptions],
+) -> Regression:
+    """Time the same kernels or programs of two versions against each other.
+
+    Base and head are git revisions, environments or pass options, bundles or recorded runs, as for the command, and
+    files are ``"file.py::name"``, a suite, or with ``exec`` scripts. ``result.exit_status`` is that of the command.
+
+    Raises TileyardError: a side has no kernel, or cannot be compared.
+    """
+    given = complete(RegressOptions, options)
+    settings = settings_for(given["home"])
+    reports = Reports(given)
+    console = console_for(given["progress"])
+    sides = [side for side in (base, head) if side is not None]
+    result = compare(sides, read_names(files), given, settings, carry_on(console))
+    if console is not None:
+        print_regression(console, result)
+    reports.write(result)
+    return result

@@ -1,0 +1,45 @@
+"""How a verb is carried out, as its caller would have it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tileyard.events import Event
+from tileyard.report.console import Console
+from tileyard.report.progress import Layout, Progress
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import ResultT, Verb
+from tileyard.settings import Settings
+
+
+def ignore(_event: Event) -> None:
+    """Nobody listens."""
+
+
+class Carry(Protocol):
+    """Runs a verb to its end, shown as its caller likes, and returns its result; ``hear`` gets each event first."""
+
+    def __call__(
+        self,
+        verb: Verb[ResultT],
+        settings: Settings,
+        layout: Layout | None = None,
+        hear: Callable[[Event], None] = ignore,
+    ) -> ResultT:
+        """Run it. Raises TileyardError where it makes no sense, and where it was ended at once."""
+        ...
+
+
+def run_shown(
+    client: RunClient[ResultT],
+    console: Console,
+    layout: Layout | None,
+    hear: Callable[[Event], None],
+) -> ResultT:
+    """Run to the end, with progress on a console."""
+    with Progress(console, layout) as progress:
+
+        def listen(event: Event) -> None:
+            hear(event)
+            progress(event)
+
+        return client.run(listen)

@@ -1,0 +1,66 @@
+"""What ``check`` is asked for."""
+
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from tileyard.errors import UsageError
+from tileyard.requests.kernels import (
+    ArgumentValues,
+    OneConfig,
+    ShapeName,
+    read_arguments,
+    read_config,
+)
+from tileyard.requests.options import Home, Option, Switch
+from tileyard.requests.values import Time
+
+if TYPE_CHECKING:
+    from tileyard.tuning.request import TuneRequest
+
+DEFAULT_ARCHITECTURE = "sm_90a"
+
+
+class CheckOptions(TypedDict, total=False):
+    """The options of ``check``."""
+
+    arg: ArgumentValues
+    shape: ShapeName
+    config: OneConfig
+    pipeline: Annotated[
+        str,
+        Option(
+            "'written', or 'tilelang[:ARCH]': what TileLang's passes make of it, for sm_90a by default.",
+            metavar="PIPELINE",
+            default="written",
+        ),
+    ]
+    limit: Annotated[Time, Option("Give up after this time.", metavar="TIME", default="10m")]
+    timeline: Annotated[
+        bool,
+        Switch(
+            "Show what happened before each mistake; on a terminal it is shown for the first one."
+        ),
+    ]
+    home: Home
+
+
+def read_check(kernel: str, options: CheckOptions) -> "TuneRequest":
+    """What one config of the kernel is checked; of each one of the file where it has no name. Raises UsageError."""
+    from tileyard.tuning.request import TuneRequest
+
+    return TuneRequest(
+        kernel=kernel,
+        arguments=read_arguments(options["arg"]),
+        shape=options["shape"],
+        overrides=read_config(options["config"], "check"),
+        trials=1,
+    )
+
+
+def parse_pipeline(text: str) -> str:
+    """The architecture that TileLang is to plan for; empty for the kernel as it is written."""
+    name, colon, architecture = text.partition(":")
+    if text == "written":
+        return ""
+    if name != "tilelang" or (colon and not architecture):
+        raise UsageError(f"--pipeline {text}: either written or tilelang[:ARCH], as tilelang:sm_80")
+    return architecture or DEFAULT_ARCHITECTURE

@@ -1,0 +1,110 @@
+"""A check of the synchronization of kernels: which ones, and what an author says of each."""
+
+from pathlib import Path
+
+import msgspec
+
+from tileyard.engine.authors import Author, WorkerAuthor
+from tileyard.errors import KernelFileError, TileyardError, UsageError
+from tileyard.frontend.declare import KernelInfo
+from tileyard.model import Side
+from tileyard.report.sync import NotChecked, SyncReport
+from tileyard.requests.check import CheckOptions, parse_pipeline, read_check
+from tileyard.requests.options import complete
+from tileyard.requests.values import read_time_s
+from tileyard.settings import Settings
+from tileyard.tuning.request import TuneRequest
+from tileyard.tuning.space import ASK_LIMIT_S, open_space
+from tileyard.workers.program_replies import SyncChecked
+from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed
+
+FIRST_GUESS = 64
+"""The value of arguments that have none, before the check looks for one that fits."""
+
+
+async def check_file(
+    file: Path, kernel: str, given: CheckOptions, settings: Settings
+) -> SyncReport:
+    """Check the first config of a kernel of a file, of each one where none is named, in an author of its own.
+
+    Raises UsageError, also for a kernel that is named and cannot be elaborated.
+    """
+    author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
+    try:
+        return await check_kernels(author, str(file), kernel, given)
+    finally:
+        await author.close()
+
+
+async def check_kernels(
+    author: Author, file: str, kernel: str, given: CheckOptions, *, ends_itself: bool = False
+) -> SyncReport:
+    """Likewise the kernels of an author, which ends a check that takes too long itself where nobody else does."""
+    options = complete(CheckOptions, given)
+    request = read_check(kernel, options)
+    limit_s = read_time_s("--limit", options["limit"])
+    question = CheckSync(
+        kernel="",
+        arguments={},
+        config={},
+        architecture=parse_pipeline(options["pipeline"]),
+        with_timeline=options["timeline"],
+        limit_s=limit_s if ends_itself else 0.0,
+    )
+    wanted = await _choose(author, file, request)
+    done: list[SyncChecked] = []
+    failed: list[NotChecked] = []
+    for one in wanted:
+        try:
+            done.append(await _check_kernel(author, one, limit_s, question))
+        except TileyardError as error:
+            if len(wanted) == 1:
+                raise
+            failed.append(NotChecked(kernel=one.kernel, reason=str(error)))
+    return SyncReport(file=file, kernels=tuple(done), not_checked=tuple(failed))
+
+
+async def _choose(author: Author, file: str, request: TuneRequest) -> list[TuneRequest]:
+    """The request for each kernel that is meant, with what is given of its own parameters."""
+    if request.kernel:
+        return [request]
+    described = await author.ask(DescribeKernels(), ASK_LIMIT_S)
+    if isinstance(described, Failed):
+        raise KernelFileError(described.message)
+    kernels = described.kernels
+    if len(kernels) < 2:
+        return [request]
+    for key in (*request.arguments, *request.overrides):
+        if not any(_takes(info, key) for info in kernels):
+            raise UsageError(f"no kernel of {file} has a parameter {key!r}")
+    return [_narrow(request, info) for info in kernels]
+
+
+def _narrow(request: TuneRequest, info: KernelInfo) -> TuneRequest:
+    return msgspec.structs.replace(
+        request,
+        kernel=info.name,
+        arguments={k: value for k, value in request.arguments.items() if _takes(info, k)},
+        overrides={k: values for k, values in request.overrides.items() if _takes(info, k)},
+    )
+
+
+def _takes(info: KernelInfo, key: str) -> bool:
+    return not info.parameters or key in info.parameters
+
+
+async def _check_kernel(
+    author: Author, request: TuneRequest, limit_s: float, question: CheckSync
+) -> SyncChecked:
+    space = await open_space(author, request, guess=FIRST_GUESS)
+    asked = msgspec.structs.replace(
+        question,
+        kernel=space.kernel,
+        arguments=space.arguments,
+        config=space.configs[0],
+        guessed=space.guessed,
+    )
+    reply = await author.ask(asked, limit_s)
+    if isinstance(reply, Failed):
+        raise UsageError(f"{space.kernel} cannot be checked: {reply.message}")
+    return reply

@@ -1,0 +1,158 @@
+"""What ``compile`` is asked for."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from tileyard.errors import UsageError
+from tileyard.requests.kernels import (
+    ArgumentValues,
+    BuildLimit,
+    CompileWorkers,
+    CpuLevel,
+    GroupSize,
+    Resume,
+    ShapeName,
+    read_arguments,
+    target_at,
+)
+from tileyard.requests.options import Home, Option, ShowProgress, Switch, Text, complete
+from tileyard.requests.values import (
+    Choices,
+    FilePath,
+    Pairs,
+    Size,
+    parse_bytes,
+    parse_count,
+    read_choices,
+    read_path,
+    read_time_s,
+    read_values,
+    refuse_unused,
+)
+
+if TYPE_CHECKING:
+    from tileyard.service.verbs import StartCompile
+
+
+class CompileOptions(TypedDict, total=False):
+    """The options of ``compile``."""
+
+    target: Annotated[
+        str, Option("What to compile for, such as cpu or cuda:sm_90a.", default="cpu")
+    ]
+    cpu_arch: CpuLevel
+    arg: ArgumentValues
+    shape: ShapeName
+    config: Annotated[
+        Choices,
+        Option(
+            "Values to build for one parameter, or for the pipeline of passes.", metavar="KEY=A,B,C"
+        ),
+    ]
+    all_configs: Annotated[bool, Switch("All configs of its space, not the first one only.")]
+    pass_: Annotated[
+        Pairs, Option("An option of TileLang's passes, for GPU targets.", metavar="KEY=VALUE")
+    ]
+    pipeline: Annotated[
+        str,
+        Text(
+            "Who pipelines loops for a GPU: tilelang, or tileyard, or one of 'tileyard passes'.",
+            metavar="PIPELINE",
+        ),
+    ]
+    output: Annotated[
+        FilePath,
+        Option(
+            "Write a bundle that runs on another machine.", metavar="FILE", flags=("--output", "-o")
+        ),
+    ]
+    commit: Annotated[str, Text("The commit that the kernel is of, for the bundle.", metavar="SHA")]
+    reference: Annotated[
+        str | Callable[..., object],
+        Text("A function of the file that says what is right, for the bundle."),
+    ]
+    build_limit: BuildLimit
+    memory_limit: Annotated[
+        Size | None,
+        Option("Address space of a running config, for the bundle; else 8GiB.", metavar="SIZE"),
+    ]
+    group_size: GroupSize
+    compile_workers: CompileWorkers
+    resume: Resume
+    out_idx: Annotated[
+        Sequence[int] | None,
+        Option(
+            "Of a PrimFunc: positions of the parameters that are outputs; by default those that are only written.",
+            for_python=True,
+        ),
+    ]
+    device: Annotated[
+        str,
+        Option(
+            "Of a PrimFunc: what to run on; by default the CPU, or the first GPU where the target is cuda.",
+            default="",
+            for_python=True,
+        ),
+    ]
+    home: Home
+    progress: ShowProgress
+
+
+def start_compile(file: str, kernel: str, given: CompileOptions) -> "StartCompile":
+    """The verb for the kernel of a file; an empty one is of the caller's own process. Raises UsageError."""
+    from tileyard.model import Limits
+    from tileyard.service.verbs import StartCompile
+    from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
+
+    options = complete(CompileOptions, given)
+    reference, output = options["reference"], read_path(options["output"])
+    refuse_unused(
+        "on kernels with configs: tileyard.compile gives a PrimFunc as a function",
+        {"out_idx": options["out_idx"], "device": options["device"]},
+    )
+    if output:
+        _check_output(Path(options["output"] or ""))
+    else:
+        for_bundle = {
+            "--commit": options["commit"],
+            "--reference": reference,
+            "--memory-limit": options["memory_limit"],
+        }
+        refuse_unused("without a bundle: say with -o where it is to be written", for_bundle)
+    request = TuneRequest(
+        kernel=kernel,
+        arguments=read_arguments(options["arg"]),
+        shape=options["shape"],
+        overrides=read_choices(options["config"]),
+        reference=reference if isinstance(reference, str) else "",
+        trials=ALL_CONFIGS,
+        limits=Limits(
+            build_s=read_time_s("--build-limit", options["build_limit"]),
+            memory_bytes=parse_bytes(options["memory_limit"] or "8GiB", "--memory-limit"),
+        ),
+    )
+    return StartCompile(
+        request=request,
+        target=target_at(options["target"], options["cpu_arch"]),
+        file=file,
+        all_configs=options["all_configs"] or bool(options["config"]),
+        pass_options=read_values(options["pass_"], "--pass"),
+        pipeline=options["pipeline"],
+        pack_to=output,
+        commit=options["commit"],
+        reuse=options["resume"],
+        compile_workers=options["compile_workers"],
+        group_size=parse_count(options["group_size"], "--group-size"),
+    )
+
+
+def _check_output(output: Path) -> None:
+    """Raise UsageError for a file that could not be written once everything is built."""
+    if output.is_dir():
+        raise UsageError(f"cannot write {output}: it is a folder")
+    if not output.absolute().parent.is_dir():
+        raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
+    if not os.access(output.absolute().parent, os.W_OK):
+        raise UsageError(f"cannot write {output}: its folder may not be written to")

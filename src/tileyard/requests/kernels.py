@@ -1,0 +1,173 @@
+"""Options that several verbs about a kernel have, worded once, and what they come to."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from tileyard.errors import UsageError
+from tileyard.requests.options import Option, Switch, Text, TimeOption
+from tileyard.requests.values import (
+    Choices,
+    Names,
+    Pairs,
+    Share,
+    Size,
+    Time,
+    parse_bytes,
+    parse_value,
+    read_choices,
+    read_time_s,
+    read_values,
+)
+from tileyard.targets.registry import find_needs, list_texts
+
+if TYPE_CHECKING:
+    from tileyard.model import Limits, Value
+
+    EmittedText: TypeAlias = str
+else:
+    EmittedText = Literal[tuple(list_texts())]
+"""The words of ``--emit``: those of all targets."""
+
+SIDES = (
+    "a git revision of the project, . for its working tree, a Python or virtual environment with another TileLang, "
+    "packages for one that is made (pip:tilelang==0.1.14), or pass options KEY=VALUE,KEY=VALUE"
+)
+"""What a comparison takes as a side."""
+
+ArgumentValues = Annotated[Pairs, Option("An argument of the kernel.", metavar="KEY=VALUE")]
+ShapeName = Annotated[str, Text("A named set of arguments of the kernel.")]
+OneConfig = Annotated[
+    Choices, Option("A parameter's value; by default its first one.", metavar="KEY=VALUE")
+]
+Reference = Annotated[
+    str | Callable[..., object], Text("A function of the file to check results against.")
+]
+Checked = Annotated[bool, Option("Compare results with the reference.", default=True)]
+DeviceNames = Annotated[
+    Names, Option("cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them.", metavar="ID")
+]
+RequireCheck = Annotated[bool, Switch("Fail where nothing says what is right (exit status 1).")]
+CheckSync = Annotated[
+    bool | None,
+    Option(
+        "Fail configs with mistakes in their synchronization; by default where finding them takes under a second."
+    ),
+]
+RunLimit = Annotated[Time, Option("End a config that runs longer.", metavar="TIME", default="60s")]
+BuildLimit = Annotated[
+    Time, Option("End a build that takes longer.", metavar="TIME", default="120s")
+]
+MemoryLimit = Annotated[
+    Size, Option("Address space of a running config.", metavar="SIZE", default="8GiB")
+]
+QueueLimit = Annotated[
+    Time, Option("Wait no longer than this for a device.", metavar="TIME", default="30m")
+]
+CpuLevel = Annotated[
+    str,
+    Text(
+        "For the target cpu: build for CPUs such as x86-64-v3, not for this one alone.",
+        metavar="LEVEL",
+    ),
+]
+CompileWorkers = Annotated[
+    int | None, Option("Processes that build; by default one for each core.", least=1)
+]
+GoldenThreads = Annotated[
+    int | None,
+    Option(
+        "Reference results, and golden and check steps, at a time; by default one for each core.",
+        least=1,
+    ),
+]
+GroupSize = Annotated[
+    int | str,
+    Option("How many configs share one compilation at most.", metavar="N|auto", default="auto"),
+]
+Resume = Annotated[
+    bool,
+    Option("Use what earlier runs found out, or not.", flags=("--resume/--fresh",), default=True),
+]
+AllConfigs = Annotated[bool, Switch("All configs of each space, not the first one only.")]
+USUAL_MARGIN = "2%"
+USUAL_EACH = "30s"
+SmallestChange = Annotated[
+    Share | None,
+    Option(f"The smallest change that matters; by default {USUAL_MARGIN}.", metavar="PERCENT"),
+]
+TimeEach = Annotated[
+    Time | None,
+    TimeOption(
+        f"Time a kernel or program of two versions no longer than this; by default {USUAL_EACH}."
+    ),
+]
+Emit = Annotated[
+    EmittedText | None,
+    Option("Print what was generated, on standard output; all else goes to the other."),
+]
+
+
+def target_at(target: str, level: str, *, debug: bool = False) -> str:
+    """A target for a CPU level, and for a debugger, where it takes them; any where neither is asked for.
+
+    Raises UsageError.
+    """
+    needs = find_needs(target)
+    if level and not (needs.takes_level and ":" not in target):
+        raise UsageError(f"--cpu-arch is for the target cpu, and not for {target}")
+    if debug and not needs.takes_debug:
+        raise UsageError(f"--debug is for the target cpu, and not for {target}")
+    named = f"{target}:{level}" if level else target
+    return f"{named if ':' in named else f'{named}:native'},debug=1" if debug else named
+
+
+def parse_kernel(named: str) -> tuple[Path, str]:
+    """The file and the kernel's name, empty where none is given. Raises UsageError."""
+    file, _, name = named.partition("::")
+    if not Path(file).is_file():
+        raise UsageError(f"there is no file {file}")
+    return Path(file).absolute(), name
+
+
+def read_arguments(given: Pairs) -> "dict[str, Value]":
+    """The values of ``--arg``. Raises UsageError, also for a list of numbers."""
+    values = read_values(given, "--arg")
+    if isinstance(given, Mapping):
+        return values
+    for key, text in values.items():
+        parts = text.split(",") if isinstance(text, str) else []
+        if len(parts) > 1 and not any(isinstance(parse_value(part), str) for part in parts):
+            raise UsageError(
+                f"--arg {key} has {len(parts)} values, and a kernel takes one",
+                f"--config {key}={text} tries each",
+            )
+    return values
+
+
+def read_config(given: Choices, verb: str) -> "dict[str, tuple[Value, ...]]":
+    """The values of ``--config`` where one config is meant. Raises UsageError for several."""
+    chosen = read_choices(given)
+    for key, values in chosen.items():
+        if len(values) != 1:
+            raise UsageError(f"--config {key} has several values: {verb} takes one config")
+    return chosen
+
+
+def read_limits(run: Time, build: Time, memory: Size) -> "Limits":
+    """The limits of a config. Raises UsageError."""
+    from tileyard.model import Limits
+
+    return Limits(
+        run_s=read_time_s("--run-limit", run),
+        build_s=read_time_s("--build-limit", build),
+        memory_bytes=parse_bytes(memory, "--memory-limit"),
+    )
+
+
+def check_reference(reference: object, *, check: bool, require_check: bool) -> None:
+    """Raise UsageError for a reference that nothing is compared with, and where nothing can be checked."""
+    if require_check and not check:
+        raise UsageError("--require-check and --no-check contradict each other: choose one")
+    if reference and not check:
+        raise UsageError("--reference has no effect with --no-check")

@@ -1,0 +1,104 @@
+"""What ``regress`` is asked for."""
+
+from typing import Annotated, TypedDict
+
+from tileyard.requests.kernels import (
+    AllConfigs,
+    BuildLimit,
+    CompileWorkers,
+    DeviceNames,
+    QueueLimit,
+    RunLimit,
+    SmallestChange,
+    TimeEach,
+)
+from tileyard.requests.options import (
+    FileOption,
+    Home,
+    Option,
+    ShowProgress,
+    Switch,
+    Text,
+    TimeOption,
+)
+from tileyard.requests.scripts import Higher, Printed, Scripts
+from tileyard.requests.suites import Selected
+from tileyard.requests.values import FilePath, Names, Share, Time
+
+
+class RegressOptions(TypedDict, total=False):
+    """The options of ``regress``."""
+
+    fail_over: Annotated[
+        Share | None,
+        Option(
+            "Fail only where a kernel is known to be slower by more than this; by default by more than the margin.",
+            metavar="PERCENT",
+        ),
+    ]
+    fail_on: Annotated[
+        str,
+        Text(
+            "Fail also where a figure of the binary gets worse: registers:+5%,spills:+0,occupancy:-10%. "
+            "With --static nothing else fails, but for kernels that head lost, which missing alone asks for.",
+            metavar="LIMITS",
+        ),
+    ]
+    allow: Annotated[
+        FilePath,
+        FileOption(
+            "TOML: what else fails nothing, with owner, reason and last day; margins of single cases."
+        ),
+    ]
+    reports: Annotated[
+        Names,
+        Option(
+            "In place of all that: reports of others with a number for each side, in Markdown or JSON; repeatable.",
+            metavar="FILE",
+        ),
+    ]
+    noise_from: Annotated[
+        Names,
+        Option(
+            "Earlier numbers of others, of the same form, which say how large the noise is; repeatable.",
+            metavar="FILE",
+        ),
+    ]
+    select: Selected
+    exec: Scripts
+    printed: Printed
+    higher: Higher
+    static: Annotated[
+        bool,
+        Switch(
+            "Compare what compilers made of the kernels: registers, spills, code, instructions, ... Nothing is run."
+        ),
+    ]
+    repeat: Annotated[
+        int,
+        Option(
+            "With --static: build so many times more, in turn, to tell build times apart.",
+            least=0,
+            default=0,
+        ),
+    ]
+    target: Annotated[
+        str,
+        Text(
+            "What to compile for; by default what a side was built for already, or cpu, with --static cuda:sm_90a."
+        ),
+    ]
+    devices: DeviceNames
+    margin: SmallestChange
+    each: TimeEach
+    budget: Annotated[Time | None, TimeOption("Time nothing more after 60s, 5m, ...")]
+    all_configs: AllConfigs
+    clean: Annotated[bool, Switch("Refuse a working tree with changes.")]
+    queue_limit: QueueLimit
+    run_limit: RunLimit
+    build_limit: BuildLimit
+    compile_workers: CompileWorkers
+    summary: Annotated[FilePath, FileOption("Also write a comment for a pull request: Markdown.")]
+    png: Annotated[FilePath, FileOption("Also draw the intervals: a PNG. Takes matplotlib.")]
+    home: Home
+    progress: ShowProgress

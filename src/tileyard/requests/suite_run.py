@@ -1,0 +1,77 @@
+"""The run of a suite, with the files that it writes."""
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tileyard.errors import UsageError
+from tileyard.events import CaseEnded, Event, RunStarted
+from tileyard.report.github import write_step_summary
+from tileyard.report.junit import write_junit
+from tileyard.report.suite_files import CaseLogs, Report
+from tileyard.report.suite_progress import SuiteLayout
+from tileyard.report.suite_words import Rerun, rerun_command
+from tileyard.report.summary import write_summary
+from tileyard.requests.carrying import Carry
+from tileyard.requests.options import complete
+from tileyard.requests.test import TestOptions, start_test
+from tileyard.requests.values import read_names, read_texts
+from tileyard.settings import Settings
+from tileyard.suite.result import SuiteResult
+
+ROOM_BYTES, CASE_BYTES = 64 << 10, 1 << 10
+"""Of the disk, kept for each report while a run goes on, and for each case in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRun:
+    """A run of a suite that has ended: its result, how to run one of its cases again, and what could not be written."""
+
+    result: SuiteResult
+    rerun: Rerun
+    errors: list[UsageError]
+
+
+def run_suite(suite: str, given: TestOptions, settings: Settings, carry: Carry) -> SuiteRun:
+    """Run a suite, and write the files that are asked for. Raises UsageError for one that cannot be begun."""
+    options = complete(TestOptions, given)
+    start = start_test(suite, options)
+    rerun = rerun_command(*_name(suite, options))
+    folder = options["logs"]
+    logs = None if folder is None else CaseLogs(Path(folder), settings.home)
+    asked = ((options["junit"], write_junit), (options["summary"], write_summary))
+    with ExitStack() as stack:
+        reports = [
+            (write, stack.enter_context(Report(Path(path)))) for path, write in asked if path
+        ]
+
+        def hear(event: Event) -> None:
+            if isinstance(event, RunStarted):
+                for _, report in reports:
+                    report.reserve(ROOM_BYTES + event.cases * CASE_BYTES)
+            elif isinstance(event, CaseEnded) and logs is not None:
+                logs.keep(event.trial)
+
+        result = carry(start, settings, SuiteLayout(settings.home, rerun), hear)
+        writes = [partial(write, result, report) for write, report in reports]
+        if page := os.environ.get("GITHUB_STEP_SUMMARY"):
+            writes.append(partial(write_step_summary, result, Path(page), rerun))
+        errors = [] if logs is None or logs.error is None else [logs.error]
+        for write in writes:
+            try:
+                write()
+            except UsageError as error:  # told once everything else was
+                errors.append(error)
+    return SuiteRun(result=result, rerun=rerun, errors=errors)
+
+
+def _name(suite: str, options: TestOptions) -> list[str]:
+    """What the command line names this suite by."""
+    parameters = read_texts(options["set"], "--set")
+    return [
+        *([suite] if suite else ["--from", str(options["from_"])]),
+        *(text for key, value in parameters.items() for text in ("--set", f"{key}={value}")),
+        *(text for name in read_names(options["devices"]) for text in ("--devices", name)),
+    ]

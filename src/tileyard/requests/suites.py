@@ -1,0 +1,51 @@
+"""Options that several verbs about suites have, worded once, and what they come to."""
+
+from typing import Annotated, Literal
+
+from tileyard.errors import UsageError
+from tileyard.requests.options import Option, Text
+from tileyard.requests.values import Names, Pairs, Time, read_time_s
+
+PolicyName = Annotated[str, Option("full, smoke, or a policy of the suite's own.", default="full")]
+Selected = Annotated[
+    Names, Option("Cases by id, glob or tag.", metavar="TEXT", flags=("--select", "--case"))
+]
+Skipped = Annotated[Names, Option("Leave these cases out, named as for --select.", metavar="TEXT")]
+TargetName = Annotated[str, Option("What kernels are compiled for.", default="cpu")]
+ParameterValues = Annotated[
+    Pairs,
+    Option(
+        "A value of a parameter of the suite; else its first.",
+        metavar="NAME=VALUE",
+        flags=("--set",),
+    ),
+]
+DurationsPattern = Annotated[
+    str,
+    Text(
+        "Which lines of --durations have a time: with (?P<case>...) and (?P<seconds>...).",
+        metavar="REGEX",
+    ),
+]
+PieceLength = Annotated[
+    Time, Option("How long a piece of a testcase may be.", metavar="auto|off|TIME", default="auto")
+]
+
+
+def read_some_s(option: str, given: Time | None) -> float:
+    """0 where nothing is asked for; a time of no length is refused."""
+    seconds = 0.0 if given is None else read_time_s(option, given)
+    if given is not None and not seconds:
+        raise UsageError(f"{option}: {given!r} holds no case")
+    return seconds
+
+
+def read_split(given: Time) -> float | Literal["auto", "off"]:
+    """How long pieces may be: a time, or one of these words."""
+    match given:
+        case "auto":
+            return "auto"
+        case "off":
+            return "off"
+        case _:
+            return read_some_s("--split", given)

@@ -1,0 +1,137 @@
+"""What ``test`` is asked for."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from tileyard.errors import UsageError
+from tileyard.requests.kernels import CheckSync, GoldenThreads, QueueLimit, RequireCheck
+from tileyard.requests.options import (
+    FileOption,
+    Home,
+    Option,
+    ShowProgress,
+    Switch,
+    Text,
+    TimeOption,
+    complete,
+)
+from tileyard.requests.suites import (
+    DurationsPattern,
+    ParameterValues,
+    PieceLength,
+    PolicyName,
+    Selected,
+    Skipped,
+    TargetName,
+    read_some_s,
+    read_split,
+)
+from tileyard.requests.values import (
+    FilePath,
+    Names,
+    Time,
+    read_names,
+    read_path,
+    read_texts,
+    read_time_s,
+    refuse_unused,
+)
+
+if TYPE_CHECKING:
+    from tileyard.service.verbs import StartTest
+
+
+class TestOptions(TypedDict, total=False):
+    """The options of ``test``."""
+
+    from_: Annotated[FilePath, FileOption("Run a suite that was built elsewhere.")]
+    policy: PolicyName
+    select: Selected
+    skip: Skipped
+    set: ParameterValues
+    target: TargetName
+    devices: Annotated[Names, Option("Run on these; again for more of them.", metavar="ID")]
+    slots: Annotated[
+        int,
+        Option("How many cases run at once without devices; 0: one a core.", least=0, default=0),
+    ]
+    split: PieceLength
+    shard: Annotated[
+        str,
+        Text(
+            "Run the I-th of N parts, alike in what --durations says or in number.", metavar="I/N"
+        ),
+    ]
+    budget: Annotated[Time | None, TimeOption("Run the most valuable cases that fit.")]
+    changed: Annotated[
+        str, Text("Skip what passed there with the same content.", metavar="RUN|any")
+    ]
+    why: Annotated[bool, Switch("Say of each case what --changed decided by.")]
+    durations: Annotated[FilePath, FileOption("How long cases took elsewhere.")]
+    durations_pattern: DurationsPattern
+    rerun_failed: Annotated[bool, Switch("Run what failed in the last run of the suite.")]
+    retries: Annotated[int | None, Option("Run a case that fails so often again.", least=0)]
+    toolchain: Annotated[FilePath, FileOption("A toolchain bundle for the steps.")]
+    commit: Annotated[str, Text("What toolchain and bundle must be of.")]
+    require_check: RequireCheck
+    check_sync: CheckSync
+    golden_threads: GoldenThreads
+    compile_workers: Annotated[int | None, Option("Processes that build.", least=1)]
+    queue_limit: QueueLimit
+    keep_work: Annotated[bool, Switch("Keep the work folders of passed cases, too.")]
+    junit: Annotated[FilePath, FileOption("Write JUnit XML.")]
+    summary: Annotated[FilePath, FileOption("Write the result as JSON.")]
+    logs: Annotated[FilePath, Option("Copy what each case printed to CASE.log.", metavar="DIR")]
+    home: Home
+    progress: ShowProgress
+
+
+def start_test(suite: str, given: TestOptions) -> "StartTest":
+    """The verb for a suite, empty where it is a bundle. Raises UsageError."""
+    from tileyard.service.verbs import StartTest
+    from tileyard.suite.records import Wish
+
+    options = complete(TestOptions, given)
+    bundle = options["from_"]
+    if bool(suite) == bool(bundle):
+        raise UsageError("name a suite, or with --from the bundle of one")
+    if options["devices"]:
+        refuse_unused("with --devices: as many cases run at once", {"--slots": options["slots"]})
+    if not (options["toolchain"] or bundle):
+        refuse_unused("without --toolchain or --from", {"--commit": options["commit"]})
+    if options["durations"] is None:
+        pattern = {"--durations-pattern": options["durations_pattern"]}
+        refuse_unused("without --durations", pattern)
+    named = Path(suite or bundle or "")
+    if not named.exists():
+        raise UsageError(f"there is no suite {named}")
+    return StartTest(
+        path=str(named.absolute()),
+        is_bundle=bool(bundle),
+        wish=Wish(
+            policy=options["policy"],
+            select=read_names(options["select"]),
+            skip=read_names(options["skip"]),
+        ),
+        target=options["target"],
+        devices=read_names(options["devices"]),
+        slots=options["slots"],
+        split=read_split(options["split"]),
+        shard=options["shard"],
+        budget_s=read_some_s("--budget", options["budget"]),
+        changed=options["changed"],
+        is_explained=options["why"],
+        durations=read_path(options["durations"]),
+        parameters=read_texts(options["set"], "--set"),
+        durations_pattern=options["durations_pattern"],
+        toolchain=read_path(options["toolchain"]),
+        commit=options["commit"],
+        rerun_failed=options["rerun_failed"],
+        retries=options["retries"],
+        golden_threads=options["golden_threads"] or 0,
+        require_check=options["require_check"],
+        keep_work=options["keep_work"],
+        check_sync=options["check_sync"],
+        compile_workers=options["compile_workers"],
+        queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
+    )

@@ -1,0 +1,140 @@
+"""What ``tune`` is asked for."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, TypedDict
+
+from tileyard.errors import UsageError
+from tileyard.requests.kernels import (
+    ArgumentValues,
+    BuildLimit,
+    Checked,
+    CheckSync,
+    CompileWorkers,
+    CpuLevel,
+    DeviceNames,
+    GoldenThreads,
+    GroupSize,
+    MemoryLimit,
+    QueueLimit,
+    Reference,
+    RequireCheck,
+    Resume,
+    RunLimit,
+    ShapeName,
+    check_reference,
+    read_arguments,
+    read_limits,
+    target_at,
+)
+from tileyard.requests.options import Home, Option, ShowProgress, Switch, TimeOption, complete
+from tileyard.requests.values import (
+    Choices,
+    Names,
+    Time,
+    parse_count,
+    read_choices,
+    read_names,
+    read_time_s,
+)
+from tileyard.targets.registry import find_needs
+
+if TYPE_CHECKING:
+    from tileyard.service.verbs import StartTune
+
+
+class TuneOptions(TypedDict, total=False):
+    """The options of ``tune``."""
+
+    arg: ArgumentValues
+    shape: ShapeName
+    config: Annotated[
+        Choices,
+        Option(
+            "Values to try for one parameter, or for the pipeline of passes.", metavar="KEY=A,B,C"
+        ),
+    ]
+    space: Annotated[
+        object,
+        Option(
+            "The configs to search, as in tileyard.kernel, in place of the kernel's own.",
+            for_python=True,
+        ),
+    ]
+    where: Annotated[
+        Callable[..., object] | None,
+        Option("Which configs of the space to use, likewise.", for_python=True),
+    ]
+    inputs: Annotated[
+        Callable[..., object] | None,
+        Option("What makes the inputs of the kernel, likewise.", for_python=True),
+    ]
+    reference: Reference
+    check: Checked
+    require_check: RequireCheck
+    check_sync: CheckSync
+    target: Annotated[str, Option("What to compile for.", default="cpu")]
+    cpu_arch: CpuLevel
+    devices: DeviceNames
+    also_build: Annotated[
+        Names,
+        Option(
+            "Also say which configs can be built for a target such as cuda:sm_90a; repeatable.",
+            metavar="TARGET",
+        ),
+    ]
+    trials: Annotated[int, Option("How many configs to try at most.", least=1, default=200)]
+    budget: Annotated[Time | None, TimeOption("Start no new config after 60s, 5m, ...")]
+    queue_limit: QueueLimit
+    run_limit: RunLimit
+    build_limit: BuildLimit
+    memory_limit: MemoryLimit
+    resume: Resume
+    overlap: Annotated[bool, Option("Build while other configs run.", default=True)]
+    compile_workers: CompileWorkers
+    golden_threads: GoldenThreads
+    group_size: GroupSize
+    flush_l2: Annotated[bool, Switch("On GPUs: time each launch with an L2 cache of other data.")]
+    graph: Annotated[bool, Switch("On GPUs: time captured graphs, without what the host takes.")]
+    home: Home
+    progress: ShowProgress
+
+
+def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
+    """The verb for the kernel of a file; an empty one is of the caller's own process. Raises UsageError."""
+    from tileyard.model import CheckPolicy, TimingPolicy
+    from tileyard.service.verbs import StartTune
+    from tileyard.tuning.request import TuneRequest
+
+    options = complete(TuneOptions, given)
+    reference, target, budget = options["reference"], options["target"], options["budget"]
+    check_reference(reference, check=options["check"], require_check=options["require_check"])
+    for option in ("flush_l2", "graph"):
+        if options[option] and not find_needs(target).is_timed_by_policy:
+            raise UsageError(f"--{option.replace('_', '-')} is for GPUs, and not for {target}")
+    request = TuneRequest(
+        kernel=kernel,
+        arguments=read_arguments(options["arg"]),
+        shape=options["shape"],
+        overrides=read_choices(options["config"]),
+        reference=reference if isinstance(reference, str) else "",
+        trials=options["trials"],
+        budget_s=None if budget is None else read_time_s("--budget", budget),
+        check=CheckPolicy(enabled=options["check"]),
+        timing=TimingPolicy(flush_l2=options["flush_l2"], graph=options["graph"]),
+        require_check=options["require_check"],
+        limits=read_limits(options["run_limit"], options["build_limit"], options["memory_limit"]),
+    )
+    return StartTune(
+        request=request,
+        target=target_at(target, options["cpu_arch"]),
+        devices=read_names(options["devices"]),
+        file=file,
+        also_build=read_names(options["also_build"]),
+        reuse=options["resume"],
+        check_sync=options["check_sync"],
+        overlap=options["overlap"],
+        compile_workers=options["compile_workers"],
+        golden_threads=options["golden_threads"] or 0,
+        group_size=parse_count(options["group_size"], "--group-size"),
+        queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
+    )
