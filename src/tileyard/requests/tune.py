@@ -30,15 +30,18 @@ from tileyard.requests.options import Home, Option, ShowProgress, Switch, TimeOp
 from tileyard.requests.values import (
     Choices,
     Names,
+    Repeats,
     Time,
     parse_count,
     read_choices,
     read_names,
+    read_repeats,
     read_time_s,
 )
 from tileyard.targets.registry import find_needs
 
 if TYPE_CHECKING:
+    from tileyard.model import TimingPolicy
     from tileyard.service.verbs import StartTune
 
 
@@ -93,6 +96,21 @@ class TuneOptions(TypedDict, total=False):
     compile_workers: CompileWorkers
     golden_threads: GoldenThreads
     group_size: GroupSize
+    warmup: Annotated[
+        Repeats,
+        Option(
+            "How often, or how long, to launch a config before it is timed: 25, 50ms.",
+            metavar="N|TIME",
+        ),
+    ]
+    repeat: Annotated[
+        Repeats,
+        Option(
+            "How many launches to time, or for how long at most: 100, 400ms; by default until the median is known.",
+            metavar="N|TIME",
+            flags=("--repeat", "--rep"),
+        ),
+    ]
     flush_l2: Annotated[bool, Switch("On GPUs: time each launch with an L2 cache of other data.")]
     graph: Annotated[bool, Switch("On GPUs: time captured graphs, without what the host takes.")]
     home: Home
@@ -101,7 +119,7 @@ class TuneOptions(TypedDict, total=False):
 
 def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
     """The verb for the kernel of a file; an empty one is of the caller's own process. Raises UsageError."""
-    from tileyard.model import CheckPolicy, TimingPolicy
+    from tileyard.model import CheckPolicy
     from tileyard.service.verbs import StartTune
     from tileyard.tuning.request import TuneRequest
 
@@ -120,7 +138,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         trials=options["trials"],
         budget_s=None if budget is None else read_time_s("--budget", budget),
         check=CheckPolicy(enabled=options["check"]),
-        timing=TimingPolicy(flush_l2=options["flush_l2"], graph=options["graph"]),
+        timing=_read_timing(options),
         require_check=options["require_check"],
         limits=read_limits(options["run_limit"], options["build_limit"], options["memory_limit"]),
     )
@@ -137,4 +155,20 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         golden_threads=options["golden_threads"] or 0,
         group_size=parse_count(options["group_size"], "--group-size"),
         queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
+    )
+
+
+def _read_timing(options: TuneOptions) -> "TimingPolicy":
+    from tileyard.model import TimingPolicy
+
+    usual = TimingPolicy()
+    warmup_launches, warmup_ns = read_repeats("--warmup", options["warmup"])
+    launches, max_ns = read_repeats("--repeat", options["repeat"])
+    return TimingPolicy(
+        warmup_launches=warmup_launches,
+        warmup_ns=warmup_ns or usual.warmup_ns,
+        launches=launches,
+        max_ns=max_ns or usual.max_ns,
+        flush_l2=options["flush_l2"],
+        graph=options["graph"],
     )

@@ -21,6 +21,8 @@ Size: TypeAlias = str | int
 """``8GiB``, or bytes."""
 Share: TypeAlias = str | float
 """``2%``, or a number."""
+Repeats: TypeAlias = str | int | None
+"""``50ms`` for a time, or a number of launches."""
 Names: TypeAlias = str | Sequence[str] | None
 FilePath: TypeAlias = str | os.PathLike[str] | None
 Pairs: TypeAlias = Mapping[str, Value] | Sequence[str] | None
@@ -69,6 +71,20 @@ def read_time_s(option: str, given: Time) -> float:
         return parse_duration_s(given)
     except UsageError as error:
         raise UsageError(f"{option}: {error.message}") from error
+
+
+def read_repeats(option: str, given: Repeats) -> tuple[int, int]:
+    """A number of launches, or else nanoseconds: the one that is not meant is 0, and so are both for None."""
+    if given is None:
+        return 0, 0
+    text = str(given).strip()
+    launches = int(text) if text.isascii() and text.isdecimal() else 0
+    time_ns = 0 if launches else round(read_time_s(option, text) * 1e9)
+    if not launches and not time_ns:
+        raise UsageError(
+            f"{option} {text} measures nothing", "25 is a number of launches, 50ms a time"
+        )
+    return launches, time_ns
 
 
 def parse_pairs(items: str | Iterable[str], option: str) -> dict[str, str]:

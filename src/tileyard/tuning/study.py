@@ -36,6 +36,8 @@ class Place(Record):
 
 
 STUDY, FINALS = "study", "finals"
+AMOUNTS = ("warmup_launches", "warmup_ns", "launches", "max_ns")
+"""What of a policy says how often a config is launched."""
 CONTENDER_MARGIN = 1.05
 """A config whose interval begins within this factor of the best one's end may be the winner."""
 
@@ -223,7 +225,10 @@ class Study:
 
 def _complete_timing(asked: TimingPolicy, declared: TimingPolicy | None) -> TimingPolicy:
     """How cases are timed: as asked for, with the numbers of launches that the kernel declares where none are."""
-    if declared is not None and not (asked.launches or asked.warmup_launches):
+    usual = msgspec.structs.replace(
+        asked, **{name: getattr(TimingPolicy(), name) for name in AMOUNTS}
+    )
+    if declared is not None and asked == usual:
         asked = msgspec.structs.replace(
             asked, launches=declared.launches, warmup_launches=declared.warmup_launches
         )

@@ -45,6 +45,20 @@ def test_how_launches_are_timed_can_be_said(kernel: str, started: list[StartTune
     assert [start.request.timing for start in started] == expected
 
 
+def test_how_often_launches_are_timed_can_be_said(kernel: str, started: list[StartTune]) -> None:
+    """A plain number counts launches, one with a unit is a time; what measures nothing is refused."""
+    tune(kernel, warmup="25", repeat="100")
+    tune(kernel, warmup="50ms", repeat="1s")
+    expected = [
+        TimingPolicy(warmup_launches=25, launches=100),
+        TimingPolicy(warmup_ns=50_000_000, max_ns=1_000_000_000),
+    ]
+    assert [start.request.timing for start in started] == expected
+    for options in ({"warmup": "0"}, {"repeat": "0ms"}, {"repeat": "often"}):
+        with pytest.raises(UsageError, match=f"--{next(iter(options))}"):
+            tune(kernel, **options)
+
+
 def test_a_cpu_knows_neither(kernel: str, started: list[StartTune]) -> None:
     """What a target would not heed is refused, and not left out."""
     for options, expected in (({"graph": True}, "--graph"), ({"flush_l2": True}, "--flush-l2")):

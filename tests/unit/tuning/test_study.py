@@ -6,7 +6,17 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tileyard.model import Batch, Device, Keys, Measurement, Outcome, RunKey, Trial
+from tileyard.model import (
+    Batch,
+    Device,
+    Keys,
+    Limits,
+    Measurement,
+    Outcome,
+    RunKey,
+    TimingPolicy,
+    Trial,
+)
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.tuning.space import OpenSpace
 from tileyard.tuning.study import FINALS, Study
@@ -237,3 +247,27 @@ def test_later_cases_know_the_best_so_far() -> None:
     expected = 101.0
     assert first.cases[0].abandon_above_ns == 0.0
     assert second.cases[0].abandon_above_ns == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("asked", "limits", "expected"),
+    [
+        (TimingPolicy(), Limits(), (9, 2, 7.0)),
+        (TimingPolicy(graph=True), Limits(), (9, 2, 7.0)),
+        (TimingPolicy(launches=5), Limits(run_s=3.0), (5, 0, 3.0)),
+        (TimingPolicy(max_ns=1), Limits(), (0, 0, 7.0)),
+    ],
+)
+def test_what_a_kernel_asks_for_counts_where_nobody_else_does(
+    asked: TimingPolicy, limits: Limits, expected: tuple[int, int, float]
+) -> None:
+    """Numbers of launches and the limit of a run are the kernel's unless the request has its own."""
+    bench = Bench({16: 100.0}, timing=asked, limits=limits)
+    space = bench.study.space
+    space.timing, space.run_s = TimingPolicy(launches=9, warmup_launches=2), 7.0
+    study = Study(TuneRequest(timing=asked, limits=limits), space, bench.clock)
+    (batch,) = asyncio.run(study.ask(1))
+    (case,) = batch.cases
+    assert case.timing is not None
+    found = (case.timing.launches, case.timing.warmup_launches, case.limits.run_s)
+    assert (found, case.timing.graph) == (expected, asked.graph)

@@ -1,0 +1,69 @@
+"""The same chain with TileLang's AutoTuner and with ours: the whole study's wall time, side by side.
+
+    python benchmarks/tilelangs_tuner.py [--rounds 3] [--size 512]
+
+``chain_gemm.py`` tunes a matrix product in 16 configs; for ours its import is changed, and nothing else. Each study is a process with caches of
+its own, so that nothing is known before, and the two take turns. TileLang compiles in threads and calls kernels in that process, unchecked, since its
+check asks for CUDA; ours builds them side by side, runs each in a process of its own, checks it, and ends in finals. Imports are not
+in the times.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CHAIN = Path(__file__).with_name("chain_gemm.py")
+TILELANG, OURS = "from tilelang.autotuner import AutoTuner", "from tileyard import AutoTuner"
+
+
+def run(line: str, size: int) -> dict[str, Any]:
+    """One study with this import, in a process that knows nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "chain.py")
+        text = CHAIN.read_text()
+        if TILELANG not in text:
+            raise SystemExit(f"{CHAIN} does not import the tuner as it should")
+        script.write_text(text.replace(TILELANG, line))
+        caches = {"TILEYARD_HOME": f"{folder}/home", "TILELANG_CACHE_DIR": f"{folder}/cache"}
+        check = "unchecked" if line == TILELANG else "checked"
+        done = subprocess.run(
+            [sys.executable, str(script), str(size), check],
+            env={**os.environ, **caches},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """The rounds, and the median ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size", type=int, default=512)
+    given = parser.parse_args()
+    ratios = []
+    for number in range(given.rounds):
+        order = (TILELANG, OURS) if number % 2 else (OURS, TILELANG)
+        found = {line: run(line, given.size) for line in order}
+        ratios.append(found[OURS]["seconds"] / found[TILELANG]["seconds"])
+        for line in (TILELANG, OURS):
+            one = found[line]
+            name = "tileyard" if line == OURS else "tilelang"
+            print(f"{name}: {one['seconds']:.2f} s, {one['latency']:.3f} ms, {one['config']}")
+    low, high = min(ratios), max(ratios)
+    print(f"tileyard / tilelang: {statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})")
+
+
+if __name__ == "__main__":
+    main()
