@@ -1,7 +1,7 @@
 """Builds, checks, tunes and regression-tests tile kernels.
 
 ``kernel`` declares one; ``tune``, ``compile``, ``check``, ``plan``, ``test`` and ``regress`` do what the commands of these
-names do; ``load`` gives the kernel of a recorded trial as a callable. Names are loaded when first used, so
+names do; ``load`` gives the kernel of a recorded trial as a callable, ``tuned`` one that takes the config that won for its shapes. Names are loaded when first used, so
 that a kernel file which only declares stays cheap to import.
 """
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         test,
     )
     from tileyard.api.autotune import AutoTuner, autotune, set_autotune_inputs
+    from tileyard.api.dispatch import tuned
     from tileyard.api.tune import tune
     from tileyard.errors import TileyardError
     from tileyard.frontend.declare import kernel
@@ -37,12 +38,14 @@ __all__ = [
     "set_autotune_inputs",
     "test",
     "tune",
+    "tuned",
 ]
 
 _HOMES = {
     **dict.fromkeys(__all__, "tileyard.api"),
     **dict.fromkeys(("AutoTuner", "autotune", "set_autotune_inputs"), "tileyard.api.autotune"),
     "TileyardError": "tileyard.errors",
+    "tuned": "tileyard.api.dispatch",
     "kernel": "tileyard.frontend.declare",
 }
 

@@ -4,14 +4,14 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Unpack, overload
 
+from tileyard.api.building import LocalBuilder
 from tileyard.api.running import carry_on, console_for, find_kernel, settings_for
-from tileyard.artifacts.keys import build_key
-from tileyard.artifacts.manifest import Artifact, Build, find_artifact
+from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
-from tileyard.errors import DamagedError, ToolMissingError, UnsupportedError, UsageError
+from tileyard.errors import DamagedError
 from tileyard.frontend.tilelang import make_kernel
-from tileyard.model import Elaborated, SourceLine, Trial
+from tileyard.model import SourceLine, Trial
 from tileyard.report.compiled import print_compiled
 from tileyard.requests.compile import CompileOptions, start_compile
 from tileyard.requests.options import complete, takes
@@ -22,8 +22,6 @@ from tileyard.store.trials import open_store
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.tuning.request import CompileResult
-from tileyard.workers.compiler import Compiler
-from tileyard.workers.protocol import BuildKernel, DescribeTarget
 from tileyard.workers.run_records import find_run
 
 OF_FUNCTIONS = ("target", "out_idx", "device", "home")
@@ -85,28 +83,10 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
 def _compile_function(
     prim_func: object, options: CompileOptions, settings: Settings
 ) -> Callable[..., object]:
-    target = options["target"]
-    compiler = Compiler(settings.make_home())
-    request = DescribeTarget(target=target, plugins=settings.plugins)
-    try:
-        info = request.check(compiler.answer(request))
-    except ToolMissingError as error:
-        raise UsageError(error.message, error.hint) from None
-    made = make_kernel(prim_func, options["out_idx"], with_tir=info.needs_tir)
-    kernel = made.kernel
-    key = build_key(kernel, target, info.fingerprint, {})
-    objects = ObjectStore(settings.home / "objects")
-    artifact = find_artifact(key, objects)
-    if artifact is None:
-        elaborated = Elaborated(kernel=kernel, tir=made.tir, lines=made.lines)
-        wanted = BuildKernel(case=kernel.name, build=key, elaborated=elaborated, options={})
-        built = compiler.build_alone(wanted)
-        if isinstance(built, Build):
-            raise UnsupportedError(
-                built.message or f"{kernel.name} could not be built for {target}"
-            )
-        artifact = built
-    return make_callable(artifact, target, settings, options["device"], made.lines)
+    builder = LocalBuilder(options["target"], settings)
+    made = make_kernel(prim_func, options["out_idx"], with_tir=builder.needs_tir)
+    artifact = builder.build(made)
+    return make_callable(artifact, options["target"], settings, options["device"], made.lines)
 
 
 def load(

@@ -1,13 +1,20 @@
 """What a tuning run gives back: ``Study`` and its ``Winner``."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tileyard.api.kernels import load_trial
 from tileyard.errors import NoWinnerError
 from tileyard.model import Outcome, Trial, Value
 from tileyard.report.study import render_study
 from tileyard.settings import Settings
+from tileyard.store.choices import encode_choices, list_choices
 from tileyard.tuning.request import Final, StudyResult
+
+if TYPE_CHECKING:
+    from tileyard.api.dispatch import Dispatch
 
 
 class Winner:
@@ -50,9 +57,37 @@ class Study:
     ended; ``finals`` say how the best ones did when they were timed in turn, the winner first.
     """
 
-    def __init__(self, result: StudyResult, settings: Settings) -> None:
+    def __init__(self, result: StudyResult, settings: Settings, kernel: object = None) -> None:
         self.result = result
         self._settings = settings
+        self._kernel = kernel
+
+    def dispatch(
+        self,
+        *,
+        default: Mapping[str, object] | None = None,
+        arguments: Callable[..., Mapping[str, object]] | None = None,
+    ) -> "Dispatch":
+        """The kernel as a function that takes for each shape the config that won for it, in this study or another one.
+
+        ``default`` and ``arguments`` are as in ``tileyard.tuned``.
+        """
+        from tileyard.api.dispatch import Dispatch, find_held
+
+        return Dispatch(
+            find_held(self._kernel, self.result.kernel),
+            self._settings,
+            target=self.result.target,
+            device=self.result.device,
+            default=default,
+            arguments=arguments,
+        )
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the winner into a file for ``tileyard import``. Raises NoWinnerError where there is none."""
+        trial = self.best.trial.id
+        known = list_choices(self._settings.home, self.result.kernel)
+        Path(path).write_bytes(encode_choices([one for one in known if one.trial == trial]))
 
     @property
     def best(self) -> Winner:

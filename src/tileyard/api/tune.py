@@ -44,7 +44,7 @@ def tune(kernel: object, **options: Unpack[TuneOptions]) -> Study:
     start = start_tune("", "", given)  # before a file is imported: bad options are refused at once
     found = find_kernel(kernel, declared, settings)
     result = carry_study(found.place(start), settings, console_for(given["progress"]), found.answer)
-    return Study(result, settings)
+    return Study(result, settings, kernel)
 
 
 def carry_study(

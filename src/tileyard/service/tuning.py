@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -12,12 +13,14 @@ from tileyard.model import Device
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartTune
+from tileyard.store.choices import Choice, add_choices
 from tileyard.store.trials import TrialQuery
 from tileyard.tuning.finals import judge_finals
 from tileyard.tuning.request import CompileResult, StudyResult
 from tileyard.tuning.space import open_space
 from tileyard.tuning.study import FINALS, Place, Study
 from tileyard.wording import count_of
+from tileyard.workers.run_records import find_run
 
 
 async def open_study(
@@ -42,6 +45,8 @@ async def open_study(
         result = study.result(ending.run, ending.reason, devices[0])
         for note in _doubt_busy_runs(bench, result, request.timing.confidence):
             ending.tell(note)
+        if result.best is not None and result.reason != "interrupted":
+            _write_down(bench, study, result)
         built = [_also_built(study, target, ending) for target in also_build]
         return msgspec.structs.replace(
             result, also_built=tuple(built), unrecorded=tuple(ending.unrecorded)
@@ -73,6 +78,27 @@ async def open_study(
         budget_reason=f"the budget of {request.budget_s or 0:g} s was spent before this case was reached",
         may_trim=lambda: study.is_screening,
     )
+
+
+def _write_down(bench: Bench, study: Study, result: StudyResult) -> None:
+    """Have the winner found by what it is called with."""
+    best = result.best
+    record = None if best is None else find_run(bench.objects, best.keys.run)
+    measured = None if best is None else result.measurement_of(best)
+    if best is None or record is None or measured is None:
+        return
+    choice = Choice(
+        kernel=best.kernel,
+        arguments=best.arguments,
+        target=best.target,
+        silicon=best.silicon or result.silicon,
+        config=best.config,
+        tensors=record.entry.specs,
+        latency_ns=measured.median_ns,
+        file=Path(study.space.file).name,
+        trial=best.id,
+    )
+    add_choices(bench.settings.home, [choice])
 
 
 def _also_built(study: Study, target: str, ending: Ending) -> CompileResult:

@@ -37,7 +37,7 @@ class OpenSpace:
     """The kernel to tune, its complete arguments, and the configs to try, in order, as far as they are drawn.
 
     ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 where
-    it is not stated. ``tolerance``, ``timing`` and ``run_s`` are what the kernel asks for, if anything, as in a KernelInfo. The values of
+    it is not stated; ``file`` is where the kernel is. ``tolerance``, ``timing`` and ``run_s`` are what the kernel asks for, if anything, as in a KernelInfo. The values of
     arguments that are ``guessed`` are nobody's wish.
     """
 
@@ -49,6 +49,7 @@ class OpenSpace:
     tolerance: Tolerance | None = None
     timing: TimingPolicy | None = None
     run_s: float = 0.0
+    file: str = ""
     is_whole: bool = True
     wanted: int = 0
     asks: Asks | None = None
@@ -113,6 +114,7 @@ async def open_space(
             tolerance=info.tolerance,
             timing=info.timing,
             run_s=info.run_s,
+            file=info.file,
             is_whole=False,
             asks=asks,
             guessed=guessed,

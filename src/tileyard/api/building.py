@@ -1,0 +1,79 @@
+"""One kernel built in this process, or found built: for callers that want it as a function, however many ask at once."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tileyard.artifacts.copying import writing_to
+from tileyard.artifacts.keys import build_key
+from tileyard.artifacts.manifest import Artifact, Build, find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import ToolMissingError, UnsupportedError, UsageError
+from tileyard.frontend.tilelang import MadeKernel
+from tileyard.model import BuildKey, Elaborated
+from tileyard.modes import make_folder, open_file
+from tileyard.settings import Settings
+from tileyard.workers.compiler import Compiler
+from tileyard.workers.protocol import BuildKernel, DescribeTarget
+
+LOCKS = "building"
+"""Below the data directory: files that are locked while a kernel is built, some keys to each."""
+
+
+class LocalBuilder:
+    """Builds for one target into the home of ``settings``. Raises UsageError where its tools are missing."""
+
+    def __init__(self, target: str, settings: Settings) -> None:
+        self._target = target
+        self._home = settings.make_home()
+        self._objects = ObjectStore(settings.home / "objects")
+        self._compiler = Compiler(self._home)
+        request = DescribeTarget(target=target, plugins=settings.plugins)
+        try:
+            info = request.check(self._compiler.answer(request))
+        except ToolMissingError as error:
+            raise UsageError(error.message, error.hint) from None
+        self.needs_tir = info.needs_tir
+        self._fingerprint = info.fingerprint
+        self.built = 0
+
+    def build(self, made: MadeKernel) -> Artifact:
+        """The artifact of an elaborated kernel. One of several processes builds it, the others wait.
+
+        Raises UnsupportedError for an operation that is not covered, naming the line.
+        """
+        kernel = made.kernel
+        key = build_key(kernel, self._target, self._fingerprint, {})
+        artifact = find_artifact(key, self._objects)
+        if artifact is not None:
+            return artifact
+        with _alone(self._home, key):
+            artifact = find_artifact(key, self._objects)
+            if artifact is not None:
+                return artifact
+            elaborated = Elaborated(
+                kernel=kernel, tir=made.tir, lines=made.lines, source=made.source
+            )
+            wanted = BuildKernel(case=kernel.name, build=key, elaborated=elaborated, options={})
+            built = self._compiler.build_alone(wanted)
+        if isinstance(built, Build):
+            why = built.message or f"{kernel.name} could not be built for {self._target}"
+            raise UnsupportedError(why)
+        self.built += 1
+        return built
+
+
+@contextmanager
+def _alone(home: Path, key: BuildKey) -> Iterator[None]:
+    """Wait until no other process of this home builds this key. The kernel frees the lock if this process dies."""
+    path = home / LOCKS / f"{key[:2]}.lock"
+    with writing_to(path):
+        make_folder(path.parent)
+        fd = open_file(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,163 @@
+"""Tuned kernels as functions: each shape gets the config that won for it, or a default."""
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tileyard.api.building import LocalBuilder
+from tileyard.api.kernels import make_callable
+from tileyard.api.running import settings_for
+from tileyard.devices.registry import parse_device
+from tileyard.errors import UsageError
+from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
+from tileyard.frontend.found import Found, lower_config
+from tileyard.frontend.parameters import to_plain
+from tileyard.model import Value
+from tileyard.requests.kernels import parse_kernel
+from tileyard.settings import Settings
+from tileyard.store.choices import Choice, list_choices
+from tileyard.targets.registry import find_needs
+from tileyard.tuning.shapes import Shapes, describe_shapes, infer_arguments, shapes_like
+
+
+class Dispatch:
+    """A kernel as a function of its tensors.
+
+    At the first call with tensors of some shapes and dtypes the config that won for these, on this device, is looked up, and its kernel
+    loaded, or built by one of the threads and processes that ask; later calls find it in a dictionary. For shapes that were never
+    tuned the kernel has the ``default`` config. ``built`` counts the kernels that were built here.
+    """
+
+    def __init__(  # noqa: PLR0913 - by keyword only
+        self,
+        found: Found,
+        settings: Settings,
+        *,
+        target: str = "cpu",
+        device: str = "",
+        default: Mapping[str, object] | None = None,
+        arguments: Callable[..., Mapping[str, object]] | None = None,
+        choices: Sequence[Choice] | None = None,
+    ) -> None:
+        self._found = found
+        self._settings = settings
+        self._target = target
+        self._device = device
+        self._default = default
+        self._arguments = arguments
+        self._given = choices
+        self._ready: dict[object, Callable[..., object]] = {}
+        self._lock = threading.Lock()
+        self._builder: LocalBuilder | None = None
+
+    def __call__(self, *args: Any) -> object:  # noqa: ANN401 - arrays of any library
+        """As the compiled kernel: see ``Winner.load``. Raises UsageError where no config is known and there is no default."""
+        key = tuple([(a.shape, a.dtype) if hasattr(a, "shape") else None for a in args])
+        kernel = self._ready.get(key)
+        if kernel is None:
+            with self._lock:
+                kernel = self._ready.get(key) or self._prepare(args)
+                self._ready[key] = kernel
+        return kernel(*args)
+
+    @property
+    def built(self) -> int:
+        """How many kernels were built here."""
+        return 0 if self._builder is None else self._builder.built
+
+    def choose(self, *args: Any) -> tuple[dict[str, Value], dict[str, Value]]:  # noqa: ANN401 - see above
+        """The arguments and the config for these arrays. Raises UsageError."""
+        shapes = _shapes_of(args)
+        known = self._choices()
+        here = [choice for choice in known if choice.silicon == self._silicon]
+        for choice in here:
+            if shapes in shapes_like(choice.tensors):
+                return dict(choice.arguments), dict(choice.config)
+        name = self._found.name
+        if self._default is None:
+            raise UsageError(
+                f"no config of {name} is known for {describe_shapes(shapes)} on {self._silicon}",
+                "tune it for that shape, or give default=",
+            )
+        given = self._arguments(*args) if self._arguments is not None else None
+        arguments = infer_arguments(name, known, shapes) if given is None else given
+        return (
+            {key: to_plain(value) for key, value in arguments.items()},
+            {key: to_plain(value) for key, value in self._default.items()},
+        )
+
+    def _prepare(self, args: Sequence[Any]) -> Callable[..., object]:
+        arguments, config = self.choose(*args)
+        if self._builder is None:
+            self._builder = LocalBuilder(self._target, self._settings)
+        made = lower_config(self._found, arguments, config, with_tir=self._builder.needs_tir)
+        artifact = self._builder.build(made)
+        return make_callable(artifact, self._target, self._settings, self._device, made.lines)
+
+    @functools.cached_property
+    def _silicon(self) -> str:
+        name = self._device or f"{find_needs(self._target).device_class}:0"
+        return parse_device(name, self._settings).identity
+
+    def _choices(self) -> list[Choice]:
+        """What is known of this kernel for this target; choices for a kernel of this name in another file are another's."""
+        given = self._given
+        listed = list_choices(self._settings.home, self._found.name) if given is None else given
+        file = self._found.recipe.file.rpartition("/")[2]
+        return [
+            choice
+            for choice in listed
+            if choice.target == self._target and choice.file in ("", file)
+        ]
+
+
+def tuned(  # noqa: PLR0913 - options, by keyword only
+    kernel: object = None,
+    *,
+    target: str = "cpu",
+    device: str = "",
+    default: Mapping[str, object] | None = None,
+    arguments: Callable[..., Mapping[str, object]] | None = None,
+    home: str | None = None,
+) -> Any:  # noqa: ANN401 - a Dispatch, or a decorator
+    """Decorate a kernel: called with tensors, it runs with the config that studies of this home have found for their shapes.
+
+    Args:
+        kernel: What ``tileyard.tune`` takes, except for the name of a file.
+        target: What it is built for.
+        device: What it runs on, as in ``tileyard.compile``.
+        default: The config for shapes that were never tuned; without one they are refused.
+        arguments: Gives the kernel's arguments for tensors that were never tuned, called with these tensors. Without it
+            they are inferred from the shapes that were.
+        home: Where results are kept, as in ``tune``.
+    """
+    if kernel is None:
+        return functools.partial(
+            tuned, target=target, device=device, default=default, arguments=arguments, home=home
+        )
+    return Dispatch(
+        find_declared(kernel),
+        settings_for(home),
+        target=target,
+        device=device,
+        default=default,
+        arguments=arguments,
+    )
+
+
+def find_held(kernel: object, name: str) -> Found:
+    """The kernel that a study was of: one that its caller holds, or that of a file, which is imported here."""
+    if not isinstance(kernel, str):
+        return find_declared(kernel)
+    file, _ = parse_kernel(kernel)
+    return find_kernel(find_kernels(import_file(file)), name)
+
+
+def _shapes_of(args: Sequence[Any]) -> Shapes:
+    """Of the arrays among arguments; numbers have none."""
+    return tuple(
+        (tuple(one.shape), str(one.dtype).removeprefix("torch."))
+        for one in args
+        if hasattr(one, "shape")
+    )

@@ -1,0 +1,74 @@
+"""``tileyard export`` and ``tileyard import``: what studies have decided, carried to other homes and into code."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tileyard.errors import UsageError
+
+
+def export(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KERNEL|RUN]", help="Of one kernel, or of one run; without it of all."
+        ),
+    ] = "",
+    *,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to; by default to stdout.")
+    ] = "",
+    form: Annotated[
+        Literal["json", "python"],
+        typer.Option(help="A file for tileyard import, or a table to paste into code."),
+    ] = "json",
+) -> int:
+    """Export the configs that won: by kernel, arguments, target and silicon, the latest of each.
+
+    Exit status: 0 they were written, 2 there are none, or bad usage.
+    """
+    from tileyard.cli.opening import load_settings
+    from tileyard.store.choices import as_python, encode_choices, list_choices
+
+    home = load_settings().home
+    found = [
+        choice
+        for choice in list_choices(home)
+        if subject in ("", choice.kernel, choice.trial.rpartition(".")[0])
+    ]
+    if not found:
+        what = f"of {subject} " if subject else ""
+        raise UsageError(f"no choice {what}is recorded in {home}", "tileyard tune makes them")
+    text = as_python(found) + "\n" if form == "python" else encode_choices(found).decode()
+    if not output:
+        sys.stdout.write(text)
+        return 0
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from None
+    return 0
+
+
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What tileyard export has written.")],
+) -> int:
+    """Import configs that won elsewhere, so that tileyard.tuned and Study.dispatch use them on the same silicon.
+
+    Exit status: 0 they were imported, 2 bad usage; then nothing was.
+    """
+    from tileyard.cli.opening import load_settings
+    from tileyard.store.choices import add_choices, decode_choices
+    from tileyard.wording import count_of
+
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    choices = decode_choices(data, file)
+    home = load_settings().make_home()
+    add_choices(home, choices)
+    print(f"{count_of(len(choices), 'choice')} imported into {home}")
+    return 0

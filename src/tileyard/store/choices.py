@@ -1,0 +1,112 @@
+"""What studies have decided, beside the trials: for some arguments of a kernel on some silicon, the config that won.
+
+One file that is only appended to, by every study that ends and by what is imported; the latest line of a subject counts.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tileyard.artifacts.copying import writing_to
+from tileyard.artifacts.keys import canonical_json
+from tileyard.errors import UsageError
+from tileyard.model import Record, TensorSpec, Value
+from tileyard.modes import make_folder, open_file, write_on
+
+FILE_NAME = "choices.jsonl"
+
+
+class Choice(Record):
+    """The config that won.
+
+    ``tensors`` are the kernel's, in calling order. ``latency_ns`` is the median time of a launch, ``file`` the name of the kernel's file without
+    its folders, ``trial`` the winner's in the home where it was tuned.
+    """
+
+    kernel: str
+    arguments: dict[str, Value]
+    target: str
+    silicon: str
+    config: dict[str, Value]
+    tensors: tuple[TensorSpec, ...]
+    latency_ns: float
+    file: str = ""
+    trial: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What only one choice holds for."""
+        return canonical_json((self.kernel, self.file, self.arguments, self.target, self.silicon))
+
+
+def add_choices(home: Path, choices: Iterable[Choice]) -> None:
+    """Write choices down. Raises HomeError."""
+    lines = bytearray()
+    for choice in choices:
+        lines += b"\n" + msgspec.json.encode(choice) + b"\n"
+    path = home / FILE_NAME
+    with writing_to(path):
+        make_folder(home)
+        fd = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            write_on(fd, lines)
+        finally:
+            os.close(fd)
+
+
+def list_choices(home: Path, kernel: str = "") -> list[Choice]:
+    """The latest choice of each subject, of one kernel or of all; lines that are torn are passed over."""
+    latest: dict[str, Choice] = {}
+    decode = msgspec.json.Decoder(Choice).decode
+    try:
+        data = (home / FILE_NAME).read_bytes()
+    except FileNotFoundError:
+        return []
+    for line in data.split(b"\n"):
+        try:
+            choice = decode(line) if line else None
+        except msgspec.DecodeError:
+            continue
+        if choice is not None and kernel in ("", choice.kernel):
+            latest[choice.subject] = choice
+    return list(latest.values())
+
+
+class ChoiceFile(Record):
+    """Choices on their way to another home."""
+
+    choices: tuple[Choice, ...]
+    tileyard: Literal["choices 1"] = "choices 1"
+
+
+def encode_choices(choices: Sequence[Choice]) -> bytes:
+    """A file of choices: JSON, one choice after the other."""
+    return msgspec.json.format(msgspec.json.encode(ChoiceFile(choices=tuple(choices)))) + b"\n"
+
+
+def decode_choices(data: bytes, place: str) -> tuple[Choice, ...]:
+    """What a file of choices holds. Raises UsageError naming the key that is wrong."""
+    try:
+        return msgspec.json.decode(data, type=ChoiceFile).choices
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"{place} is no file of choices: {error}", "tileyard export writes one"
+        ) from None
+
+
+def as_python(choices: Sequence[Choice]) -> str:
+    """A table to paste into code: configs by kernel and arguments, for each target and silicon."""
+    lines = []
+    places = dict.fromkeys((choice.target, choice.silicon) for choice in choices)
+    for target, silicon in places:
+        lines += [f"# {target}: {silicon}", "CONFIGS = {"]
+        lines += [
+            f"    ({one.kernel!r}, {tuple(one.arguments.items())!r}): {one.config!r},"
+            for one in choices
+            if (one.target, one.silicon) == (target, silicon)
+        ]
+        lines.append("}")
+    return "\n".join(lines)

@@ -1,0 +1,72 @@
+"""From the arrays that a kernel is called with to the arguments that it is made with, by what studies have seen."""
+
+from collections.abc import Iterable, Sequence
+
+from tileyard.errors import UsageError
+from tileyard.ir.dtypes import array_name
+from tileyard.model import TensorSpec, Value
+from tileyard.store.choices import Choice
+from tileyard.wording import show_value
+
+Shapes = tuple[tuple[tuple[int, ...], str], ...]
+"""Of each array that a kernel is called with: its shape and dtype."""
+
+
+def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[str, Value]:
+    """The arguments for arrays of these shapes, by where the known ones have them.
+
+    An argument is the size, or the dtype, that has its value in all known choices; else what it is in all of them.
+    Raises UsageError naming one that is neither.
+    """
+    examples = [
+        (choice.arguments, shapes_like(choice.tensors)[0])
+        for choice in known
+        if len(shapes_like(choice.tensors)[0]) == len(shapes)
+    ]
+    if not examples:
+        raise UsageError(
+            f"the arguments of {name} for {describe_shapes(shapes)} are not known",
+            "give arguments=",
+        )
+    wanted = _facts_of(shapes)
+    found: dict[str, Value] = {}
+    for argument in examples[0][0]:
+        values = [arguments[argument] for arguments, _ in examples]
+        facts = [_facts_of(own) for _, own in examples]
+        places = [
+            place
+            for place in wanted
+            if all(one.get(place) == value for one, value in zip(facts, values, strict=True))
+        ]
+        answers = {wanted[place] for place in places} or set(values)
+        if len(answers) != 1:
+            raise UsageError(
+                f"{argument} of {name} cannot be told from {describe_shapes(shapes)}",
+                "give arguments=",
+            )
+        found[argument] = answers.pop()
+    return found
+
+
+def _facts_of(shapes: Shapes) -> dict[tuple[int, int], Value]:
+    """The size of each dimension by array and dimension, and the dtype of each array as dimension -1."""
+    facts: dict[tuple[int, int], Value] = {}
+    for number, (shape, dtype) in enumerate(shapes):
+        facts |= {(number, dimension): size for dimension, size in enumerate(shape)}
+        facts[number, -1] = dtype
+    return facts
+
+
+def shapes_like(tensors: Sequence[TensorSpec]) -> tuple[Shapes, Shapes]:
+    """The two ways in which a kernel is called: with its inputs alone, and with all its tensors."""
+    shapes = [((tuple(one.shape), array_name(one.dtype)), one.role) for one in tensors]
+    return (
+        tuple(shape for shape, role in shapes if role != "out"),
+        tuple(shape for shape, _ in shapes),
+    )
+
+
+def describe_shapes(shapes: Shapes) -> str:
+    """For messages: ``float32[4, 512]``."""
+    texts = [f"{dtype}[{', '.join(map(str, shape))}]" for shape, dtype in shapes]
+    return ", ".join(texts) or show_value(())
