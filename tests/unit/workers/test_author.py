@@ -203,7 +203,8 @@ def test_tilelangs_own_kernels_are_found_and_described(styles: Author) -> None:
         assert set(infos[name].parameters) == set(parameters), name
         assert infos[name].required == required, name
     assert infos["tuned_gemm"].defaults == {"dtype": "float16"}
-    assert infos["tuned_gemm"].tolerance == Tolerance(rtol=0.1, atol=1e-2)
+    tolerance = Tolerance(rtol=0.1, atol=1e-2, is_elementwise=True, share=0.01)
+    assert infos["tuned_gemm"].tolerance == tolerance
     assert infos["tuned_double"].tolerance is None
     assert infos["tuned_double"].tunable == ("block", "pass_configs")
     assert infos["tuned_double"].has_reference
