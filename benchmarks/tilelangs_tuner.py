@@ -1,6 +1,6 @@
 """The same chain with TileLang's AutoTuner and with ours: the whole study's wall time, side by side.
 
-    python benchmarks/tilelangs_tuner.py [--rounds 3] [--size 512]
+    python benchmarks/tilelangs_tuner.py [--rounds 3] [--size 128]
 
 ``chain_gemm.py`` tunes a matrix product in 16 configs; for ours its import is changed, and nothing else. Each study is a process with caches of
 its own, so that nothing is known before, and the two take turns. TileLang compiles in threads and calls kernels in that process, unchecked, since its
@@ -50,7 +50,7 @@ def main() -> None:
     """The rounds, and the median ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--size", type=int, default=128)
     given = parser.parse_args()
     ratios = []
     for number in range(given.rounds):
