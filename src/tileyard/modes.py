@@ -67,3 +67,13 @@ def write_file(path: Path, data: bytes) -> None:
     """Write a whole file that is as open as its folder. Raises OSError."""
     with open(path, "wb", opener=open_file) as file:
         file.write(data)
+
+
+def append_file(path: Path, data: bytearray) -> None:
+    """Add ``data`` to the end of a file, which is made where it is not, and take out of it what was written. Raises OSError."""
+    make_folder(path.parent)
+    descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        write_on(descriptor, data)
+    finally:
+        os.close(descriptor)

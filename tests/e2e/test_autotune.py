@@ -103,6 +103,21 @@ if __name__ == "__main__":
 """
 
 
+RACE = (
+    CHAIN.partition("configs = [")[0]
+    + """
+configs = [dict(block=block, wrong=wrong) for wrong in (1, 0) for block in (32, 64)]
+result = chain(configs).run()
+assert result.config["wrong"] == 0 and result.latency > 0 and result.ref_latency > 0, result
+assert torch.equal(result.kernel(torch.ones(256)), torch.full((256,), 3.0)) and "float" in result.libcode
+try:
+    chain(configs[:2]).run()
+except RuntimeError as error:
+    print("right" if "output 0 is wrong in" in str(error) else error)
+"""
+)
+
+
 @pytest.fixture
 def run(tmp_path: Path, cli: CommandLine) -> Callable[..., str]:
     """Runs a script in a home of its own; what it prints. It must end well."""
@@ -142,3 +157,9 @@ def test_decorated_kernels_tune_when_they_are_called(run: Callable[..., str]) ->
     """Lazy and eager ones, with configs made by a function; the same file tunes under exec and by its name."""
     for before in ((), ("-m", "tileyard", "exec")):
         assert run(DECORATED, *before).splitlines()[-1].startswith("tuned ")
+
+
+def test_a_process_that_holds_the_device_races_its_configs(run: Callable[..., str]) -> None:
+    """No study can lease what its caller holds; wrong configs do not win there either."""
+    holding = ("-m", "tileyard", "lease", "--device", "cpu", "--", sys.executable)
+    assert run(RACE, *holding).splitlines()[-1] == "right"

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
@@ -100,9 +101,10 @@ def test_choices_move_to_another_home(cli: CommandLine, tmp_path: Path) -> None:
     python(cli, tmp_path, STUDY)
     exported = cli.run("export", "double").stdout
     assert exported == (tmp_path / "winner.json").read_text()
-    table: dict[str, object] = {}
+    table: dict[str, Any] = {}
     exec(cli.run("export", "--form", "python").stdout, table)
-    assert list(table["CONFIGS"]) == [("double", (("M", 2), ("N", 128)))]  # type: ignore[call-overload]
+    (configs,) = table["CONFIGS"].values()
+    assert list(configs) == [("double", (("M", 2), ("N", 128)))]
     other = {"TILEYARD_HOME": str(tmp_path / "other")}
     refused = cli.run("export", **other)
     assert (refused.returncode, "no choice is recorded" in refused.stderr) == (2, True)

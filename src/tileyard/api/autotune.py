@@ -22,20 +22,19 @@ from tilelang.backend.target import determine_target
 from tilelang.jit import JITKernel
 
 from tileyard.api.chain_study import Manner, run_study
-from tileyard.api.kernels import compile as compile_one
-from tileyard.api.kernels import load_trial
+from tileyard.api.kernels import find_built, load_trial, make_builder, make_callable
 from tileyard.api.running import settings_for
-from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.holding import HeldLease
 from tileyard.devices.registry import AUTO, parse_device, resolve_devices
 from tileyard.errors import UsageError
-from tileyard.frontend.chains import ChainError, describe_params, find_outputs
+from tileyard.frontend.chains import ChainError, describe_params, find_outputs, make_alone
 from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE, assume_target
 from tileyard.frontend.targets import is_cpu
 from tileyard.model import Kernel, TimingPolicy, Trial
 from tileyard.scripts.grounds import Ground, Studied, StudyOrder
 from tileyard.scripts.script_tuning import script_ground
+from tileyard.scripts.tilelang_jit import Adapter
 from tileyard.scripts.tilelang_tuning import INPUTS, tune_chain
 from tileyard.service.choosing import require_fit
 from tileyard.settings import Settings
@@ -153,7 +152,7 @@ class DeviceGround:
                 f"choose one of {', '.join(known)}",
             )
         if backend == "cudagraph":
-            return replace_graph(asked or TimingPolicy())
+            return msgspec.structs.replace(asked or TimingPolicy(), graph=True)
         return asked
 
     def name_devices(
@@ -174,23 +173,24 @@ class DeviceGround:
         self,
         tuner: Any,  # noqa: ANN401 (TileLang's)
         func: Any,  # noqa: ANN401 (TVM's)
-        _config: Mapping[str, object],
+        config: Mapping[str, object],
         trial: Trial | None,
     ) -> object:
         """See ``Ground``."""
-        returned = find_outputs(func, tuner.compile_args.out_idx)
         if trial is None:
-            run = compile_one(func, target=self._target, out_idx=returned, home=self._settings.home)
-            source = ""
+            builder = make_builder(self._target, self._settings)
+            made = make_alone(tuner, func, config, with_tir=builder.needs_tir)
+            artifact, _ = builder.build(made)
+            run = make_callable(artifact, self._target, self._settings, "", made.lines)
         else:
-            run = load_trial(trial, self._settings, "")
-            artifact = find_artifact(trial.keys.build, self.objects)
-            names = find_needs(self._target).emits.values()
-            shown = [] if artifact is None else [artifact.file(name) for name in names]
-            source = next((file.read_text(encoding="utf-8") for file in shown if file.exists()), "")
-        return TunedKernel(
-            func, Adapter(func, returned or [], run, source), tuner.compile_args.target
-        )
+            artifact = find_built(trial, self._settings)
+            run = load_trial(trial, self._settings, trial.device)
+        texts = map(artifact.file, find_needs(self._target).emits.values())
+        source = next((file.read_text(encoding="utf-8") for file in texts if file.exists()), "")
+        returned = find_outputs(func, tuner.compile_args.out_idx) or []
+        work = artifact.manifest.binary or id(run)
+        adapter = Adapter(describe_params(func), returned, run, source, work)
+        return TunedKernel(func, adapter, tuner.compile_args.target)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -203,42 +203,6 @@ class DeviceGround:
             yield
         finally:
             held.release()
-
-
-class Adapter:
-    """What a JITKernel calls. ``params`` and ``result_idx`` are as TileLang's adapters have them."""
-
-    def __init__(
-        self,
-        func: Any,  # noqa: ANN401 (TVM's)
-        returned: Sequence[int],
-        run: Callable[..., object],
-        source: str,
-    ) -> None:
-        self.params = describe_params(func)
-        self.result_idx = list(returned)
-        self.work = source or id(run)
-        self._run = run
-        self._source = source
-        places = sorted(returned)
-        self._order = [places.index(place) for place in returned]
-        self.func = self.__call__
-
-    def __call__(self, *args: object, **_: object) -> object:
-        """Run once: the outputs that it returns, a list of them where there are several."""
-        wanted = len(self.params) - len(self.result_idx)
-        if len(args) != wanted:
-            raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
-        results = self._run(*args)
-        return [results[place] for place in self._order] if isinstance(results, tuple) else results
-
-    def get_kernel_source(self, kernel_only: bool = True) -> str:
-        """What was generated."""
-        return self._source
-
-    def get_host_source(self) -> str:
-        """There is no other."""
-        return ""
 
 
 class TunedKernel(JITKernel):  # type: ignore[misc]  # TileLang is not typed
@@ -260,11 +224,6 @@ class TunedKernel(JITKernel):  # type: ignore[misc]  # TileLang is not typed
     def get_host_source(self) -> str:
         """There is no other: kernels are launched as they are."""
         return self.adapter.get_host_source()
-
-
-def replace_graph(policy: TimingPolicy) -> TimingPolicy:
-    """The policy, with launches captured."""
-    return msgspec.structs.replace(policy, graph=True)
 
 
 def _choose_ground(asked: Any) -> tuple[Ground, object]:  # noqa: ANN401 (TileLang's)

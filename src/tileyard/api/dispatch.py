@@ -5,8 +5,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tileyard.api.building import LocalBuilder
-from tileyard.api.kernels import make_callable
+from tileyard.api.kernels import make_builder, make_callable
 from tileyard.api.running import settings_for
 from tileyard.devices.registry import parse_device
 from tileyard.errors import UsageError
@@ -19,6 +18,7 @@ from tileyard.settings import Settings
 from tileyard.store.choices import Choice, list_choices
 from tileyard.targets.registry import find_needs
 from tileyard.tuning.shapes import Shapes, describe_shapes, infer_arguments, shapes_like
+from tileyard.workers.local_builder import LocalBuilder
 
 
 class Dispatch:
@@ -38,7 +38,6 @@ class Dispatch:
         device: str = "",
         default: Mapping[str, object] | None = None,
         arguments: Callable[..., Mapping[str, object]] | None = None,
-        choices: Sequence[Choice] | None = None,
     ) -> None:
         self._found = found
         self._settings = settings
@@ -46,25 +45,28 @@ class Dispatch:
         self._device = device
         self._default = default
         self._arguments = arguments
-        self._given = choices
+        self.built = 0
         self._ready: dict[object, Callable[..., object]] = {}
         self._lock = threading.Lock()
         self._builder: LocalBuilder | None = None
 
     def __call__(self, *args: Any) -> object:  # noqa: ANN401 - arrays of any library
         """As the compiled kernel: see ``Winner.load``. Raises UsageError where no config is known and there is no default."""
+        try:
+            kernel = self._ready[tuple([(a.shape, a.dtype) for a in args])]
+        except (AttributeError, KeyError):  # a number among them, or not seen yet
+            kernel = self.find(*args)
+        return kernel(*args)
+
+    def find(self, *args: Any) -> Callable[..., object]:  # noqa: ANN401 - see above
+        """The compiled kernel for these arrays. Raises UsageError likewise."""
         key = tuple([(a.shape, a.dtype) if hasattr(a, "shape") else None for a in args])
         kernel = self._ready.get(key)
         if kernel is None:
             with self._lock:
                 kernel = self._ready.get(key) or self._prepare(args)
                 self._ready[key] = kernel
-        return kernel(*args)
-
-    @property
-    def built(self) -> int:
-        """How many kernels were built here."""
-        return 0 if self._builder is None else self._builder.built
+        return kernel
 
     def choose(self, *args: Any) -> tuple[dict[str, Value], dict[str, Value]]:  # noqa: ANN401 - see above
         """The arguments and the config for these arrays. Raises UsageError."""
@@ -90,9 +92,10 @@ class Dispatch:
     def _prepare(self, args: Sequence[Any]) -> Callable[..., object]:
         arguments, config = self.choose(*args)
         if self._builder is None:
-            self._builder = LocalBuilder(self._target, self._settings)
+            self._builder = make_builder(self._target, self._settings)
         made = lower_config(self._found, arguments, config, with_tir=self._builder.needs_tir)
-        artifact = self._builder.build(made)
+        artifact, is_built = self._builder.build(made)
+        self.built += is_built
         return make_callable(artifact, self._target, self._settings, self._device, made.lines)
 
     @functools.cached_property
@@ -102,8 +105,7 @@ class Dispatch:
 
     def _choices(self) -> list[Choice]:
         """What is known of this kernel for this target; choices for a kernel of this name in another file are another's."""
-        given = self._given
-        listed = list_choices(self._settings.home, self._found.name) if given is None else given
+        listed = list_choices(self._settings.home, self._found.name)
         file = self._found.recipe.file.rpartition("/")[2]
         return [
             choice

@@ -4,12 +4,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Unpack, overload
 
-from tileyard.api.building import LocalBuilder
 from tileyard.api.running import carry_on, console_for, find_kernel, settings_for
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
-from tileyard.errors import DamagedError
+from tileyard.errors import DamagedError, ToolMissingError, UsageError
 from tileyard.frontend.tilelang import make_kernel
 from tileyard.model import SourceLine, Trial
 from tileyard.report.compiled import print_compiled
@@ -22,6 +21,7 @@ from tileyard.store.trials import open_store
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.tuning.request import CompileResult
+from tileyard.workers.local_builder import LocalBuilder
 from tileyard.workers.run_records import find_run
 
 OF_FUNCTIONS = ("target", "out_idx", "device", "home")
@@ -83,10 +83,18 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
 def _compile_function(
     prim_func: object, options: CompileOptions, settings: Settings
 ) -> Callable[..., object]:
-    builder = LocalBuilder(options["target"], settings)
+    builder = make_builder(options["target"], settings)
     made = make_kernel(prim_func, options["out_idx"], with_tir=builder.needs_tir)
-    artifact = builder.build(made)
+    artifact, _ = builder.build(made)
     return make_callable(artifact, options["target"], settings, options["device"], made.lines)
+
+
+def make_builder(target: str, settings: Settings) -> LocalBuilder:
+    """What builds for a target in this process. Raises UsageError where its tools are missing."""
+    try:
+        return LocalBuilder(target, settings)
+    except ToolMissingError as error:
+        raise UsageError(error.message, error.hint) from None
 
 
 def load(
@@ -102,13 +110,19 @@ def load(
     return load_trial(found, settings, device)
 
 
-def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., object]:
-    """The kernel of a trial as a function. Raises DamagedError if its artifact is gone."""
+def find_built(trial: Trial, settings: Settings) -> Artifact:
+    """What a trial ran. Raises DamagedError if it is gone."""
     artifact = find_artifact(trial.keys.build, ObjectStore(settings.home / "objects"))
     if artifact is None:
         raise DamagedError(
             f"the artifact of trial {trial.id} is gone or damaged", "tune again to build it"
         )
+    return artifact
+
+
+def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., object]:
+    """The kernel of a trial as a function. Raises DamagedError if its artifact is gone."""
+    artifact = find_built(trial, settings)
     record = find_run(ObjectStore(settings.home / "objects"), trial.keys.run)
     lines = record.entry.lines if record is not None else {}
     return make_callable(artifact, trial.target, settings, device, lines)

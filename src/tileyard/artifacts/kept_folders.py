@@ -44,7 +44,7 @@ class KeptFolder:
         self.is_made = self._is_sound()
 
     def clear(self) -> bool:
-        """Begin to make it: remove what is there. False if another process makes or uses it."""
+        """Begin to make it: empty it. False if another process makes or uses it."""
         if not try_lock(self._lock, fcntl.LOCK_EX):
             return False
         if self._is_sound():  # another process has made it since

@@ -200,7 +200,7 @@ def refuse_several(queue: ForeignQueue, count: int, needy: str) -> None:
     if count > 1 and not any("{devices}" in part for part in queue.submit):
         raise UsageError(
             f"{needy} needs {count} devices, and `submit` of queue {queue.name!r} has no {{devices}}",
-            "add it there, with the option by which the client is told how many",
+            "add it there, with the option that gives the client their number",
         )
 
 

@@ -8,20 +8,24 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+import msgspec
+
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.declare import user_function
 from tileyard.frontend.found import Found, lower_open
-from tileyard.frontend.parameters import PASS_CONFIGS, is_scalar, to_plain
+from tileyard.frontend.parameters import PASS_CONFIGS, is_scalar, option_name, to_plain
 from tileyard.frontend.recipes import (
     Recipe,
     RuntimeNames,
     named_parameters,
+    read_flags,
     read_reference,
     read_supply,
     read_tolerance,
 )
+from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Const, Program, Tensor, Var
 from tileyard.model import Value
@@ -86,7 +90,7 @@ def read_chain(tuner: Any, inputs: Sequence[object] | None = None) -> Chain:  # 
         supply=read_supply(tuner.profile_args),
         tolerance=read_tolerance(tuner.profile_args),
         pass_configs=tuner.compile_args.pass_configs or {},
-        compile_flags=tuple(getattr(tuner, "compile_flags", None) or ()),
+        compile_flags=read_flags(getattr(tuner, "compile_flags", None)),
         target=tuner.compile_args.target,
     )
     found = Found(name, recipe)
@@ -101,10 +105,21 @@ def read_chain(tuner: Any, inputs: Sequence[object] | None = None) -> Chain:  # 
     return chain if chain.is_decided else _bind(chain, inputs)
 
 
+def make_alone(tuner: Any, func: Any, config: Mapping[str, Any], *, with_tir: bool) -> MadeKernel:  # noqa: ANN401
+    """An elaborated kernel outside of a study, with the options of the tuner and of its config."""
+    made = make_kernel(func, find_outputs(func, tuner.compile_args.out_idx), with_tir=with_tir)
+    options = {**(tuner.compile_args.pass_configs or {}), **(config.get(PASS_CONFIGS) or {})}
+    kernel = msgspec.structs.replace(
+        made.kernel,
+        pass_options={option_name(key): to_plain(value) for key, value in options.items()},
+        flags=read_flags(getattr(tuner, "compile_flags", None)),
+    )
+    return replace(made, kernel=kernel)
+
+
 def find_outputs(func: Any, out_idx: Any) -> list[int] | None:  # noqa: ANN401 (TVM's)
     """The positions of what a kernel returns, in the order in which it does; None for nothing."""
-    if out_idx is None:
-        out_idx = attributes_of(func).get("tilelang_out_idx")
+    out_idx = attributes_of(func).get("tilelang_out_idx") if out_idx is None else out_idx
     if out_idx is None:
         return None
     given = [out_idx] if isinstance(out_idx, int) else list(out_idx)

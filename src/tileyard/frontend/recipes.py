@@ -203,7 +203,7 @@ def _read_jit(value: Any) -> Recipe:  # noqa: ANN401 - TileLang is not typed
         out_idx=out_idx,
         shapes={},
         pass_configs=value.pass_configs or {},
-        compile_flags=_read_flags(value.compile_flags),
+        compile_flags=read_flags(value.compile_flags),
         target=value.target,
     )
 
@@ -265,7 +265,12 @@ def read_timing(warmup: int, rep: int) -> TimingPolicy | None:
     """What is asked for: both are numbers of launches."""
     if (warmup, rep) == (UNASKED["warmup"], UNASKED["rep"]):
         return None
-    return TimingPolicy(warmup_launches=max(warmup, 0), launches=max(rep, 1))
+    return count_launches(warmup, rep)
+
+
+def count_launches(warmup: int, rep: int) -> TimingPolicy:
+    """A policy that counts: one launch is the least that warms up, since 0 leaves it to the times."""
+    return TimingPolicy(warmup_launches=max(warmup, 1), launches=max(rep, 1))
 
 
 def is_instance_of(value: object, module: str, name: str) -> bool:
@@ -274,7 +279,7 @@ def is_instance_of(value: object, module: str, name: str) -> bool:
     return isinstance(cls, type) and isinstance(value, cls)
 
 
-def _read_flags(flags: object) -> tuple[str, ...]:
+def read_flags(flags: object) -> tuple[str, ...]:
     """Compiler flags, which TileLang takes as one text or as a list."""
     if isinstance(flags, str):
         return tuple(shlex.split(flags))

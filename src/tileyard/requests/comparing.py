@@ -103,7 +103,7 @@ def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
         )
         return carry(
             start, settings, StudyLayout(tells_ends=False)
-        )  # pairs are told of when they are decided
+        )  # a pair is announced when it is decided
 
 
 def find_suite(files: Sequence[str]) -> tuple[str, str]:

@@ -8,15 +8,13 @@ from typing import Any
 
 import msgspec
 
-from tileyard.artifacts.keys import build_key, digest_parts
-from tileyard.artifacts.manifest import Artifact, find_artifact
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.keys import digest_parts
 from tileyard.devices.cpu import plain_cpu
 from tileyard.errors import InvalidProgramError, UnsupportedError
-from tileyard.frontend.tilelang import MadeKernel, make_kernel
+from tileyard.frontend.tilelang import make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
-from tileyard.model import BuildKey, Digest, Elaborated, SourceLine
+from tileyard.model import BuildKey, Digest, SourceLine
 from tileyard.scripts.checking import KernelChecker
 from tileyard.scripts.cpu_work import as_cpu_work
 from tileyard.scripts.tally import Refusal, Tally
@@ -24,8 +22,7 @@ from tileyard.settings import Settings
 from tileyard.targets.annotated import annotate
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
-from tileyard.workers.compiler import Compiler
-from tileyard.workers.protocol import BuildKernel, DescribeTarget
+from tileyard.workers.local_builder import LocalBuilder
 
 TARGET = "cpu"
 SOURCE = find_needs(TARGET).emits["c"]
@@ -55,12 +52,10 @@ class Builder:
         self._checker = checker
         self._settings = settings
         self._tally = tally
-        self._objects = ObjectStore(settings.home / "objects")
-        self._compiler = Compiler(settings.home)
         self._target = make_target(TARGET, settings.plugins)
         self._device = plain_cpu(settings.cores)
         self._lock = threading.Lock()
-        self._fingerprint = ""
+        self._builder: LocalBuilder | None = None
         self._ready: dict[tuple[BuildKey, bytes], BuiltKernel] = {}
 
     def build(self, func: Any, out_idx: Sequence[int] | None) -> BuiltKernel:  # noqa: ANN401 (TVM's)
@@ -70,7 +65,7 @@ class Builder:
         there is no C compiler.
         """
         name = str(attributes_of(func).get("global_symbol", "kernel"))
-        fingerprint = self._know_target()
+        builder = self._know_target()
         try:
             made = make_kernel(func, out_idx)
         except UnsupportedError as error:
@@ -80,16 +75,17 @@ class Builder:
         if self._checker is not None:
             self._checker.check(name, made)
         made = dataclasses.replace(made, kernel=as_cpu_work(made.kernel))
-        key = build_key(made.kernel, TARGET, fingerprint, {})
+        key = builder.key_of(made)
         # Another kernel with this Program says other lines of the user's.
         wanted = (key, msgspec.json.encode(made.lines))
         with self._lock:
             ready = self._ready.get(wanted)
         if ready is None:
-            artifact = find_artifact(key, self._objects)
-            self._tally.note_kernel(key, is_built=artifact is None)
-            if artifact is None:
-                artifact = self._make(name, made, key)
+            try:
+                artifact, is_built = builder.build(made)
+            except UnsupportedError as error:
+                raise self._refuse(name, error.message, error) from None
+            self._tally.note_kernel(key, is_built=is_built)
             loaded = self._target.load(artifact, self._device)
             if isinstance(loaded, KnowsLines):
                 loaded.know_lines(made.lines)
@@ -107,30 +103,11 @@ class Builder:
                 self._ready[wanted] = ready
         return ready
 
-    def _know_target(self) -> str:
+    def _know_target(self) -> LocalBuilder:
         with self._lock:
-            if not self._fingerprint:
-                self._settings.make_home()
-                request = DescribeTarget(target=TARGET, plugins=self._settings.plugins)
-                info = request.check(self._compiler.answer(request))
-                self._fingerprint = info.fingerprint
-            return self._fingerprint
-
-    def _make(self, name: str, made: MadeKernel, key: BuildKey) -> Artifact:
-        elaborated = Elaborated(kernel=made.kernel, tir=made.tir, lines=made.lines)
-        wanted = BuildKernel(case=name, build=key, elaborated=elaborated, options={})
-        built = self._compiler.build_alone(wanted)
-        if isinstance(built, Artifact):
-            return built
-        found = built.diagnostic
-        where = None if found is None else found.where
-        cause = UnsupportedError(
-            built.message,
-            operation="" if found is None else found.operation,
-            file="" if where is None else where.file,
-            line=0 if where is None else where.line,
-        )
-        raise self._refuse(name, built.message or "it could not be built", cause)
+            if self._builder is None:
+                self._builder = LocalBuilder(TARGET, self._settings)
+            return self._builder
 
     def _refuse(
         self, name: str, message: str, cause: UnsupportedError | None = None

@@ -23,45 +23,71 @@ COMPILE = "_compile_and_create_adapter"
 """The method of a JITKernel that compiles, where TileLang's own cache has nothing."""
 
 
-class CpuAdapter:
-    """What a JITKernel calls: a kernel of the CPU target.
+class Adapter:
+    """What a JITKernel calls.
 
     ``params`` describe its parameters as TileLang does; ``result_idx`` are the positions of those
-    that it allocates and returns. ``work`` is the same for kernels that do the same.
+    that it allocates and returns. ``work`` is the same for kernels that do the same; ``source`` is what was generated.
     """
 
     def __init__(
-        self, built: BuiltKernel, params: Sequence[object], result_idx: list[int], tally: Tally
+        self,
+        params: Sequence[object],
+        result_idx: Sequence[int],
+        run: Callable[..., object],
+        source: str,
+        work: object,
     ) -> None:
         self.params = list(params)
-        self.result_idx = result_idx
-        self.work: str = built.work
+        self.result_idx = list(result_idx)
+        self.work = work
         self.libpath: str | None = None
-        self._built = built
-        self._tally = tally
-        tensors = [isinstance(param, Tensor) for param in built.signature.params]
-        returned = [i for i in range(len(tensors)) if i in result_idx]
+        self._run = run
+        self._source = source
+        returned = sorted(result_idx)
         self._order = [returned.index(position) for position in result_idx]
+        self.func: Callable[..., object] = self.__call__
+
+    def __call__(self, *args: object, **_: object) -> object:
+        """Run once: the output, a list of several. Keywords say how TileLang is to launch, and mean nothing here."""
+        wanted = len(self.params) - len(self.result_idx)
+        if len(args) != wanted:
+            raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
+        results = self._launch(args)
+        if isinstance(results, tuple):
+            return [results[place] for place in self._order]
+        return results if self._order else []
+
+    def _launch(self, args: tuple[object, ...]) -> object:
+        return self._run(*args)
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """What was generated."""
+        return self._source
+
+    def get_host_source(self) -> str:
+        """There is no other: kernels are called as they are."""
+        return ""
+
+
+class CpuAdapter(Adapter):
+    """A kernel of the CPU target, called by a script: its arguments may be None, or overlap."""
+
+    def __init__(
+        self, built: BuiltKernel, params: Sequence[object], result_idx: Sequence[int], tally: Tally
+    ) -> None:
+        super().__init__(params, result_idx, built.run, built.source, built.work)
+        self._tally = tally
         given = [p for i, p in enumerate(built.signature.params) if i not in result_idx]
         self._stand_ins = StandIns(built.signature, built.lines, given, _make_tensor)
         roles = [param.role if isinstance(param, Tensor) else "" for param in given]
         self._read = [i for i, role in enumerate(roles) if role == "in"]
         self._written = [i for i, role in enumerate(roles) if role in ("out", "inout")]
-        self.func: Callable[..., object] = self.__call__
 
-    def __call__(self, *args: object, **_: object) -> object:
-        """Run once. Keywords say how a GPU is to launch, and mean nothing here."""
-        wanted = len(self.params) - len(self.result_idx)
-        if len(args) != wanted:
-            raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
+    def _launch(self, args: tuple[object, ...]) -> object:
         args = tuple(self._stand_ins.fill(args)) if any(arg is None for arg in args) else args
         self._tally.note_launch()
-        results = self._built.run(*self._separate(args))
-        if isinstance(results, np.ndarray | tuple):
-            results = self._as_tensors(results)
-        if isinstance(results, tuple):
-            return [results[place] for place in self._order]
-        return results if self._order else []
+        return self._as_tensors(super()._launch(tuple(self._separate(args))))
 
     def _separate(self, args: tuple[object, ...]) -> list[object]:
         """The arguments, with copies of those that are read where another one is written.
@@ -86,14 +112,6 @@ class CpuAdapter:
         torch = sys.modules["torch"]
         raw = torch.from_numpy(results.view(f"i{results.dtype.itemsize}"))
         return raw.view(getattr(torch, name_of(results.dtype)))
-
-    def get_kernel_source(self, kernel_only: bool = True) -> str:
-        """The C that was generated."""
-        return self._built.source
-
-    def get_host_source(self) -> str:
-        """There is no other: kernels of the CPU are called as they are."""
-        return ""
 
 
 def _make_tensor(shape: tuple[int, ...], dtype: str) -> object:

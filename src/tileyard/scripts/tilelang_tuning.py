@@ -13,7 +13,7 @@ from typing import Any
 
 from tileyard.errors import NoWinnerError
 from tileyard.frontend.chains import Chain, ChainError, read_chain
-from tileyard.frontend.recipes import UNASKED, read_timing, read_tolerance
+from tileyard.frontend.recipes import DECORATOR_TIMEOUT_S, UNASKED, count_launches, read_tolerance
 from tileyard.frontend.targets import for_target
 from tileyard.measure.compare import compare
 from tileyard.measure.sampling import BestSoFar, measure
@@ -27,8 +27,8 @@ RACE_MS = 100.0
 """For about so long a config is timed in a race, and so is a reference where nobody says how."""
 INPUTS = "_tileyard_inputs"
 """The attribute of a tuner that holds the inputs that its caller has named."""
-USUAL_TIMEOUTS_S = (180, 100, 30)
-"""TileLang's defaults, by where they stand: who leaves one asks for nothing."""
+PROFILE_TIMEOUT_S = 30
+"""TileLang's default of ``set_profile_args``."""
 
 
 class NothingWonError(NoWinnerError, RuntimeError, code="nothing_won"):
@@ -39,12 +39,12 @@ class NothingWonError(NoWinnerError, RuntimeError, code="nothing_won"):
 class RunOptions:
     """The arguments of ``AutoTuner.run``, in order. ``warmup`` and ``rep`` are numbers of launches, ``timeout`` is seconds.
 
-    Of those that are None by default here, TileLang's default is not what nobody has asked for.
+    None is what nobody has asked for.
     """
 
-    warmup: int = int(UNASKED["warmup"])
-    rep: int = int(UNASKED["rep"])
-    timeout: float = USUAL_TIMEOUTS_S[0]
+    warmup: int | None = None
+    rep: int | None = None
+    timeout: float | None = None
     use_pipeline: bool | None = None
     enable_grouped_compile: bool | None = None
     group_compile_size: int = 2
@@ -54,7 +54,7 @@ class RunOptions:
     early_stop_factor: float = 2.0
 
     @classmethod
-    def read(cls, profile: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "RunOptions":  # noqa: ANN401 (TileLang's)
+    def read(cls, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "RunOptions":  # noqa: ANN401 (TileLang's)
         """Those of a call; what it leaves is as the arguments for profiling have it. Raises ChainError."""
         try:
             asked = cls(*args, **kwargs)
@@ -62,23 +62,36 @@ class RunOptions:
             raise ChainError(
                 str(error).replace("RunOptions.__init__()", "AutoTuner.run()")
             ) from None
-        usual = cls()
-        if (asked.warmup, asked.rep) == (usual.warmup, usual.rep):
-            asked = replace(asked, warmup=profile.warmup, rep=profile.rep)
-        if asked.timeout in USUAL_TIMEOUTS_S:
-            asked = replace(asked, timeout=profile.timeout)
-        if asked.rep < 1 or asked.warmup < 0 or asked.timeout < 0:
-            raise ChainError(
-                f"warmup={asked.warmup}, rep={asked.rep} and timeout={asked.timeout} are too small to time anything"
-            )
+        if tuner.jit_compile is not None:  # of a decorator, which passes all its arguments on
+            asked = asked.leave_usual(DECORATOR_TIMEOUT_S)
+        profile = tuner.profile_args
+        own = cls(profile.warmup, profile.rep, profile.timeout).leave_usual(PROFILE_TIMEOUT_S)
+        if asked.warmup is None and asked.rep is None:
+            asked = replace(asked, warmup=own.warmup, rep=own.rep)
+        if asked.timeout is None:
+            asked = replace(asked, timeout=own.timeout)
+        for name, least in (("warmup", 0), ("rep", 1), ("timeout", 0)):
+            value = getattr(asked, name)
+            if value is not None and value < least:
+                raise ChainError(f"{name}={value} is below {least}")
         if asked.early_stop and asked.early_stop_factor < 1:
             raise ChainError(f"early_stop_factor={asked.early_stop_factor} is below 1")
         return asked
 
+    def leave_usual(self, timeout_s: float) -> "RunOptions":
+        """Without what has TileLang's default: a user who leaves it asks for nothing."""
+        left = self
+        if (self.warmup, self.rep) == (UNASKED["warmup"], UNASKED["rep"]):
+            left = replace(left, warmup=None, rep=None)
+        return replace(left, timeout=None) if self.timeout == timeout_s else left
+
     @property
-    def run_s(self) -> float:
-        """How long a config may run, 0 where nobody says."""
-        return 0.0 if self.timeout in USUAL_TIMEOUTS_S else float(self.timeout)
+    def timing(self) -> TimingPolicy | None:
+        """How to time, None where nobody says; what is left of the two is as in TileLang."""
+        if self.warmup is None and self.rep is None:
+            return None
+        warmup = UNASKED["warmup"] if self.warmup is None else self.warmup
+        return count_launches(int(warmup), int(self.rep or UNASKED["rep"]))
 
 
 def tune_chain(ground: Ground, tuner: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401 (TileLang's)
@@ -86,18 +99,18 @@ def tune_chain(ground: Ground, tuner: Any, *args: object, **kwargs: object) -> o
 
     Raises ChainError for what makes no sense, NothingWonError where no config passed, and TileyardError where there can be no study.
     """
-    asked = RunOptions.read(tuner.profile_args, args, kwargs)
+    asked = RunOptions.read(tuner, args, kwargs)
     chain = read_chain(tuner, getattr(tuner, INPUTS, None))
     if chain.is_decided:
         return _result(ground.compile(tuner, _elaborate(tuner, chain, {}), {}, None))
-    timing = ground.timing(read_timing(asked.warmup, asked.rep), tuner.profile_args.backend)
+    timing = ground.timing(asked.timing, tuner.profile_args.backend)
     order = StudyOrder(
         kernel=chain.found.name,
         arguments=chain.arguments,
         configs=len(chain.configs),
         is_checked=chain.found.recipe.reference is not None,
         timing=timing,
-        run_s=asked.run_s,
+        run_s=float(asked.timeout or 0),
         overlap=asked.use_pipeline is not False,
         group_size=asked.group_compile_size if asked.enable_grouped_compile else 0,
         devices=ground.name_devices(asked.benchmark_devices, are_several=asked.benchmark_multi_gpu),
@@ -130,6 +143,7 @@ class Race:
                 continue
             config = self._chain.original(trial.config)
             kernel = self._compile(config, trial)
+            self.inputs(kernel)  # what makes them is no part of the check
             try:
                 self._check(kernel)
             except Exception as error:  # noqa: BLE001 (the caller's check may raise anything)

@@ -3,7 +3,6 @@
 One file that is only appended to, by every study that ends and by what is imported; the latest line of a subject counts.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,7 @@ from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError
 from tileyard.model import Record, TensorSpec, Value
-from tileyard.modes import make_folder, open_file, write_on
+from tileyard.modes import append_file
 
 FILE_NAME = "choices.jsonl"
 
@@ -49,12 +48,7 @@ def add_choices(home: Path, choices: Iterable[Choice]) -> None:
         lines += b"\n" + msgspec.json.encode(choice) + b"\n"
     path = home / FILE_NAME
     with writing_to(path):
-        make_folder(home)
-        fd = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            write_on(fd, lines)
-        finally:
-            os.close(fd)
+        append_file(path, lines)
 
 
 def list_choices(home: Path, kernel: str = "") -> list[Choice]:
@@ -98,15 +92,14 @@ def decode_choices(data: bytes, place: str) -> tuple[Choice, ...]:
 
 
 def as_python(choices: Sequence[Choice]) -> str:
-    """A table to paste into code: configs by kernel and arguments, for each target and silicon."""
-    lines = []
-    places = dict.fromkeys((choice.target, choice.silicon) for choice in choices)
-    for target, silicon in places:
-        lines += [f"# {target}: {silicon}", "CONFIGS = {"]
+    """A table to paste into code: configs by target and silicon, and there by kernel and arguments."""
+    lines = ["CONFIGS = {"]
+    for place in dict.fromkeys((choice.target, choice.silicon) for choice in choices):
+        lines.append(f"    {place!r}: {{")
         lines += [
-            f"    ({one.kernel!r}, {tuple(one.arguments.items())!r}): {one.config!r},"
+            f"        ({one.kernel!r}, {tuple(one.arguments.items())!r}): {one.config!r},"
             for one in choices
-            if (one.target, one.silicon) == (target, silicon)
+            if (one.target, one.silicon) == place
         ]
-        lines.append("}")
-    return "\n".join(lines)
+        lines.append("    },")
+    return "\n".join([*lines, "}"])

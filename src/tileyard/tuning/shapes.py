@@ -36,7 +36,9 @@ def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[
         places = [
             place
             for place in wanted
-            if all(one.get(place) == value for one, value in zip(facts, values, strict=True))
+            if all(
+                _is_same(one.get(place), value) for one, value in zip(facts, values, strict=True)
+            )
         ]
         answers = {wanted[place] for place in places} or set(values)
         if len(answers) != 1:
@@ -46,6 +48,11 @@ def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[
             )
         found[argument] = answers.pop()
     return found
+
+
+def _is_same(fact: Value | None, value: Value) -> bool:
+    """Whether a size or dtype is this argument: True is no size of 1."""
+    return type(fact) is type(value) and fact == value
 
 
 def _facts_of(shapes: Shapes) -> dict[tuple[int, int], Value]:

@@ -87,7 +87,7 @@ def find_files(folder: Path, pattern: str) -> Iterator[Path]:
         if path.is_dir():
             yield from _walk(path)
         elif _SIGN.search(pattern):
-            if path.name == "**":  # which stands for folders alone before Python 3.13
+            if path.name == "**":  # before Python 3.13 it means folders alone
                 path /= "*"
             base = Path(path.anchor)
             for found in base.glob(str(path.relative_to(base))):

@@ -5,7 +5,6 @@ more than running them.
 """
 
 import fcntl
-import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +16,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import find_oldest_pin, gate
 from tileyard.decoding import decode_json
 from tileyard.model import Case, Record, RunKey
-from tileyard.modes import make_folder, mode_in, open_file, write_on
+from tileyard.modes import append_file, mode_in
 from tileyard.workers.protocol import RunEntry
 
 FILE_NAME = "runs.jsonl"
@@ -49,12 +48,7 @@ class RunRecords:
         if not self._unwritten:
             return
         with writing_to(self._path):
-            make_folder(self._path.parent)
-            fd = open_file(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            try:
-                write_on(fd, self._unwritten)
-            finally:
-                os.close(fd)
+            append_file(self._path, self._unwritten)
 
 
 def find_run(objects: ObjectStore, key: str) -> RunRecord | None:

@@ -53,6 +53,7 @@ def read(make: Make, configs: object, inputs: object = None, **profile: object) 
     tuner = AutoTuner.from_kernel(make, configs)
     tuner.compile_args = CompileArgs(out_idx=[1], target="auto")
     tuner.profile_args = ProfileArgs(**profile)
+    tuner.compile_flags = "-O2 -g"
     with assume_target():
         return read_chain(tuner, inputs)
 
@@ -115,5 +116,6 @@ def test_what_is_asked_for_is_kept() -> None:
     asked = read(scale(64), CONFIGS, ref_prog=len, rtol=1e-3).found.recipe
     assert (asked.tolerance.rtol, asked.tolerance.share) == (1e-3, 0.01)
     assert (asked.tolerance.is_elementwise, asked.reference) == (True, len)
+    assert asked.compile_flags == ("-O2", "-g")
     own = read(scale(64), CONFIGS, ref_prog=len, manual_check_prog=max).found.recipe
     assert (own.reference, own.tolerance) == (None, None)

@@ -35,7 +35,7 @@ from tileyard.requests.values import (
     ],
 )
 def test_values(text: str, expected: Value) -> None:
-    """Numbers and booleans are told from text."""
+    """Numbers and booleans are not text."""
     found = parse_value(text)
     assert found == expected
     assert type(found) is type(expected)

@@ -46,8 +46,12 @@ def test_a_file_of_choices_comes_back() -> None:
     """As JSON for another home, and as a table for code."""
     assert decode_choices(encode_choices([FIRST]), "c.json") == (FIRST,)
     table: dict[str, object] = {}
-    exec(as_python([FIRST]), table)
-    assert table["CONFIGS"] == {("gemm", (("M", 64),)): {"block": 16}}
+    other = msgspec.structs.replace(FIRST, silicon="two", config={"block": 32})
+    exec(as_python([FIRST, other]), table)
+    assert table["CONFIGS"] == {
+        ("cpu", "one"): {("gemm", (("M", 64),)): {"block": 16}},
+        ("cpu", "two"): {("gemm", (("M", 64),)): {"block": 32}},
+    }
 
 
 @pytest.mark.parametrize(

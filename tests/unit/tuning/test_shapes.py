@@ -47,6 +47,8 @@ def test_what_cannot_be_told_is_named() -> None:
     assert infer_arguments("double", [square], (((8, 8), "float32"),))["M"] == 8
     with pytest.raises(UsageError, match="M of double cannot be told from"):
         infer_arguments("double", [square], (((8, 9), "float32"),))
+    flagged = msgspec.structs.replace(choice(1, 64), arguments={"causal": True})
+    assert infer_arguments("double", [flagged], (((7, 64), "float32"),)) == {"causal": True}
     hidden = [msgspec.structs.replace(one, arguments={"K": n}) for n, one in enumerate(KNOWN)]
     with pytest.raises(UsageError, match="K of double cannot be told from"):
         infer_arguments("double", hidden, (((8, 9), "float32"),))

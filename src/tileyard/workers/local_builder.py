@@ -10,7 +10,7 @@ from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Artifact, Build, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import ToolMissingError, UnsupportedError, UsageError
+from tileyard.errors import UnsupportedError
 from tileyard.frontend.tilelang import MadeKernel
 from tileyard.model import BuildKey, Elaborated
 from tileyard.modes import make_folder, open_file
@@ -23,7 +23,7 @@ LOCKS = "building"
 
 
 class LocalBuilder:
-    """Builds for one target into the home of ``settings``. Raises UsageError where its tools are missing."""
+    """Builds for one target into the home of ``settings``. Raises ToolMissingError where its tools are missing."""
 
     def __init__(self, target: str, settings: Settings) -> None:
         self._target = target
@@ -31,38 +31,47 @@ class LocalBuilder:
         self._objects = ObjectStore(settings.home / "objects")
         self._compiler = Compiler(self._home)
         request = DescribeTarget(target=target, plugins=settings.plugins)
-        try:
-            info = request.check(self._compiler.answer(request))
-        except ToolMissingError as error:
-            raise UsageError(error.message, error.hint) from None
+        info = request.check(self._compiler.answer(request))
         self.needs_tir = info.needs_tir
         self._fingerprint = info.fingerprint
-        self.built = 0
 
-    def build(self, made: MadeKernel) -> Artifact:
-        """The artifact of an elaborated kernel. One of several processes builds it, the others wait.
+    def key_of(self, made: MadeKernel) -> BuildKey:
+        """The key under which a kernel is built."""
+        return build_key(made.kernel, self._target, self._fingerprint, {})
+
+    def build(self, made: MadeKernel) -> tuple[Artifact, bool]:
+        """The artifact of an elaborated kernel, and whether it was built for this. One of several callers builds it, the others wait.
 
         Raises UnsupportedError for an operation that is not covered, naming the line.
         """
-        kernel = made.kernel
-        key = build_key(kernel, self._target, self._fingerprint, {})
+        kernel, key = made.kernel, self.key_of(made)
         artifact = find_artifact(key, self._objects)
         if artifact is not None:
-            return artifact
+            return artifact, False
         with _alone(self._home, key):
             artifact = find_artifact(key, self._objects)
             if artifact is not None:
-                return artifact
+                return artifact, False
             elaborated = Elaborated(
                 kernel=kernel, tir=made.tir, lines=made.lines, source=made.source
             )
             wanted = BuildKernel(case=kernel.name, build=key, elaborated=elaborated, options={})
             built = self._compiler.build_alone(wanted)
         if isinstance(built, Build):
-            why = built.message or f"{kernel.name} could not be built for {self._target}"
-            raise UnsupportedError(why)
-        self.built += 1
-        return built
+            raise _describe(built, f"{kernel.name} could not be built for {self._target}")
+        return built, True
+
+
+def _describe(failed: Build, usual: str) -> UnsupportedError:
+    """Why a build failed, with the operation and the line where they are known."""
+    found = failed.diagnostic
+    where = None if found is None else found.where
+    return UnsupportedError(
+        failed.message or usual,
+        operation="" if found is None else found.operation,
+        file="" if where is None else where.file,
+        line=0 if where is None else where.line,
+    )
 
 
 @contextmanager
