@@ -5,8 +5,9 @@
 takes, ``--start`` seconds once in each process. All that is CPU time of this host. The queue is the one of the tests, with
 one device. Beside it: one job that holds the card while pytest runs as ever, and one task for each test.
 
-``--manners``: tests that crash, hang, compute wrongly and submit from within a task are among the first ones' tests, and tasks are
-cut, lost, killed, rejected, left by their client and behind somebody else's. Which tests failed is compared with what is documented.
+``--manners``: the queue truncates environments, loses tasks and answers, rejects tasks, lets its client die, refuses a submission
+from within a task, and has somebody else's task first. ``--faults``: tests crash, hang and compute wrongly, too.
+How each test ended is compared with what is documented.
 """
 
 import argparse
@@ -110,24 +111,28 @@ sys.exit(max(subprocess.run(command).returncode for command in {commands}))
 
 OUTCOMES = {"crash": "crashed", "hang": "timeout", "miscompute": "mismatch", "nest": "passed"}
 """How a test ends by its own manner: a submission from within a task is refused, and the test sees that."""
-OF_TASKS = {2: "truncate", 3: "half", 5: "lose", 6: "reject", 8: "client-dies"}
-"""What goes wrong with which task of a queue. Task 1 is somebody else's, 4 has alone what is blamed for 3; what three tasks have lost is given up."""
+OF_TASKS = {2: "truncate", 3: "half", 4: "client-dies", 5: "lose", 6: "reject"}
+"""What goes wrong with which task of a queue. Task 1 is somebody else's."""
 HANG_S, OTHERS_S = 3, 5
 """The limit of tests that hang; for how long somebody else's task has the card first."""
 QUEUE = str(ROOT / "tests/faults/fake_queue.py")
 LIMITS = ["--device", "auto", "--max-time", "3600", "--timeout", "7200"]
 
 
-def choose_manners(count: int) -> dict[int, str]:
+def choose_manners(options: argparse.Namespace) -> dict[int, str]:
     """A twentieth of the tests, spread evenly, by their numbers."""
     manners = [*OUTCOMES, "crash", "hang", "miscompute", "nest", "crash", "miscompute"]
-    return {place * count // len(manners) + 3: manner for place, manner in enumerate(manners)}
+    return {
+        place * options.tests // len(manners) + 3: manner
+        for place, manner in enumerate(manners)
+        if (options.manners if manner == "nest" else options.faults)
+    }
 
 
 def write_tree(folder: Path, text: str, options: argparse.Namespace) -> None:
     """Five files of tests."""
     folder.mkdir()
-    manners = choose_manners(options.tests) if options.manners and text is TESTS else {}
+    manners = choose_manners(options) if text is TESTS else {}
     values = {name: str(getattr(options, name)) for name in ("start", "run", "compile", "golden")}
     nested = [sys.executable, QUEUE, "task-submit", str(folder / "a queue"), *LIMITS]
     values |= {"manners": repr(manners), "nested": repr([*nested, "--run", "true"])}
@@ -186,7 +191,7 @@ def bad_manners(folder: Path) -> Iterator[None]:
         other.wait()
 
 
-def compare(folder: Path, count: int) -> None:
+def compare(folder: Path, options: argparse.Namespace) -> None:
     """Print which tests the faulty tasks held, and whether exactly those failed that had to."""
     parts: Counter[str] = Counter()
     for task in sorted((folder / "a queue/tasks").iterdir(), key=lambda path: int(path.name)):
@@ -202,7 +207,7 @@ def compare(folder: Path, count: int) -> None:
         said = fault.read_text() if fault.exists() else "in order"
         print(f"  task {task.name}: {said}, {len(names)} parts, code {(task / 'code').read_text()}")
     report = json.loads((folder / "report.json").read_text())
-    manners = choose_manners(count)
+    manners, count = choose_manners(options), options.tests
     wrong = []
     for entry in report["tests"]:
         number = int(entry["test"].partition("[")[2].rstrip("]"))
@@ -243,6 +248,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--manners", action="store_true")
+    parser.add_argument("--faults", action="store_true")
     parser.add_argument("--each", type=int, default=10, help="tests of the last line")
     options = parser.parse_args()
     pytest = [sys.executable, "-m", "pytest"]
@@ -274,8 +280,8 @@ def main() -> None:
                 f"in {tasks} tasks; {held_s / count:.2f} s a test; {last}",
                 flush=True,
             )
-            if is_bad:
-                compare(folder, count)
+            if text is TESTS:
+                compare(folder, options)
 
 
 if __name__ == "__main__":

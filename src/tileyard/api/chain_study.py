@@ -1,12 +1,13 @@
 """The studies that TileLang's tuners ask for: those of ``tileyard tune``, shown on stderr."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tileyard.api.running import console_for
 from tileyard.api.tune import carry_study
 from tileyard.model import CheckPolicy, Limits, TimingPolicy
-from tileyard.scripts.grounds import Studied, StudyOrder
+from tileyard.scripts.grounds import Studied, StudyOrder, read_wishes
 from tileyard.service.verbs import StartTune
 from tileyard.settings import Settings
 from tileyard.tuning.request import TuneRequest, median_ns
@@ -40,13 +41,15 @@ def run_study(
 
     Raises TileyardError.
     """
+    wishes = read_wishes(os.environ, len(os.sched_getaffinity(0)))
+    usual = Limits()
     request = TuneRequest(
         kernel=order.kernel,
         arguments=order.arguments,
         trials=order.configs,
         check=CheckPolicy(enabled=order.is_checked),
         timing=order.timing or manner.timing,
-        limits=Limits(run_s=order.run_s or Limits().run_s),
+        limits=Limits(run_s=order.run_s or usual.run_s, build_s=wishes.build_s or usual.build_s),
         finalists=manner.finalists,
         rounds=manner.rounds,
     )
@@ -55,8 +58,9 @@ def run_study(
         target=manner.target,
         devices=order.devices,
         file="",
-        reuse=True,
+        reuse=wishes.reuse,
         overlap=order.overlap,
+        compile_workers=wishes.compile_workers,
         group_size=order.group_size or None,
         queue_limit_s=manner.queue_limit_s,
     )

@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -37,6 +38,8 @@ from tileyard.pytest_plugin.separating import DEVICE, CutTest, NotSeparableError
 
 MESSAGE_CHARS: Final = 1000
 """How much of a message goes through a pipe at once, whatever its characters are."""
+NICENESS: Final = 4
+"""Two fifths of the usual share of a core that others want: beside two of these, a third process has a core of two to itself."""
 
 
 class Borrowing:
@@ -103,6 +106,7 @@ class Borrowing:
 
         def work(_: int, teller: Teller) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            yield_cores()
             folder = active.folder / "answers"
             active.far_device = FarDevice(test, item.nodeid, limit_s, folder, teller)
             Inside(active, log, teller).run([item], self._outer)
@@ -179,6 +183,16 @@ class Borrowing:
                 facts["holds"] = []  # the ledger has a line for each task
         log_end(item, reports, answer.left)
         return 0
+
+
+def yield_cores() -> None:
+    """Let what holds a device go first, should it be on this host: this process, which leads its session, holds none.
+
+    Linux shares cores among sessions first where it groups them (sched(7), autogroup), and by niceness within one.
+    """
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 def _report_fault(item: pytest.Item, outcome: Outcome, message: str) -> pytest.TestReport:

@@ -1,6 +1,7 @@
 """Submits what is to run on a device of another queue: many in one task, each with an end of its own.
 
-A task that is lost blames what it was at, which is tried again alone, at most twice; the rest goes into a further task.
+A task that is lost blames what it was at, which is tried again, at most twice, as the first of a further task: the rest of that has not
+begun if it is lost, too. What lies in files of what a lost task had done counts.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -115,10 +116,10 @@ class FarTasks:
         self._changed.set()
 
     def _take(self, kind: tuple[type, int]) -> list[Part]:
-        """What one task is to hold: of this kind, and what is to blame for a lost one alone."""
+        """What one task is to hold: of this kind, and one at most that is to blame for a lost one, as the first."""
         alike = [part for part in self._waiting if part.kind == kind]
-        taken = [part for part in alike if not (part.is_blamed or alike[0].is_blamed)]
-        taken = taken[: self._queue.cases] or alike[:1]
+        blamed = [part for part in alike if part.is_blamed]
+        taken = [*blamed[:1], *(part for part in alike if not part.is_blamed)][: self._queue.cases]
         self._waiting = [part for part in self._waiting if part not in taken]
         longest_s = self._queue.task_limit_s
         for part in [part for part in taken if START_LIMIT_S + part.need_s > longest_s]:
@@ -163,9 +164,13 @@ class FarTasks:
         results, faults = submission.conclude(end)
         for result in results:
             self._take_in(left.pop(result.case), result)
+        for result in find_left(parts, is_well=end.code == 0 and not end.limit):
+            if result.case in left:
+                self._take_in(left.pop(result.case), result)
         for fault in faults:
-            left[fault.case].is_blamed = True
-            self._lose(left.pop(fault.case), fault.message)
+            if fault.case in left:
+                left[fault.case].is_blamed = True
+                self._lose(left.pop(fault.case), fault.message)
         if len(left) < len(parts):
             for part in left.values():
                 self._put(part)
@@ -200,6 +205,8 @@ class FarTasks:
         path = active.folder / "tasks" / f"{token}.json"
         for folder in (path.parent, active.folder / "answers", active.folder / "logs"):
             make_folder(folder)
+        for part in parts:
+            Path(part.work.answer).unlink(missing_ok=True)  # of a lost task
         write_file(path, msgspec.json.encode(task))
         return [queue.python or sys.executable, "-P", far_start.__file__, str(path)]
 
@@ -240,6 +247,24 @@ class FarTasks:
             self._put(part)
         else:
             part.end(Outcome.INFRA_ERROR, f"tried {ATTEMPTS} times: {message}")
+
+
+def find_left(parts: Sequence[Part], *, is_well: bool) -> Iterator[CaseResult]:
+    """What files say of the parts of a task, in their order. The last one that has ended counts if the task ended well."""
+    answers = [Path(part.work.answer) for part in parts]
+    done = [
+        place for place, part in enumerate(parts) if part.ended.done() or answers[place].exists()
+    ]
+    for place in done if is_well else done[:-1]:
+        if not parts[place].ended.done():
+            yield CaseResult(
+                token="",
+                case=parts[place].work.name,
+                outcome=Outcome.PASSED,  # how it ended is in the answer
+                seconds=0.0,
+                device="",
+                log=digest_bytes(answers[place].read_bytes()),
+            )
 
 
 def find_due(waiting: Sequence[T], cases: int, busy: int) -> T | None:

@@ -54,7 +54,15 @@ CheckSync = Annotated[
         "Fail configs with mistakes in their synchronization; by default where finding them takes under a second."
     ),
 ]
-RunLimit = Annotated[Time, Option("End a config that runs longer.", metavar="TIME", default="60s")]
+RunLimit = Annotated[
+    Time,
+    Option(
+        "End a config that runs longer.",
+        metavar="TIME",
+        default="60s",
+        flags=("--run-limit", "--timeout"),
+    ),
+]
 BuildLimit = Annotated[
     Time, Option("End a build that takes longer.", metavar="TIME", default="120s")
 ]
@@ -83,7 +91,12 @@ GoldenThreads = Annotated[
 ]
 GroupSize = Annotated[
     int | str,
-    Option("How many configs share one compilation at most.", metavar="N|auto", default="auto"),
+    Option(
+        "How many configs share one compilation at most.",
+        metavar="N|auto",
+        default="auto",
+        flags=("--group-size", "--group-compile-size"),
+    ),
 ]
 Resume = Annotated[
     bool,

@@ -1,12 +1,21 @@
 """Where the kernels of a tuner of TileLang's are built and run, and the study that it asks for."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import UsageError
 from tileyard.model import Kernel, Record, TimingPolicy, Trial, Value
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
+
+ON: Final = ("1", "true", "yes", "on")
+NO_CACHE: Final = ("TILELANG_DISABLE_CACHE", "TILELANG_AUTO_TUNING_DISABLE_CACHE")
+BUILD_LIMIT: Final = "TILELANG_COMPILE_TIMEOUT_SECONDS"
+CORES: Final = "TILELANG_AUTO_TUNING_CPU_COUNTS"
+SHARE: Final = "TILELANG_AUTO_TUNING_CPU_UTILITIES"
+MOST_CORES: Final = "TILELANG_AUTO_TUNING_MAX_CPU_COUNT"
 
 
 class StudyOrder(Record):
@@ -73,3 +82,39 @@ class Ground(Protocol):
     def hold(self) -> AbstractContextManager[None]:
         """Have a device to oneself."""
         ...
+
+
+class Wishes(Record):
+    """What TileLang's environment variables ask of a study. None is what they leave to it."""
+
+    reuse: bool = True
+    build_s: float | None = None
+    compile_workers: int | None = None
+
+
+def read_wishes(environ: Mapping[str, str], cores: int) -> Wishes:
+    """What is asked of a study on so many ``cores``. Raises UsageError naming a variable that is no number."""
+
+    def number(name: str) -> float:
+        text = environ.get(name, "").strip()
+        try:
+            value = float(text or 0)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UsageError(f"{name}={text} is no number")
+        return value
+
+    workers = min(int(number(CORES)), cores)
+    if workers <= 0 and (share := number(SHARE)) > 0:
+        workers = max(1, int(cores * share))
+    if (most := int(number(MOST_CORES))) > 0:
+        workers = min(workers, most) if workers > 0 else min(cores, most)
+    build_s = number(BUILD_LIMIT)
+    if build_s < 0:
+        raise UsageError(f"{BUILD_LIMIT}={build_s:g} is below 0")
+    return Wishes(
+        reuse=not any(environ.get(name, "").strip().lower() in ON for name in NO_CACHE),
+        build_s=build_s or None,
+        compile_workers=workers if workers > 0 else None,
+    )
