@@ -1,12 +1,14 @@
 """Files written for TileLang's tuner, with only the import changed."""
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import ROOT, CommandLine
 
 pytestmark = pytest.mark.slow
 
@@ -117,6 +119,21 @@ except RuntimeError as error:
 """
 )
 
+FOR_GPUS = (
+    CHAIN.partition("def chain(")[0]
+    + """
+configs = [dict(block=block, wrong=0) for block in (32, 64, 128, 256)]
+tuner = AutoTuner.from_kernel(scale(256, 3), configs)
+tuner.set_compile_args(out_idx=[-1], target={"kind": "cuda", "arch": "sm_90a"})
+print(tuner.set_profile_args(skip_check=True).run(warmup=5, rep=500).config["block"])
+"""
+)
+DEVICE = """[[device]]
+name = "cuda:{number}"
+id = "recorded-{number}"
+identity = "recorded"
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path, cli: CommandLine) -> Callable[..., str]:
@@ -163,3 +180,20 @@ def test_a_process_that_holds_the_device_races_its_configs(run: Callable[..., st
     """No study can lease what its caller holds; wrong configs do not win there either."""
     holding = ("-m", "tileyard", "lease", "--device", "cpu", "--", sys.executable)
     assert run(RACE, *holding).splitlines()[-1] == "right"
+
+
+def test_a_gpu_target_is_tuned_on_all_gpus(run: Callable[..., str], cli: CommandLine) -> None:
+    """Without being asked; their times are recorded ones, and which block wins follows from these."""
+    cli.env |= {
+        "TILEYARD_PLUGINS": "cuda=tests.e2e.recorded_target:RecordedTarget",
+        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+    }
+    cli.home.mkdir()
+    declared = "".join(DEVICE.format(number=number) for number in range(2))
+    (cli.home / "devices.toml").write_text(declared, encoding="utf-8")
+    block = int(run(FOR_GPUS))
+    trials = json.loads(cli.run("trials", "--json").stdout)
+    medians = {one["config"]["block"]: one["measurement"]["median_ns"] for one in trials}
+    assert block == min(medians, key=lambda name: medians[name])
+    assert len(medians) == 4
+    assert {one["device"] for one in trials} == {"cuda:0", "cuda:1"}

@@ -247,8 +247,10 @@ def _choose_ground(asked: Any) -> tuple[Ground, object]:  # noqa: ANN401 (TileLa
     if kind not in BUILT_IN:
         raise UsageError(f"there is no way to build for {kind}", "targets are cuda, c and llvm")
     try:
-        resolve_devices(find_needs(kind).device_class, settings)
+        first = resolve_devices(find_needs(kind).device_class, settings)[0]
     except UsageError as error:
         hint = "leave the target out to tune on this CPU, or run the script with `tileyard exec`"
         raise UsageError(f"target={kind}: {error.message}", hint) from None
-    return DeviceGround(settings, f"{kind}:{own.arch}"), own
+    if named == kind and first.arch:
+        own = determine_target({"kind": kind, "arch": first.arch}, return_object=True)
+    return DeviceGround(settings, f"{kind}:{own.attrs['arch']}"), own

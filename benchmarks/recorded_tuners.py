@@ -1,0 +1,123 @@
+"""TileLang's AutoTuner and ours on the same cardless builds for sm_90a, with recorded latencies in place of runs.
+
+    python benchmarks/recorded_tuners.py [--configs 12] [--launches 4000] [--only NAME]
+    python benchmarks/recorded_tuners.py --files
+
+A study is a process with caches of its own; the two take turns. Builds are real, and a device is a thread or process that waits for as
+long as the launches that it is asked for took on a GPU. The ideal is what cannot be undercut: all building shared by all cores, or all
+running shared by all devices, whichever is longer; both are the sums that the study itself found.
+
+``--files`` has each file of ``upstream/`` tuned by both, and compares how many configs were timed and which one won.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CHAIN = Path(__file__).with_name("recorded_chain.py")
+DEVICE = """[[device]]
+name = "cuda:{number}"
+id = "recorded-{number}"
+identity = "recorded"
+"""
+NOTHING = {
+    "use_pipeline": False,
+    "benchmark_multi_gpu": False,
+    "enable_grouped_compile": True,
+    "group_compile_size": 1,
+}
+"""What an experiment leaves out: overlap, further devices, groups."""
+OVERLAP = {"use_pipeline": True}
+DEVICES = {"benchmark_multi_gpu": True}
+GROUPS = {"enable_grouped_compile": True, "group_compile_size": 2}
+EXPERIMENTS = {
+    "nothing": (1, NOTHING),
+    "overlap": (1, NOTHING | OVERLAP),
+    "2 devices": (2, NOTHING | DEVICES),
+    "groups": (1, NOTHING | GROUPS),
+    "all, 2 devices": (2, NOTHING | OVERLAP | DEVICES | GROUPS),
+    "all, 1 device": (1, NOTHING | OVERLAP | GROUPS),
+    "all, 4 devices": (4, NOTHING | OVERLAP | DEVICES | GROUPS),
+}
+
+
+def run(which: str, devices: int, options: dict[str, Any]) -> dict[str, Any]:
+    """One study by this tuner, in a process that knows nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder, "home")
+        home.mkdir()
+        declared = "".join(DEVICE.format(number=number) for number in range(devices))
+        (home / "devices.toml").write_text(declared)
+        done = subprocess.run(
+            [sys.executable, str(CHAIN), which, json.dumps({"devices": devices, **options})],
+            env={
+                **os.environ,
+                "TILEYARD_HOME": str(home),
+                "TILEYARD_LOCK_DIR": f"{folder}/locks",
+                "TILEYARD_PLUGINS": "cuda=tests.e2e.recorded_target:RecordedTarget",
+                "PYTHONPATH": str(CHAIN.parent.parent),
+                "TILELANG_CACHE_DIR": f"{folder}/cache",
+            },
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def compare_files() -> None:
+    """A line for each file."""
+    for file in sorted(CHAIN.with_name("upstream").glob("*.py")):
+        theirs, ours = (run(which, 1, {"file": str(file)}) for which in ("tilelang", "tileyard"))
+        same = "the same winner" if theirs["config"] == ours["config"] else "ANOTHER winner"
+        print(
+            f"{file.stem:13} TileLang: {theirs['timed']} configs, {theirs['seconds']:.1f} s, {theirs['latency']:.4f} ms; "
+            f"Tileyard: {ours['timed']} configs, {ours['seconds']:.1f} s, {ours['latency']:.4f} ms; {same}: {ours['config']}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """A line for each study, and whether both found the same winner."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--configs", type=int, choices=(2, 4, 6, 8, 12, 24), default=12)
+    parser.add_argument("--launches", type=int, default=4000)
+    parser.add_argument("--only", choices=tuple(EXPERIMENTS))
+    parser.add_argument("--files", action="store_true")
+    given = parser.parse_args()
+    if given.files:
+        compare_files()
+        return
+    cores = len(os.sched_getaffinity(0))
+    first: dict[str, float] = {}
+    for name, (devices, options) in EXPERIMENTS.items():
+        if given.only not in (None, name):
+            continue
+        counts = {"warmup": given.launches // 10, "rep": given.launches}
+        winners = []
+        for which in ("tilelang", "tileyard"):
+            found = run(which, devices, {"configs": given.configs, "run": options | counts})
+            first.setdefault(which, found["seconds"])
+            winners.append(found["config"])
+            ideal_s = max(found["built"] / cores, found["ran"] / devices)
+            print(
+                f"{name:15} {which}: {found['seconds']:6.1f} s, {first[which] / found['seconds']:.2f} x nothing; "
+                f"building {found['built'] / cores:.1f} s a core, running {found['ran'] / devices:.1f} s a device, "
+                f"{found['seconds'] / ideal_s:.2f} x ideal; {found['latency']:.4f} ms",
+                flush=True,
+            )
+        if winners[0] != winners[1]:
+            print(f"{name}: TileLang's winner is {winners[0]}, ours {winners[1]}")
+
+
+if __name__ == "__main__":
+    main()
