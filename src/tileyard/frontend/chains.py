@@ -1,4 +1,7 @@
-"""TileLang's ``AutoTuner`` objects as kernels of ours, however they were put together."""
+"""TileLang's ``AutoTuner`` objects as kernels of ours, however they were put together.
+
+One module because configs, inputs and outputs are all read off one such object, and compared with one kernel.
+"""
 
 import inspect
 import itertools
@@ -27,6 +30,7 @@ from tileyard.frontend.recipes import (
 )
 from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.frontend.tir_queries import attributes_of
+from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Const, Program, Tensor, Var
 from tileyard.model import Value
 from tileyard.wording import show_value
@@ -174,12 +178,16 @@ def _require_known(
     configs: Sequence[Mapping[str, object]], known: Mapping[str, object], name: str
 ) -> None:
     for number, config in enumerate(configs):
-        for key in config:
+        for key, value in config.items():
             if key not in known and key != PASS_CONFIGS:
                 raise ChainError(
                     f"config {number} of {name} has {key!r}, which is no parameter",
                     f"its parameters: {', '.join(known)}",
                 )
+            try:
+                to_plain(value)
+            except UsageError as error:
+                raise ChainError(f"config {number} of {name}: {key}: {error.message}", error.hint) from None  # fmt: skip
 
 
 def _signed(
@@ -287,6 +295,11 @@ def _match(
                 known = extent.value
             if known != size:
                 raise ChainError(f"{says}, the kernel takes ({', '.join(wanted)})")
+        dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+        if dtype != find_dtype(buffer.dtype).numpy.name:
+            raise ChainError(
+                f"input {buffer.name} of {name} has the dtype {dtype}, the kernel takes {buffer.dtype}"
+            )
     return numbers
 
 

@@ -27,6 +27,8 @@ RACE_MS = 100.0
 """For about so long a config is timed in a race, and so is a reference where nobody says how."""
 INPUTS = "_tileyard_inputs"
 """The attribute of a tuner that holds the inputs that its caller has named."""
+LEAST = {"warmup": 0, "rep": 1, "timeout": 0, "group_compile_size": 1}
+"""The smallest number that makes sense."""
 PROFILE_TIMEOUT_S = 30
 """TileLang's default of ``set_profile_args``."""
 
@@ -70,10 +72,14 @@ class RunOptions:
             asked = replace(asked, warmup=own.warmup, rep=own.rep)
         if asked.timeout is None:
             asked = replace(asked, timeout=own.timeout)
-        for name, least in (("warmup", 0), ("rep", 1), ("timeout", 0)):
+        for name, least in LEAST.items():
             value = getattr(asked, name)
+            if value is not None and not isinstance(value, int | float):
+                raise ChainError(f"{name}={value!r} is no number")
             if value is not None and value < least:
                 raise ChainError(f"{name}={value} is below {least}")
+        if asked.benchmark_multi_gpu is False and len(asked.benchmark_devices or ()) > 1:
+            raise ChainError("benchmark_multi_gpu=False contradicts several benchmark_devices")
         if asked.early_stop and asked.early_stop_factor < 1:
             raise ChainError(f"early_stop_factor={asked.early_stop_factor} is below 1")
         return asked

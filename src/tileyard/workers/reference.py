@@ -98,6 +98,10 @@ class Reference:
             )
         if array.dtype.kind not in "biuf" and array.dtype.name not in DTYPES:
             raise UserCodeError(f"{self.what} gives {spec.name} the dtype {array.dtype}")
+        if array.dtype.kind in "iu" and "float" in spec.dtype:
+            raise UserCodeError(
+                f"{self.what} gives {spec.name} the dtype {array.dtype}, the kernel {spec.dtype}"
+            )
         return array
 
 

@@ -100,7 +100,13 @@ def test_sizes_and_numbers_come_from_the_inputs() -> None:
         ("all", None, "no list of mappings"),
         (CONFIGS, [np.zeros(64)], "takes 2 inputs, not 1"),
         (CONFIGS, [np.zeros((8, 8)), 1.0], r"input A of make has the shape \(8, 8\)"),
-        (CONFIGS, [np.zeros(64), "two"], "takes f as a number"),
+        (CONFIGS, [np.zeros(64, np.float32), "two"], "takes f as a number"),
+        (
+            CONFIGS,
+            [np.zeros(64), 1.0],
+            "input A of make has the dtype float64, the kernel takes float32",
+        ),
+        ([{"block": len}], None, "config 0 of make: block: .* cannot be a value of a config"),
         (CONFIGS, None, "set_autotune_inputs"),
     ],
 )

@@ -54,7 +54,13 @@ def test_defaults_of_tilelangs_ask_for_nothing(
     ("asked", "says"),
     [
         ({"rep": 0}, "rep=0 is below 1"),
+        ({"rep": "many"}, "rep='many' is no number"),
         ({"timeout": -1}, "timeout=-1 is below 0"),
+        ({"group_compile_size": 0}, "group_compile_size=0 is below 1"),
+        (
+            {"benchmark_multi_gpu": False, "benchmark_devices": [0, 1]},
+            "benchmark_multi_gpu=False contradicts several benchmark_devices",
+        ),
         ({"early_stop": True, "early_stop_factor": 0.5}, "early_stop_factor=0.5 is below 1"),
         ({"repeat": 3}, r"AutoTuner.run\(\) got an unexpected keyword argument 'repeat'"),
     ],

@@ -190,6 +190,7 @@ def test_a_reference_may_be_named_by_the_request(bench: Bench) -> None:
     ("reference", "message"),
     [
         (lambda A, B: (A @ B).T, r"gives C the shape \(5, 4\), the kernel \(4, 5\)"),
+        (lambda A, B: (A @ B).astype("int32"), "gives C the dtype int32, the kernel float32"),
         (lambda A, B: (A, B), r"returned 2 outputs, the kernel has 1 \(C\)"),
         (lambda A, B: None, "returned nothing and takes no array for C"),
         (lambda A, B: 1 / 0, r"test_golden.py:\d+: reference of kernel: ZeroDivisionError"),
