@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
+from tests.e2e.bare_host import make_bare, run_bare
 from tests.e2e.repositories import COPY
 from tests.e2e.test_regress_suites import programs
 
@@ -60,20 +61,12 @@ def verdicts(document: dict[str, Any]) -> dict[str, str]:
 @pytest.fixture
 def bare(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Compares on a host of its own with neither sources, nor a compiler, nor TileLang; what it printed."""
-    there = tmp_path / "there"
-    (there / "modules").mkdir(parents=True)
-    (there / "modules" / "tilelang.py").write_text("raise ImportError('there is no TileLang')")
-    (there / "bin").mkdir()
-    for tool in ("sh", "cmp"):  # of the check steps
-        (there / "bin" / tool).symlink_to(shutil.which(tool) or "")
-    path = {"PATH": str(there / "bin"), "CC": "/nowhere/cc"}
-    host = CommandLine(there, {**path, "PYTHONPATH": str(there / "modules")})
+    host = make_bare(tmp_path / "there", ("sh", "cmp"))  # of the check steps
 
     def compare(status: int, *words: str) -> dict[str, Any]:
-        process = host.start("regress", *words, "--json")
-        said, complaint = process.communicate(timeout=240)
-        assert process.returncode == status, complaint
-        decoded: dict[str, Any] = json.loads(said)
+        decoded: dict[str, Any] = json.loads(
+            run_bare(host, "regress", *words, "--json", status=status)
+        )
         return decoded
 
     return compare

@@ -7,13 +7,16 @@ from typing import Any
 
 from tileyard.api.kernels import make_builder, make_callable
 from tileyard.api.running import settings_for
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
-from tileyard.errors import UsageError
+from tileyard.errors import DamagedError, UsageError
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.found import Found, lower_config
 from tileyard.frontend.parameters import to_plain
 from tileyard.model import Value
 from tileyard.requests.kernels import parse_kernel
+from tileyard.requests.values import refuse_unused
 from tileyard.settings import Settings
 from tileyard.store.choices import Choice, list_choices
 from tileyard.targets.registry import find_needs
@@ -27,22 +30,31 @@ class Dispatch:
     At the first call with tensors of some shapes and dtypes the config that won for these, on this device, is looked up, and its kernel
     loaded, or built by one of the threads and processes that ask; later calls find it in a dictionary. For shapes that were never
     tuned the kernel has the ``default`` config. ``built`` counts the kernels that were built here.
+
+    Of a kernel that is but a name, such as ``gemm`` or ``gemm.py::gemm``, the binaries run that won: nothing is built, and there is no default.
     """
 
     def __init__(  # noqa: PLR0913 - by keyword only
         self,
-        found: Found,
+        kernel: Found | str,
         settings: Settings,
         *,
         target: str = "cpu",
         device: str = "",
+        silicon: str = "",
         default: Mapping[str, object] | None = None,
         arguments: Callable[..., Mapping[str, object]] | None = None,
     ) -> None:
-        self._found = found
+        if isinstance(kernel, str):
+            refuse_unused("on a kernel by its name", {"default": default, "arguments": arguments})
+            self._found, (self._file, _, self._name) = None, kernel.rpartition("::")
+        else:
+            self._found, self._name = kernel, kernel.name
+            self._file = kernel.recipe.file.rpartition("/")[2]
         self._settings = settings
         self._target = target
         self._device = device
+        self._known_silicon = silicon
         self._default = default
         self._arguments = arguments
         self.built = 0
@@ -72,24 +84,53 @@ class Dispatch:
         """The arguments and the config for these arrays. Raises UsageError."""
         shapes = _shapes_of(args)
         known = self._choices()
-        here = [choice for choice in known if choice.silicon == self._silicon]
-        for choice in here:
-            if shapes in shapes_like(choice.tensors):
-                return dict(choice.arguments), dict(choice.config)
-        name = self._found.name
+        choice = self._find_choice(known, shapes)
+        if choice is not None:
+            return dict(choice.arguments), dict(choice.config)
         if self._default is None:
-            raise UsageError(
-                f"no config of {name} is known for {describe_shapes(shapes)} on {self._silicon}",
-                "tune it for that shape, or give default=",
-            )
+            raise self._refuse(known, shapes)
         given = self._arguments(*args) if self._arguments is not None else None
-        arguments = infer_arguments(name, known, shapes) if given is None else given
+        arguments = infer_arguments(self._name, known, shapes) if given is None else given
         return (
             {key: to_plain(value) for key, value in arguments.items()},
             {key: to_plain(value) for key, value in self._default.items()},
         )
 
+    def _find_choice(self, known: Sequence[Choice], shapes: Shapes) -> Choice | None:
+        """What won for these shapes on this silicon. Raises UsageError for a name that several files have."""
+        here = [choice for choice in known if choice.silicon == self._silicon]
+        fitting = [choice for choice in here if shapes in shapes_like(choice.tensors)]
+        files = sorted({choice.file for choice in fitting})
+        if len(files) > 1 and not self._file:
+            names = " and ".join(f"{file}::{self._name}" for file in files)
+            raise UsageError(f"several kernels are called {self._name}: {names}", "name one")
+        return next(iter(fitting), None)
+
+    def _refuse(self, known: Sequence[Choice], shapes: Shapes) -> UsageError:
+        others = sorted({choice.silicon for choice in known} - {self._silicon})
+        hint = "tune it for that shape" + (", or give default=" if self._found else "")
+        hint += f"; silicon= takes what won on {' or '.join(others)}" if others else ""
+        return UsageError(
+            f"no config of {self._name} is known for {describe_shapes(shapes)} on {self._silicon}",
+            hint,
+        )
+
+    def _load_winner(self, args: Sequence[Any]) -> Callable[..., object]:
+        shapes, known = _shapes_of(args), self._choices()
+        choice = self._find_choice(known, shapes)
+        if choice is None:
+            raise self._refuse(known, shapes)
+        artifact = find_artifact(choice.build, ObjectStore(self._settings.home / "objects"))
+        if artifact is None:
+            raise DamagedError(
+                f"the binary of {self._name} that won on {choice.silicon} is not in {self._settings.home}",
+                "`tileyard export --binaries` packs it where it was tuned",
+            )
+        return make_callable(artifact, self._target, self._settings, self._device, {})
+
     def _prepare(self, args: Sequence[Any]) -> Callable[..., object]:
+        if self._found is None:
+            return self._load_winner(args)
         arguments, config = self.choose(*args)
         if self._builder is None:
             self._builder = make_builder(self._target, self._settings)
@@ -100,17 +141,17 @@ class Dispatch:
 
     @functools.cached_property
     def _silicon(self) -> str:
+        if self._known_silicon:
+            return self._known_silicon
         name = self._device or f"{find_needs(self._target).device_class}:0"
         return parse_device(name, self._settings).identity
 
     def _choices(self) -> list[Choice]:
         """What is known of this kernel for this target; choices for a kernel of this name in another file are another's."""
-        listed = list_choices(self._settings.home, self._found.name)
-        file = self._found.recipe.file.rpartition("/")[2]
         return [
             choice
-            for choice in listed
-            if choice.target == self._target and choice.file in ("", file)
+            for choice in list_choices(self._settings.home, self._name)
+            if choice.target == self._target and (not self._file or choice.file in ("", self._file))
         ]
 
 
@@ -119,6 +160,7 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
     *,
     target: str = "cpu",
     device: str = "",
+    silicon: str = "",
     default: Mapping[str, object] | None = None,
     arguments: Callable[..., Mapping[str, object]] | None = None,
     home: str | None = None,
@@ -126,9 +168,11 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
     """Decorate a kernel: called with tensors, it runs with the config that studies of this home have found for their shapes.
 
     Args:
-        kernel: What ``tileyard.tune`` takes, except for the name of a file.
+        kernel: What ``tileyard.tune`` takes, except for a file; or the name of a kernel, whose binaries are run that won:
+            with neither its source nor TileLang.
         target: What it is built for.
         device: What it runs on, as in ``tileyard.compile``.
+        silicon: Take what won on this silicon, as ``tileyard export`` names it, in place of the device's own.
         default: The config for shapes that were never tuned; without one they are refused.
         arguments: Gives the kernel's arguments for tensors that were never tuned, called with these tensors. Without it
             they are inferred from the shapes that were.
@@ -136,20 +180,29 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
     """
     if kernel is None:
         return functools.partial(
-            tuned, target=target, device=device, default=default, arguments=arguments, home=home
+            tuned,
+            target=target,
+            device=device,
+            silicon=silicon,
+            default=default,
+            arguments=arguments,
+            home=home,
         )
     return Dispatch(
-        find_declared(kernel),
+        kernel if isinstance(kernel, str) else find_declared(kernel),
         settings_for(home),
         target=target,
         device=device,
+        silicon=silicon,
         default=default,
         arguments=arguments,
     )
 
 
-def find_held(kernel: object, name: str) -> Found:
-    """The kernel that a study was of: one that its caller holds, or that of a file, which is imported here."""
+def find_held(kernel: object, name: str) -> Found | str:
+    """The kernel that a study was of: one that its caller holds, that of a file, which is imported here, or that of a bundle."""
+    if kernel is None:
+        return name
     if not isinstance(kernel, str):
         return find_declared(kernel)
     file, _ = parse_kernel(kernel)

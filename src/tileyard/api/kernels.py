@@ -9,7 +9,6 @@ from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, ToolMissingError, UsageError
-from tileyard.frontend.tilelang import make_kernel
 from tileyard.model import SourceLine, Trial
 from tileyard.report.compiled import print_compiled
 from tileyard.requests.compile import CompileOptions, start_compile
@@ -83,6 +82,8 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
 def _compile_function(
     prim_func: object, options: CompileOptions, settings: Settings
 ) -> Callable[..., object]:
+    from tileyard.frontend.tilelang import make_kernel  # what is built already needs no TileLang
+
     builder = make_builder(options["target"], settings)
     made = make_kernel(prim_func, options["out_idx"], with_tir=builder.needs_tir)
     artifact, _ = builder.build(made)

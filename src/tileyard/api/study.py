@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileyard.api.kernels import load_trial
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import NoWinnerError
 from tileyard.model import Outcome, Trial, Value
 from tileyard.report.study import render_study
 from tileyard.settings import Settings
 from tileyard.store.choices import encode_choices, list_choices
+from tileyard.store.winners import pack_winners
 from tileyard.tuning.request import Final, StudyResult
 
 if TYPE_CHECKING:
@@ -83,11 +85,15 @@ class Study:
             arguments=arguments,
         )
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the winner into a file for ``tileyard import``. Raises NoWinnerError where there is none."""
+    def export(self, path: str | os.PathLike[str], *, binaries: bool = False) -> None:
+        """Write the winner into a file for ``tileyard import``, or a bundle with its binary. Raises NoWinnerError where there is none."""
         trial = self.best.trial.id
         known = list_choices(self._settings.home, self.result.kernel)
-        Path(path).write_bytes(encode_choices([one for one in known if one.trial == trial]))
+        mine = [one for one in known if one.trial == trial]
+        if binaries:
+            pack_winners(mine, ObjectStore(self._settings.home / "objects"), Path(path))
+        else:
+            Path(path).write_bytes(encode_choices(mine))
 
     @property
     def best(self) -> Winner:

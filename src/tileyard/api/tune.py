@@ -7,7 +7,7 @@ from tileyard.api.study import Study
 from tileyard.report.console import Console
 from tileyard.report.study import print_study
 from tileyard.requests.options import complete, takes
-from tileyard.requests.tune import TuneOptions, start_tune
+from tileyard.requests.tune import TuneOptions, check_subject, start_tune
 from tileyard.service.client import AnswerQuestion
 from tileyard.service.verbs import StartTune
 from tileyard.settings import Settings
@@ -15,7 +15,7 @@ from tileyard.tuning.request import StudyResult
 
 
 @takes(TuneOptions)
-def tune(kernel: object, **options: Unpack[TuneOptions]) -> Study:
+def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study:
     """Find the fastest config of a kernel: build, check and time every one, then let the best meet.
 
     Works from scripts, threads and notebooks: the kernel, its reference and ``where`` may be
@@ -27,12 +27,15 @@ def tune(kernel: object, **options: Unpack[TuneOptions]) -> Study:
     filter, inputs or a function as reference are given. A reference is a NumPy or torch function that gets the inputs
     in parameter order and returns the outputs or writes them in place, or the name of one in the kernel's file.
 
+    With ``from_`` the configs of a bundle are timed, and no kernel is named.
+
     ``study.best.config`` is the winner, ``study.best.load()`` its callable, and ``study.result.also_built`` has one result
     for each target of ``also_build``.
 
     Raises TileyardError: what is asked for does not exist, or cannot be done here.
     """
     given = complete(TuneOptions, options)
+    check_subject(given, is_named=kernel is not None)
     settings = settings_for(given["home"])
     reference = given["reference"]
     declared = {
@@ -42,6 +45,8 @@ def tune(kernel: object, **options: Unpack[TuneOptions]) -> Study:
         "reference": None if isinstance(reference, str) else reference,
     }
     start = start_tune("", "", given)  # before a file is imported: bad options are refused at once
+    if start.bundle:
+        return Study(carry_study(start, settings, console_for(given["progress"]), None), settings)
     found = find_kernel(kernel, declared, settings)
     result = carry_study(found.place(start), settings, console_for(given["progress"]), found.answer)
     return Study(result, settings, kernel)

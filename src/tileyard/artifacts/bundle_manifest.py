@@ -21,7 +21,7 @@ FREE_BYTES, EXPANSION = 4 << 30, 1000
 _DIGEST = re.compile(r"[0-9a-f]{40}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
-Kind = Literal["toolchain", "selection"]
+Kind = Literal["toolchain", "selection", "winners"]
 
 
 class Content(Record):
@@ -74,7 +74,7 @@ class BundleManifest(Record):
 class Expected(Record):
     """What is asked of a bundle. Empty fields ask for nothing. A commit may be abbreviated."""
 
-    kind: Literal["", "toolchain", "selection"] = ""
+    kind: Literal["", "toolchain", "selection", "winners"] = ""
     commit: str = ""
     target: str = ""
 

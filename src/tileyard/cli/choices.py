@@ -6,7 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from tileyard.cli.opening import read_file, write_file
 from tileyard.errors import UsageError
+
+BUNDLE_MAGIC = b"\x28\xb5\x2f\xfd"
+"""The first bytes of a bundle, which is a zstd frame."""
 
 
 def export(
@@ -24,6 +28,12 @@ def export(
         Literal["json", "python"],
         typer.Option(help="A file for tileyard import, or a table to paste into code."),
     ] = "json",
+    binaries: Annotated[
+        bool,
+        typer.Option(
+            "--binaries", help="A bundle, with what was built, for machines without TileLang."
+        ),
+    ] = False,
 ) -> int:
     """Export the configs that won: by kernel, arguments, target and silicon, the latest of each.
 
@@ -32,6 +42,8 @@ def export(
     from tileyard.cli.opening import load_settings
     from tileyard.store.choices import as_python, encode_choices, list_choices
 
+    if binaries and (form != "json" or not output):
+        raise UsageError("--binaries writes a bundle: say with -o where to, without --form")
     home = load_settings().home
     found = [
         choice
@@ -41,14 +53,17 @@ def export(
     if not found:
         what = f"of {subject} " if subject else ""
         raise UsageError(f"no choice {what}is recorded in {home}", "tileyard tune makes them")
+    if binaries:
+        from tileyard.artifacts.objects import ObjectStore
+        from tileyard.store.winners import pack_winners
+
+        pack_winners(found, ObjectStore(home / "objects"), Path(output))
+        return 0
     text = as_python(found) + "\n" if form == "python" else encode_choices(found).decode()
     if not output:
         sys.stdout.write(text)
         return 0
-    try:
-        Path(output).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from None
+    write_file(output, text.encode())
     return 0
 
 
@@ -57,18 +72,24 @@ def import_(
 ) -> int:
     """Import configs that won elsewhere, so that tileyard.tuned and Study.dispatch use them on the same silicon.
 
+    Of a bundle with binaries those are imported, too.
+
     Exit status: 0 they were imported, 2 bad usage; then nothing was.
     """
     from tileyard.cli.opening import load_settings
     from tileyard.store.choices import add_choices, decode_choices
     from tileyard.wording import count_of
 
-    try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
-    choices = decode_choices(data, file)
-    home = load_settings().make_home()
+    data = read_file(file)
+    if data.startswith(BUNDLE_MAGIC):
+        from tileyard.artifacts.objects import ObjectStore
+        from tileyard.store.winners import open_winners
+
+        home = load_settings().make_home()
+        choices = open_winners(Path(file), ObjectStore(home / "objects"))
+    else:
+        choices = decode_choices(data, file)
+        home = load_settings().make_home()
     add_choices(home, choices)
     print(f"{count_of(len(choices), 'choice')} imported into {home}")
     return 0

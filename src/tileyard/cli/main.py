@@ -94,7 +94,6 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("compile", compile_command.compile_configs, None),
     ("plan", plan.plan, None),
     ("history", history.history, None),
-    ("trials", trials.trials, None),
     ("show", show.show, None),
     ("export", choices.export, None),
     ("import", choices.import_, None),
@@ -112,7 +111,8 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
 
 for _name, _function, _help in COMMANDS:
     app.command(_name, help=_help)(typed(_function))
-for _name, _group in (("devices", devices.app), ("ci", ci.app), ("cache", cache.app)):
+GROUPS = (("trials", trials.app), ("devices", devices.app), ("ci", ci.app), ("cache", cache.app))
+for _name, _group in GROUPS:
     app.add_typer(_group, name=_name)
 for _typer in (app, *(group.typer_instance for group in app.registered_groups)):
     for _command in _typer.registered_commands if _typer else ():

@@ -60,6 +60,22 @@ def read_run_times() -> Sequence["RunTime"]:
         return store.list_run_times()
 
 
+def read_file(file: str) -> bytes:
+    """The content of a file that a command was given. Raises UsageError."""
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+
+
+def write_file(file: str, data: bytes) -> None:
+    """Write a file that a command was asked for. Raises UsageError."""
+    try:
+        Path(file).write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from None
+
+
 def parse_outcome(text: str) -> Outcome:
     """An outcome by its name."""
     try:

@@ -1,11 +1,15 @@
-"""``tileyard trials``: list what was recorded."""
+"""``tileyard trials``: list what was recorded, and carry it from one home to another."""
 
 from typing import Annotated
 
 import typer
 
+app = typer.Typer(rich_markup_mode=None)
 
-def trials(
+
+@app.callback(invoke_without_command=True)
+def trials(  # noqa: PLR0913 - each option of the command is a parameter
+    context: typer.Context,
     *,
     kernel: Annotated[
         str, typer.Option(help="Only trials of this kernel, or program's testcase.")
@@ -16,6 +20,8 @@ def trials(
     json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> int:
     """List recorded trials, newest first."""
+    if context.invoked_subcommand is not None:
+        return 0
     from tileyard.cli.opening import open_store, parse_outcome, present
     from tileyard.report.trials import print_trials
     from tileyard.store.trials import TrialQuery
@@ -25,4 +31,61 @@ def trials(
     with open_store() as (store, _):
         found = store.list_trials(query)
     present(found, json, print_trials)
+    return 0
+
+
+@app.command("export")
+def export(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KERNEL|RUN]", help="Of one kernel, or of one run; without it of all."
+        ),
+    ] = "",
+    *,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
+    ],
+) -> int:
+    """Write recorded trials, and what studies have decided by them, into a file for tileyard trials import.
+
+    Exit status: 0 they were written, 2 there are none, or bad usage.
+    """
+    from tileyard.cli.opening import open_store, write_file
+    from tileyard.errors import UsageError
+    from tileyard.store.carried import encode_trials
+    from tileyard.store.choices import list_choices
+    from tileyard.store.trials import TrialQuery
+
+    with open_store() as (store, home):
+        found = store.list_trials(TrialQuery(run=subject, limit=0))
+        found = found or store.list_trials(TrialQuery(kernel=subject, limit=0))
+    if not found:
+        what = f"of {subject} " if subject else ""
+        raise UsageError(f"no trial {what}is recorded in {home}")
+    write_file(output, encode_trials(reversed(found), list_choices(home)))
+    return 0
+
+
+@app.command("import")
+def import_(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="What tileyard trials export has written.")
+    ],
+) -> int:
+    """Import trials that were recorded elsewhere; those that are here already are passed over.
+
+    Exit status: 0 they are here now, 2 bad usage; then nothing was imported.
+    """
+    from tileyard.cli.opening import load_settings, read_file
+    from tileyard.store.carried import decode_trials, import_trials
+    from tileyard.store.trials import open_store
+    from tileyard.wording import count_of
+
+    found, choices = decode_trials(read_file(file), file)
+    home = load_settings().make_home()
+    with open_store(home) as store:
+        fresh = import_trials(home, store, found, choices)
+    known = f", {len(found) - len(fresh)} were here already" if len(found) > len(fresh) else ""
+    print(f"{count_of(len(fresh), 'trial')} imported into {home}{known}")
     return 0

@@ -4,10 +4,11 @@ from typing import Unpack
 
 from tileyard.cli.typed import AsJson, KernelName
 from tileyard.requests.kernels import parse_kernel
-from tileyard.requests.tune import TuneOptions, start_tune
+from tileyard.requests.options import complete
+from tileyard.requests.tune import TuneOptions, check_subject, start_tune
 
 
-def tune(kernel: KernelName, *, json: AsJson = False, **options: Unpack[TuneOptions]) -> int:
+def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[TuneOptions]) -> int:
     """Find the fastest config of a kernel: every config is built, checked and timed.
 
     The kernel is a function decorated with @tileyard.kernel, @tilelang.jit or
@@ -17,10 +18,14 @@ def tune(kernel: KernelName, *, json: AsJson = False, **options: Unpack[TuneOpti
     With --also-build the configs are then built for other targets, with no device. One that cannot be
     built there is marked, and can still be the best here: the exit status is that of tuning.
 
+    With --from the configs are those of a bundle: they are timed where there are neither sources nor TileLang.
+
     Exit status: 0 a best config was found, 1 none passed, 2 bad usage, 3 infrastructure only,
     130 interrupted.
     """
     from tileyard.cli.session import run
 
-    file, name = parse_kernel(kernel)
+    options = complete(TuneOptions, options)
+    check_subject(options, is_named=bool(kernel))
+    file, name = parse_kernel(kernel) if kernel else ("", "")
     return run(start_tune(str(file), name, options), as_json=json)

@@ -42,7 +42,10 @@ class PackedPreparation(Preparation):
                 return False
             command, golden = described
         progress.elaborated = Elaborated(
-            kernel=Kernel(name=case.testcase), specs=entry.specs, scalars=entry.scalars
+            kernel=Kernel(name=case.testcase),
+            specs=entry.specs,
+            scalars=entry.scalars,
+            lines=entry.lines,
         )
         progress.golden, progress.command = golden, command
         progress.keys = Keys(build=entry.build, golden=golden.key)
@@ -50,7 +53,7 @@ class PackedPreparation(Preparation):
         progress.keys = msgspec.structs.replace(progress.keys, run=run)
         if golden.is_partial and case.timing is None:
             await self.look_at_built(progress)
-        if self._ledger.skip_proven(progress):
+        if self.is_known(progress):
             return False
         self.keep(progress)
         return True

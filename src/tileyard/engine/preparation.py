@@ -90,7 +90,7 @@ class Preparation:
             return False
         if _is_partial(progress) and find_artifact(progress.keys.build, self._yard.objects):
             await self.look_at_built(progress)
-        if not await self._sync.passes(progress) or self._is_known(progress):
+        if not await self._sync.passes(progress) or self.is_known(progress):
             return False
         self.keep(progress)
         return True
@@ -350,7 +350,7 @@ class Preparation:
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
         return True
 
-    def _is_known(self, progress: Progress) -> bool:
+    def is_known(self, progress: Progress) -> bool:
         """Whether a case ended because earlier runs know how it does."""
         if progress.case.until != "judged":
             return False

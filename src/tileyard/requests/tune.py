@@ -26,17 +26,29 @@ from tileyard.requests.kernels import (
     read_limits,
     target_at,
 )
-from tileyard.requests.options import Home, Option, ShowProgress, Switch, TimeOption, complete
+from tileyard.requests.options import (
+    FileOption,
+    Home,
+    Option,
+    ShowProgress,
+    Switch,
+    TimeOption,
+    complete,
+    list_fields,
+)
 from tileyard.requests.values import (
     Choices,
+    FilePath,
     Names,
     Repeats,
     Time,
     parse_count,
     read_choices,
     read_names,
+    read_path,
     read_repeats,
     read_time_s,
+    refuse_unused,
 )
 from tileyard.targets.registry import find_needs
 
@@ -48,6 +60,10 @@ if TYPE_CHECKING:
 class TuneOptions(TypedDict, total=False):
     """The options of ``tune``."""
 
+    from_: Annotated[
+        FilePath,
+        FileOption("Time the configs of a bundle that 'tileyard compile -o' has built elsewhere."),
+    ]
     arg: ArgumentValues
     shape: ShapeName
     config: Annotated[
@@ -117,17 +133,39 @@ class TuneOptions(TypedDict, total=False):
     progress: ShowProgress
 
 
+OF_SOURCES = (
+    *("arg", "shape", "config", "space", "where", "inputs", "reference", "check_sync", "target"),
+    *("cpu_arch", "also_build", "build_limit", "compile_workers", "golden_threads", "group_size"),
+)
+"""The options that have no effect on configs that are built."""
+
+
+def check_subject(given: TuneOptions, *, is_named: bool) -> None:
+    """Raise UsageError unless there is either a kernel or a bundle, and for options that a bundle leaves no choice of."""
+    if is_named == (given["from_"] is not None):
+        raise UsageError("name a kernel, or with --from the bundle of one")
+    fields = list_fields(TuneOptions)
+    of_sources = {
+        fields[name].flags[0].partition("/")[0]: value
+        for name, value in given.items()
+        if name in OF_SOURCES and value != fields[name].option.default
+    }
+    if not is_named:
+        refuse_unused("with --from: its configs are built", of_sources)
+
+
 def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
-    """The verb for the kernel of a file; an empty one is of the caller's own process. Raises UsageError."""
+    """The verb for the kernel of a file, or for a bundle; an empty file is of the caller's own process. Raises UsageError."""
     from tileyard.model import CheckPolicy
     from tileyard.service.verbs import StartTune
     from tileyard.tuning.request import TuneRequest
 
     options = complete(TuneOptions, given)
     reference, target, budget = options["reference"], options["target"], options["budget"]
+    bundle = read_path(options["from_"])
     check_reference(reference, check=options["check"], require_check=options["require_check"])
     for option in ("flush_l2", "graph"):
-        if options[option] and not find_needs(target).is_timed_by_policy:
+        if options[option] and not bundle and not find_needs(target).is_timed_by_policy:
             raise UsageError(f"--{option.replace('_', '-')} is for GPUs, and not for {target}")
     request = TuneRequest(
         kernel=kernel,
@@ -147,6 +185,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         target=target_at(target, options["cpu_arch"]),
         devices=read_names(options["devices"]),
         file=file,
+        bundle=bundle,
         also_build=read_names(options["also_build"]),
         reuse=options["resume"],
         check_sync=options["check_sync"],

@@ -6,12 +6,14 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.bundles import Packing, write_bundle
+from tileyard.artifacts.keys import canonical_json
 from tileyard.engine.authors import Authors
 from tileyard.engine.yard import Workplace
 from tileyard.errors import UsageError
 from tileyard.events import Event, Note, RunStarted
-from tileyard.model import Case
+from tileyard.model import Case, CheckPolicy, Tolerance
 from tileyard.service.bench import Bench
+from tileyard.service.packed_tuning import PackedSpace
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartCompile
 from tileyard.suite.packed import pack_suite
@@ -30,8 +32,9 @@ async def open_compiling(
     space = await open_space(authors.of("", start.file), request, targets=(start.target,))
     await space.choose(everything=start.all_configs)
     until = "packed" if start.pack_to else "built"
+    check = CheckPolicy(tolerance=_find_tolerance(start, space))  # as a study compares them
     cases = [
-        msgspec.structs.replace(case, until=until)
+        msgspec.structs.replace(case, until=until, check=check)
         for case in make_cases(space, start.file, start.target, request.limits)
     ]
     sweep = Sweep(cases)
@@ -104,13 +107,21 @@ def _write_bundle(
     )
     packed = {f"{space.kernel}/{case}": entry for case, entry in entries.items()}
     targets = dict.fromkeys(packed, start.target)
-    packing = Packing(kind="selection", commit=start.commit, target=start.target)
+    known = PackedSpace(
+        file=Path(space.file).name, flops=space.flops, timing=space.timing, run_s=space.run_s
+    )
+    packing = Packing(
+        kind="selection",
+        commit=start.commit,
+        target=start.target,
+        details=canonical_json(known),
+    )
     cases = pack_suite(suite, packed, targets, bench.objects)
     write_bundle(packing, bench.objects, Path(start.pack_to), cases)
 
 
 def _as_suite_case(start: StartCompile, space: OpenSpace, case: Case) -> SuiteCase:
-    tolerance = start.request.check.tolerance or space.tolerance
+    tolerance = _find_tolerance(start, space)
     return SuiteCase(
         testcase=space.kernel,
         name=case.id,
@@ -121,3 +132,7 @@ def _as_suite_case(start: StartCompile, space: OpenSpace, case: Case) -> SuiteCa
         limits=case.limits,
         where=start.file,
     )
+
+
+def _find_tolerance(start: StartCompile, space: OpenSpace) -> Tolerance | None:
+    return start.request.check.tolerance or space.tolerance

@@ -17,7 +17,7 @@ from tileyard.store.choices import Choice, add_choices
 from tileyard.store.trials import TrialQuery
 from tileyard.tuning.finals import judge_finals
 from tileyard.tuning.request import CompileResult, StudyResult
-from tileyard.tuning.space import open_space
+from tileyard.tuning.space import OpenSpace, open_space
 from tileyard.tuning.study import FINALS, Place, Study
 from tileyard.wording import count_of
 from tileyard.workers.run_records import find_run
@@ -27,10 +27,17 @@ async def open_study(
     start: StartTune, bench: Bench, devices: Sequence[Device], authors: Authors
 ) -> Plan[StudyResult]:
     """Open the kernel's space, and plan its study on these devices."""
+    targets = (start.target, *start.also_build)
+    space = await open_space(authors.of("", start.file), start.request, targets=targets)
+    return plan_study(start, bench, devices, authors, space)
+
+
+def plan_study(
+    start: StartTune, bench: Bench, devices: Sequence[Device], authors: Authors, space: OpenSpace
+) -> Plan[StudyResult]:
+    """Plan a study of this space on these devices."""
     request = start.request
     also_build = tuple(dict.fromkeys(start.also_build))
-    targets = (start.target, *also_build)
-    space = await open_space(authors.of("", start.file), request, targets=targets)
     place = Place(file=start.file, target=start.target, also_build=also_build)
     study = Study(request, space, bench.clock, place)
     notes = []
@@ -97,6 +104,7 @@ def _write_down(bench: Bench, study: Study, result: StudyResult) -> None:
         latency_ns=measured.median_ns,
         file=Path(study.space.file).name,
         trial=best.id,
+        build=best.keys.build,
     )
     add_choices(bench.settings.home, [choice])
 

@@ -47,7 +47,8 @@ class StartTune(Verb[StudyResult]):
 
     ``devices`` are names, none for all devices of the target's class. ``compile_workers`` and
     ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
-    ``also_build`` the configs are built, and not run. ``check_sync`` is as in a yard.
+    ``also_build`` the configs are built, and not run. ``check_sync`` is as in a yard. With a ``bundle`` its
+    configs are timed, for the target that they are built for; there is no file then.
     """
 
     request: TuneRequest
@@ -55,6 +56,7 @@ class StartTune(Verb[StudyResult]):
     file: str
     reuse: bool
     check_sync: bool | None = False
+    bundle: str = ""
     also_build: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     overlap: bool = True
@@ -66,6 +68,10 @@ class StartTune(Verb[StudyResult]):
         """See ``Verb``."""
         from tileyard.service.choosing import choose_devices
 
+        if self.bundle:
+            from tileyard.service.packed_tuning import open_packed_study
+
+            return await open_packed_study(self, bench)
         devices = choose_devices(self.devices, self.target, bench.settings)
         authors = bench.make_authors(devices=devices, recall=self.reuse)
         await authors.begin("", self.file)

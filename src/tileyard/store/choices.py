@@ -12,7 +12,7 @@ import msgspec
 from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError
-from tileyard.model import Record, TensorSpec, Value
+from tileyard.model import BuildKey, Record, TensorSpec, Value
 from tileyard.modes import append_file
 
 FILE_NAME = "choices.jsonl"
@@ -22,7 +22,7 @@ class Choice(Record):
     """The config that won.
 
     ``tensors`` are the kernel's, in calling order. ``latency_ns`` is the median time of a launch, ``file`` the name of the kernel's file without
-    its folders, ``trial`` the winner's in the home where it was tuned.
+    its folders, ``trial`` the winner's in the home where it was tuned, and ``build`` the key of its binary.
     """
 
     kernel: str
@@ -34,6 +34,7 @@ class Choice(Record):
     latency_ns: float
     file: str = ""
     trial: str = ""
+    build: BuildKey = BuildKey("")
 
     @property
     def subject(self) -> str:

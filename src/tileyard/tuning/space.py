@@ -88,7 +88,7 @@ async def open_space(
     Arguments that have no value get ``guess``, where there is one, or a dtype by their name.
     Raises KernelFileError or UsageError naming what the request got wrong, also for a pipeline that one of ``targets`` has not.
     """
-    _check_numbers(request)
+    check_numbers(request)
     described = await _ask(asks, DescribeKernels())
     info = choose_kernel(described.kernels, request.kernel)
     completed, guessed = _complete_arguments(info, request, guess)
@@ -135,7 +135,7 @@ async def open_space(
     return opened
 
 
-def _check_numbers(request: TuneRequest) -> None:
+def check_numbers(request: TuneRequest) -> None:
     """Raise UsageError for limits that no config can keep."""
     limits = request.limits
     numbers = {

@@ -5,18 +5,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Artifact, Build, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import UnsupportedError
-from tileyard.frontend.tilelang import MadeKernel
 from tileyard.model import BuildKey, Elaborated
 from tileyard.modes import make_folder, open_file
 from tileyard.settings import Settings
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernel, DescribeTarget
+
+if TYPE_CHECKING:  # what is built already is loaded without TileLang
+    from tileyard.frontend.tilelang import MadeKernel
 
 LOCKS = "building"
 """Below the data directory: files that are locked while a kernel is built, some keys to each."""
@@ -35,11 +38,11 @@ class LocalBuilder:
         self.needs_tir = info.needs_tir
         self._fingerprint = info.fingerprint
 
-    def key_of(self, made: MadeKernel) -> BuildKey:
+    def key_of(self, made: "MadeKernel") -> BuildKey:
         """The key under which a kernel is built."""
         return build_key(made.kernel, self._target, self._fingerprint, {})
 
-    def build(self, made: MadeKernel) -> tuple[Artifact, bool]:
+    def build(self, made: "MadeKernel") -> tuple[Artifact, bool]:
         """The artifact of an elaborated kernel, and whether it was built for this. One of several callers builds it, the others wait.
 
         Raises UnsupportedError for an operation that is not covered, naming the line.

@@ -1,12 +1,12 @@
 """Which device a loaded kernel runs on."""
 
-import importlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tileyard.api import kernels
 from tileyard.settings import Settings
 
 
@@ -23,7 +23,6 @@ def test_a_kernel_runs_where_its_target_does(
     target: str, given: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless a device is named."""
-    kernels = importlib.import_module("tileyard.api.kernels")  # TileLang: not while tests are found
     loaded = SimpleNamespace(as_callable=lambda: len)
     made = SimpleNamespace(load=lambda artifact, device: loaded if device == expected else None)
     monkeypatch.setattr(kernels, "parse_device", lambda name, settings: name)

@@ -1,0 +1,91 @@
+"""Trials on their way to another home, with the choices that they have led to: a line of JSON for each."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tileyard.decoding import decode_json
+from tileyard.errors import HomeError, UsageError
+from tileyard.events import CaseEnded
+from tileyard.model import Record, Trial
+from tileyard.store.base import Store, TrialQuery
+from tileyard.store.choices import Choice, add_choices
+from tileyard.store.events import EventLog, run_file
+
+
+class Line(Record, omit_defaults=True):
+    """The first line, which says what the file is, a trial, or what a study has decided by trials of the file."""
+
+    tileyard: Literal["", "trials 1"] = ""
+    trial: Trial | None = None
+    choice: Choice | None = None
+
+
+def encode_trials(trials: Iterable[Trial], choices: Iterable[Choice]) -> bytes:
+    """A file of these trials, and of those choices whose winner is among them. Their logs stay where they were written."""
+    carried = {one.id: msgspec.structs.replace(one, log="") for one in trials}
+    lines = (
+        Line(tileyard="trials 1"),
+        *(Line(trial=trial) for trial in carried.values()),
+        *(Line(choice=choice) for choice in choices if choice.trial in carried),
+    )
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def decode_trials(data: bytes, place: str) -> tuple[list[Trial], list[Choice]]:
+    """What a file holds. Raises UsageError naming the line that is wrong."""
+    lines: list[Line] = []
+    trials: dict[str, Trial] = {}
+    try:
+        for text in data.removesuffix(b"\n").split(b"\n"):
+            line = decode_json(text, Line)
+            if (not lines) != bool(line.tileyard):
+                raise HomeError("`trials 1` is what the first line has to say, and no other one")
+            if line.trial is not None:
+                trial = msgspec.structs.replace(line.trial, log="")
+                _check_name(trial)
+                if trials.setdefault(trial.id, trial) != trial:
+                    raise HomeError(f"trial {trial.id} is in it with other results, too")
+            lines.append(line)
+    except (msgspec.DecodeError, HomeError) as error:
+        raise UsageError(
+            f"{place}:{len(lines) + 1}: no line of a file of trials: {error}",
+            "`tileyard trials export` writes one",
+        ) from None
+    choices = [line.choice for line in lines if line.choice is not None]
+    return list(trials.values()), [choice for choice in choices if choice.trial in trials]
+
+
+def _check_name(trial: Trial) -> None:
+    """Raise HomeError for a trial that no run can have given its id."""
+    run_file(Path(), trial.run)
+    run, _, number = trial.id.rpartition(".")
+    if run != trial.run or not number.isdecimal():
+        raise HomeError(f"{trial.id!r} cannot be the id of a trial of run {trial.run}")
+
+
+def import_trials(
+    home: Path, store: Store, trials: Sequence[Trial], choices: Iterable[Choice]
+) -> list[Trial]:
+    """Record the trials that are not there yet, with their choices, and return them.
+
+    Raises UsageError where another trial has the id of one, and HomeError; in the first case nothing is recorded.
+    """
+    runs = dict.fromkeys(trial.run for trial in trials)
+    recorded = [one for run in runs for one in store.list_trials(TrialQuery(run=run, limit=0))]
+    known = {one.id: msgspec.structs.replace(one, log="") for one in recorded}
+    for trial in trials:
+        if known.get(trial.id, trial) != trial:
+            raise UsageError(f"another trial has the id {trial.id} in {home}")
+    fresh = {trial.id: trial for trial in trials if trial.id not in known}
+    for run in runs:
+        if own := [trial for trial in fresh.values() if trial.run == run]:
+            with EventLog(home, run) as log:  # from which a lost store is made again
+                for trial in own:
+                    log.add(CaseEnded(trial=trial))
+                log.flush()
+    add_choices(home, (choice for choice in choices if choice.trial in fresh))
+    store.record_all(list(fresh.values()))
+    return list(fresh.values())

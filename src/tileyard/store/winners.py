@@ -1,0 +1,38 @@
+"""The binaries that won, on their way to machines that have neither their kernels' sources nor TileLang."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tileyard.artifacts.bundle_manifest import BundleManifest, Expected
+from tileyard.artifacts.bundles import Packing, open_bundle, write_bundle
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import UsageError
+from tileyard.model import Digest
+from tileyard.store.choices import Choice, decode_choices, encode_choices
+
+
+def pack_winners(choices: Sequence[Choice], objects: ObjectStore, output: Path) -> None:
+    """Write a bundle of these choices with their binaries. Raises UsageError where one is gone, and BundleError."""
+    for one in choices:
+        if not one.build or find_artifact(one.build, objects) is None:
+            raise UsageError(
+                f"the binary of {one.kernel} that won on {one.silicon} is not in {objects.root}",
+                "tune again, or name another KERNEL or RUN",
+            )
+    targets = sorted({one.target for one in choices})
+    packing = Packing(kind="winners", target=" and ".join(targets))
+    write_bundle(packing, objects, output, encode_choices(choices))
+
+
+def open_winners(path: Path, objects: ObjectStore) -> tuple[Choice, ...]:
+    """Put the binaries of a bundle into a store; the choices that they are of.
+
+    Raises IncompatibleError for a bundle that does not fit this host, BundleError, and UsageError.
+    """
+
+    def accept(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> None:
+        decode_choices(read(Digest(manifest.cases)) if manifest.cases else b"", str(path))
+
+    bundle = open_bundle(path, objects, Expected(kind="winners"), accept=accept)
+    return decode_choices(bundle.cases, str(path))

@@ -1,0 +1,84 @@
+"""Kernels that are but names: which binary runs, and what is said where there is none."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pytest
+
+from tileyard.api import dispatch
+from tileyard.api.dispatch import Dispatch
+from tileyard.artifacts.manifest import Manifest, publish
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import TileyardError
+from tileyard.model import BuildKey, TensorSpec
+from tileyard.settings import Settings
+from tileyard.store.choices import Choice, add_choices
+
+CHOICE = Choice(
+    kernel="gemm",
+    arguments={"M": 64},
+    target="cpu",
+    silicon="one",
+    config={"block": 16},
+    tensors=(TensorSpec(name="A", dtype="float32", shape=(64,), role="in"),),
+    latency_ns=10.0,
+    file="a.py",
+    build=BuildKey("a" * 40),
+)
+OTHER = msgspec.structs.replace(CHOICE, file="b.py", build=BuildKey("b" * 40))
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], str]:
+    """Asks a home with two kernels of a name, one of which has its binary, for the build that would run."""
+    add_choices(tmp_path, [CHOICE, OTHER])
+    manifest = Manifest(
+        kernel="gemm",
+        target="cpu",
+        fingerprint="",
+        build=CHOICE.build,
+        binary="",
+        files={},
+        details="{}",
+    )
+    publish(manifest, ObjectStore(tmp_path / "objects"))
+    made = lambda artifact, *_: cast(Any, lambda *_: artifact.manifest.build)  # noqa: E731 - short
+    monkeypatch.setattr(dispatch, "make_callable", made)
+    settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
+
+    def call(name: str, silicon: str) -> str:
+        return str(Dispatch(name, settings, silicon=silicon)(np.ones(64, np.float32)))
+
+    return call
+
+
+def test_a_name_runs_the_binary_that_won(named: Callable[[str, str], str]) -> None:
+    """Of the file that is named with it."""
+    assert named("a.py::gemm", "one") == CHOICE.build
+
+
+@pytest.mark.parametrize(
+    ("name", "silicon", "says"),
+    [
+        ("gemm", "one", "several kernels are called gemm: a.py::gemm and b.py::gemm"),
+        ("b.py::gemm", "one", "the binary of gemm that won on one is not in "),
+        ("gemm", "two", r"no config of gemm is known for .* on two .*what won on one\)"),
+        ("conv", "one", r"no config of conv is known for .* on one \(tune it for that shape\)"),
+    ],
+)
+def test_what_cannot_run_is_said(
+    named: Callable[[str, str], str], name: str, silicon: str, says: str
+) -> None:
+    """Two kernels of one name, a binary that is gone, another silicon, and a name that nobody knows."""
+    with pytest.raises(TileyardError, match=says):
+        named(name, silicon)
+
+
+def test_a_name_has_no_default(tmp_path: Path) -> None:
+    """Nothing could build it."""
+    settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
+    with pytest.raises(TileyardError, match="default has no effect on a kernel by its name"):
+        Dispatch("gemm", settings, default={"block": 16})
