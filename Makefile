@@ -59,7 +59,7 @@ gpu-artifacts: $(VENV)/.dev
 	TILELANG_DEFAULT_TARGET='{"kind":"cuda","arch":"sm_90a"}' \
 		$(BIN)/python -m tests.gpu.make_artifacts build/gpu-check $(GPU_ARCHITECTURES)
 
-# On a host with an NVIDIA GPU. PYTHON needs torch, numpy, cuda-bindings and msgspec, and nothing else.
+# On a host with an NVIDIA GPU. PYTHON needs torch, numpy, cuda-bindings and msgspec; for tune --from tileyard[cuda], and no TileLang.
 gpu-check:
 	$(PYTHON) tests/gpu/check.py build/gpu-check
 

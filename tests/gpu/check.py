@@ -1,7 +1,7 @@
 """``make gpu-check``: runs artifacts that were built elsewhere on this host's GPU, and writes down what it saw.
 
 ``python check.py FOLDER``; FOLDER is what ``make gpu-artifacts`` built. Needs torch, numpy,
-cuda-bindings and msgspec, and nothing else. Each kernel runs in a process of its own with a time limit;
+cuda-bindings and msgspec, and nothing else; ``tune --from`` needs Tileyard's own requirements, too. Each kernel runs in a process of its own with a time limit;
 after each of the two that must fail, one that is well runs again. Where there is no GPU nothing is run.
 
 ``--stubbed OUT`` is for trying this program itself with the driver library stubbed: results, which
@@ -14,8 +14,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ ROOT = HERE.parent.parent
 CHILD = HERE / "check_child.py"
 LIMIT_S, FAULT_LIMIT_S = 300.0, 30.0
 WELL_AGAIN = "add"
+TUNE = "tune --from"
 DRIVER_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
 
@@ -57,26 +59,22 @@ def main(folder: Path, out: Path | None) -> int:
         other = results.get(check.get("beside", ""), {})
         say(f"{name:20}{message or describe(check, found) + compare(check, found, other)}")
         results[name] = {**found, "failed": message} if message else found
+    found = tune_packed(folder, about["fitting"], out)
+    message = found.get("error", "")
+    ends["failed" if message else "not run" if "skipped" in found else "well"] += 1
+    say(f"{TUNE:20}{message or describe_study(found)}")
+    results[TUNE] = {**found, "failed": message} if message else found
     counts = ", ".join(f"{ends[end]} {end}" for end in ("well", "failed", "not run") if ends[end])
-    say(f"{len(plan)} kernels: {counts}")
+    say(f"{len(plan)} kernels and a study: {counts}")
     write_figures(about, results, out)
     return 1 if ends["failed"] else 0
 
 
 def ask(folder: Path, name: str, out: Path | None, limit_s: float) -> dict[str, Any]:
     """What a child of its own says of one kernel, or how it ended."""
-    paths = f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
     command = [sys.executable, str(CHILD), str(folder), name, "stubbed" if out else ""]
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=limit_s,
-        )
-    except subprocess.TimeoutExpired:
+    done = run_apart(command, limit_s)
+    if done is None:
         return {"error": "timeout"}
     last = (done.stdout.strip().splitlines() or [""])[-1]
     try:
@@ -85,6 +83,56 @@ def ask(folder: Path, name: str, out: Path | None, limit_s: float) -> dict[str, 
         why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         return {"error": f"ended with {done.returncode}: {why}"}
     return found
+
+
+def run_apart(
+    command: Sequence[str], limit_s: float, **own: str
+) -> subprocess.CompletedProcess[str] | None:
+    """A program that finds the sources, to its end; None where it took too long."""
+    paths = f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+    env = {**os.environ, "PYTHONPATH": paths, **own}
+    try:
+        return subprocess.run(
+            command, env=env, capture_output=True, text=True, check=False, timeout=limit_s
+        )
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def tune_packed(folder: Path, fitting: Sequence[str], out: Path | None) -> dict[str, Any]:
+    """What ``tileyard tune --from`` says of the space that was built for this GPU, in a home of its own."""
+    spaces = [one for name in fitting if (one := folder / name / "space.tyb").exists()]
+    if not spaces:
+        return {"skipped": "no space was built for this architecture"}
+    if out is not None:
+        return {"skipped": "a stubbed driver is not installed"}
+    command = [sys.executable, "-m", "tileyard", "tune", "--from", str(spaces[-1]), "--json"]
+    with tempfile.TemporaryDirectory() as home:
+        done = run_apart(command, LIMIT_S, TILEYARD_HOME=home, TILEYARD_LOCK_DIR=f"{home}/locks")
+    if done is None:
+        return {"error": "timeout"}
+    why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if why.startswith("ModuleNotFoundError"):
+        return {"skipped": f"tileyard[cuda] is not installed: {why}"}
+    if done.returncode != 0:
+        return {"error": f"ended with {done.returncode}: {why}"}
+    study = json.loads(done.stdout)
+    return {name: study[name] for name in ("device", "silicon", "trials", "finals", "best")}
+
+
+def describe_study(found: Mapping[str, Any]) -> str:
+    """One line on a study that named a winner."""
+    if "skipped" in found:
+        return f"not run: {found['skipped']}"
+    config = " ".join(f"{key}={value}" for key, value in found["best"]["config"].items())
+    ends = Counter(trial["outcome"] for trial in found["trials"])
+    told = ", ".join(f"{count} {outcome}" for outcome, count in ends.items())
+    decided = [
+        *(one for one in found["finals"] if one["config"] == found["best"]["config"]),
+        found["best"],
+    ]
+    ns = decided[0]["measurement"]["median_ns"]
+    return f"{ns / 1e3:9.2f} us, {config}; {told}, {len(found['finals'])} in the finals"
 
 
 def judge(check: Mapping[str, Any], found: Mapping[str, Any]) -> str:

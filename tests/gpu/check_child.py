@@ -27,15 +27,16 @@ SAMPLES, LAUNCHES, CALLS = 21, 64, 256
 def main(folder: Path, name: str, how: str) -> dict[str, Any]:
     """What became of it."""
     gpu = open_gpu(0)
-    if name == "about":
-        version = gpu.driver.version
-        cuda = f"{version // 1000}.{version % 1000 // 10}"
-        return {"name": gpu.name, "capability": gpu.capability, "cuda": cuda}
     fitting = [
         one.name
         for one in sorted(folder.iterdir())
         if one.is_dir() and parse_architecture(one.name).fits(gpu.capability)
     ]
+    if name == "about":
+        version = gpu.driver.version
+        cuda = f"{version // 1000}.{version % 1000 // 10}"
+        about = {"name": gpu.name, "capability": gpu.capability, "cuda": cuda}
+        return {**about, "fitting": fitting}
     built = [one for one in fitting if (folder / one / f"{name}.cubin.gz").exists()]
     if not built:
         return {"skipped": "it was not built for this architecture"}

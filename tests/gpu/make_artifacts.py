@@ -1,13 +1,16 @@
 """``make gpu-artifacts``: builds what ``make gpu-check`` runs, where TileLang is and no GPU need be.
 
 ``python -m tests.gpu.make_artifacts FOLDER ARCHITECTURE...`` writes, for each kernel and architecture, the
-cubin and its details, and for each kernel its inputs and what its reference made of them.
+cubin and its details, and for each kernel its inputs and what its reference made of them; and for each architecture the
+bundle of a space of configs.
 """
 
 import functools
 import gzip
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -31,6 +34,7 @@ from tileyard.targets.cuda.records import CUBIN_FILE, Details
 from tileyard.targets.cuda.target import CudaTarget
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 STEPS = 32
 """Inputs are multiples of one part in so many."""
 
@@ -49,6 +53,7 @@ def main(folder: Path, *architectures: str) -> int:
         here.mkdir(parents=True, exist_ok=True)
         built = build(wanted, architecture, here)
         signatures |= built
+        failed += pack_space(architecture, here / "space.tyb")
         failed += len(wanted) - len(built)
         sys.stdout.write(f"{len(built)} of {len(wanted)} kernels for {architecture}\n")
     plan = {
@@ -60,6 +65,19 @@ def main(folder: Path, *architectures: str) -> int:
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     sys.stdout.write(f"{size / 2**20:.1f} MiB in {folder}\n")
     return 1 if failed else 0
+
+
+def pack_space(architecture: str, bundle: Path) -> int:
+    """Build a few configs of the GEMM for ``tileyard tune --from``; 1 if they could not be."""
+    configs = ("block_M=64,128", "block_N=64,128", "block_K=32,64")
+    options = [word for config in configs for word in ("--config", config)]
+    options += [word for size in "MNK" for word in ("--arg", f"{size}=256")]
+    kernel = str(ROOT / "examples" / "gemm.py")
+    command = [sys.executable, "-m", "tileyard", "compile", kernel, *options, "-o", str(bundle)]
+    with tempfile.TemporaryDirectory() as home:
+        env = {**os.environ, "TILEYARD_HOME": home}
+        target = ("--target", f"cuda:{architecture}")
+        return int(subprocess.run([*command, *target], env=env, check=False).returncode != 0)
 
 
 def lower_check(check: Check, pipeline: str = "") -> Source:
