@@ -83,54 +83,43 @@ class Dispatch:
     def choose(self, *args: Any) -> tuple[dict[str, Value], dict[str, Value]]:  # noqa: ANN401 - see above
         """The arguments and the config for these arrays. Raises UsageError."""
         shapes = _shapes_of(args)
-        known = self._choices()
-        choice = self._find_choice(known, shapes)
+        choice = self._find_choice(shapes)
         if choice is not None:
             return dict(choice.arguments), dict(choice.config)
-        if self._default is None:
-            raise self._refuse(known, shapes)
         given = self._arguments(*args) if self._arguments is not None else None
-        arguments = infer_arguments(self._name, known, shapes) if given is None else given
+        arguments = infer_arguments(self._name, self._choices(), shapes) if given is None else given
         return (
             {key: to_plain(value) for key, value in arguments.items()},
-            {key: to_plain(value) for key, value in self._default.items()},
+            {key: to_plain(value) for key, value in (self._default or {}).items()},
         )
 
-    def _find_choice(self, known: Sequence[Choice], shapes: Shapes) -> Choice | None:
-        """What won for these shapes on this silicon. Raises UsageError for a name that several files have."""
+    def _find_choice(self, shapes: Shapes) -> Choice | None:
+        """What won for these shapes on this silicon; None where they get the default. Raises UsageError."""
+        known = self._choices()
         here = [choice for choice in known if choice.silicon == self._silicon]
         fitting = [choice for choice in here if shapes in shapes_like(choice.tensors)]
         files = sorted({choice.file for choice in fitting})
         if len(files) > 1 and not self._file:
             names = " and ".join(f"{file}::{self._name}" for file in files)
             raise UsageError(f"several kernels are called {self._name}: {names}", "name one")
-        return next(iter(fitting), None)
-
-    def _refuse(self, known: Sequence[Choice], shapes: Shapes) -> UsageError:
-        others = sorted({choice.silicon for choice in known} - {self._silicon})
-        hint = "tune it for that shape" + (", or give default=" if self._found else "")
-        hint += f"; silicon= takes what won on {' or '.join(others)}" if others else ""
-        return UsageError(
-            f"no config of {self._name} is known for {describe_shapes(shapes)} on {self._silicon}",
-            hint,
-        )
-
-    def _load_winner(self, args: Sequence[Any]) -> Callable[..., object]:
-        shapes, known = _shapes_of(args), self._choices()
-        choice = self._find_choice(known, shapes)
-        if choice is None:
-            raise self._refuse(known, shapes)
-        artifact = find_artifact(choice.build, ObjectStore(self._settings.home / "objects"))
-        if artifact is None:
-            raise DamagedError(
-                f"the binary of {self._name} that won on {choice.silicon} is not in {self._settings.home}",
-                "`tileyard export --binaries` packs it where it was tuned",
-            )
-        return make_callable(artifact, self._target, self._settings, self._device, {})
+        if not fitting and self._default is None:
+            others = sorted({choice.silicon for choice in known} - {self._silicon})
+            hint = "tune it for that shape" + (", or give default=" if self._found else "")
+            hint += f"; silicon= takes what won on {' or '.join(others)}" if others else ""
+            what = f"no config of {self._name} is known for {describe_shapes(shapes)}"
+            raise UsageError(f"{what} on {self._silicon}", hint)
+        return fitting[0] if fitting else None
 
     def _prepare(self, args: Sequence[Any]) -> Callable[..., object]:
         if self._found is None:
-            return self._load_winner(args)
+            choice, objects = self._find_choice(_shapes_of(args)), self._settings.home / "objects"
+            artifact = find_artifact(choice.build, ObjectStore(objects)) if choice else None
+            if artifact is None:
+                raise DamagedError(
+                    f"the binary of {self._name} that won is not in {objects}",
+                    "`tileyard export --binaries` packs it where it was tuned",
+                )
+            return make_callable(artifact, self._target, self._settings, self._device, {})
         arguments, config = self.choose(*args)
         if self._builder is None:
             self._builder = make_builder(self._target, self._settings)

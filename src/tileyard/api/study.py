@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileyard.api.kernels import load_trial
-from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import NoWinnerError
 from tileyard.model import Outcome, Trial, Value
 from tileyard.report.study import render_study
@@ -91,7 +90,7 @@ class Study:
         known = list_choices(self._settings.home, self.result.kernel)
         mine = [one for one in known if one.trial == trial]
         if binaries:
-            pack_winners(mine, ObjectStore(self._settings.home / "objects"), Path(path))
+            pack_winners(mine, self._settings.home, Path(path))
         else:
             Path(path).write_bytes(encode_choices(mine))
 

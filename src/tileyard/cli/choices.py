@@ -54,10 +54,9 @@ def export(
         what = f"of {subject} " if subject else ""
         raise UsageError(f"no choice {what}is recorded in {home}", "tileyard tune makes them")
     if binaries:
-        from tileyard.artifacts.objects import ObjectStore
         from tileyard.store.winners import pack_winners
 
-        pack_winners(found, ObjectStore(home / "objects"), Path(output))
+        pack_winners(found, home, Path(output))
         return 0
     text = as_python(found) + "\n" if form == "python" else encode_choices(found).decode()
     if not output:
@@ -80,15 +79,13 @@ def import_(
     from tileyard.store.choices import add_choices, decode_choices
     from tileyard.wording import count_of
 
-    data = read_file(file)
-    if data.startswith(BUNDLE_MAGIC):
-        from tileyard.artifacts.objects import ObjectStore
+    if read_file(file, len(BUNDLE_MAGIC)) == BUNDLE_MAGIC:
         from tileyard.store.winners import open_winners
 
         home = load_settings().make_home()
-        choices = open_winners(Path(file), ObjectStore(home / "objects"))
+        choices = open_winners(Path(file), home)
     else:
-        choices = decode_choices(data, file)
+        choices = decode_choices(read_file(file), file)
         home = load_settings().make_home()
     add_choices(home, choices)
     print(f"{count_of(len(choices), 'choice')} imported into {home}")

@@ -60,10 +60,11 @@ def read_run_times() -> Sequence["RunTime"]:
         return store.list_run_times()
 
 
-def read_file(file: str) -> bytes:
-    """The content of a file that a command was given. Raises UsageError."""
+def read_file(file: str, most: int = -1) -> bytes:
+    """The content of a file that a command was given, or so many bytes of it at most. Raises UsageError."""
     try:
-        return Path(file).read_bytes()
+        with Path(file).open("rb") as opened:
+            return opened.read(most)
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
 

@@ -11,7 +11,7 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.yard import Workplace
 from tileyard.errors import UsageError
 from tileyard.events import Event, Note, RunStarted
-from tileyard.model import Case, CheckPolicy, Tolerance
+from tileyard.model import Case, CheckPolicy
 from tileyard.service.bench import Bench
 from tileyard.service.packed_tuning import PackedSpace
 from tileyard.service.runs import Ending, Plan
@@ -32,7 +32,7 @@ async def open_compiling(
     space = await open_space(authors.of("", start.file), request, targets=(start.target,))
     await space.choose(everything=start.all_configs)
     until = "packed" if start.pack_to else "built"
-    check = CheckPolicy(tolerance=_find_tolerance(start, space))  # as a study compares them
+    check = CheckPolicy(tolerance=request.check.tolerance or space.tolerance)  # as in a study
     cases = [
         msgspec.structs.replace(case, until=until, check=check)
         for case in make_cases(space, start.file, start.target, request.limits)
@@ -121,18 +121,13 @@ def _write_bundle(
 
 
 def _as_suite_case(start: StartCompile, space: OpenSpace, case: Case) -> SuiteCase:
-    tolerance = _find_tolerance(start, space)
     return SuiteCase(
         testcase=space.kernel,
         name=case.id,
         work=msgspec.structs.replace(
-            case.work, reference=start.request.reference, tolerance=tolerance
+            case.work, reference=start.request.reference, tolerance=case.check.tolerance
         ),
         family=space.kernel,
         limits=case.limits,
         where=start.file,
     )
-
-
-def _find_tolerance(start: StartCompile, space: OpenSpace) -> Tolerance | None:
-    return start.request.check.tolerance or space.tolerance

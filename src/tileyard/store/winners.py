@@ -12,12 +12,13 @@ from tileyard.model import Digest
 from tileyard.store.choices import Choice, decode_choices, encode_choices
 
 
-def pack_winners(choices: Sequence[Choice], objects: ObjectStore, output: Path) -> None:
+def pack_winners(choices: Sequence[Choice], home: Path, output: Path) -> None:
     """Write a bundle of these choices with their binaries. Raises UsageError where one is gone, and BundleError."""
+    objects = ObjectStore(home / "objects")
     for one in choices:
         if not one.build or find_artifact(one.build, objects) is None:
             raise UsageError(
-                f"the binary of {one.kernel} that won on {one.silicon} is not in {objects.root}",
+                f"the binary of {one.kernel} that won on {one.silicon} is not in {home}",
                 "tune again, or name another KERNEL or RUN",
             )
     targets = sorted({one.target for one in choices})
@@ -25,8 +26,8 @@ def pack_winners(choices: Sequence[Choice], objects: ObjectStore, output: Path) 
     write_bundle(packing, objects, output, encode_choices(choices))
 
 
-def open_winners(path: Path, objects: ObjectStore) -> tuple[Choice, ...]:
-    """Put the binaries of a bundle into a store; the choices that they are of.
+def open_winners(path: Path, home: Path) -> tuple[Choice, ...]:
+    """Put the binaries of a bundle into a home; the choices that they are of.
 
     Raises IncompatibleError for a bundle that does not fit this host, BundleError, and UsageError.
     """
@@ -34,5 +35,6 @@ def open_winners(path: Path, objects: ObjectStore) -> tuple[Choice, ...]:
     def accept(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> None:
         decode_choices(read(Digest(manifest.cases)) if manifest.cases else b"", str(path))
 
+    objects = ObjectStore(home / "objects")
     bundle = open_bundle(path, objects, Expected(kind="winners"), accept=accept)
     return decode_choices(bundle.cases, str(path))

@@ -64,7 +64,7 @@ def test_a_name_runs_the_binary_that_won(named: Callable[[str, str], str]) -> No
     ("name", "silicon", "says"),
     [
         ("gemm", "one", "several kernels are called gemm: a.py::gemm and b.py::gemm"),
-        ("b.py::gemm", "one", "the binary of gemm that won on one is not in "),
+        ("b.py::gemm", "one", "the binary of gemm that won is not in "),
         ("gemm", "two", r"no config of gemm is known for .* on two .*what won on one\)"),
         ("conv", "one", r"no config of conv is known for .* on one \(tune it for that shape\)"),
     ],

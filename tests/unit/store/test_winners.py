@@ -19,7 +19,7 @@ WON = msgspec.structs.replace(FIRST, build=KEY)
 
 def test_binaries_travel_with_their_choices(tmp_path: Path) -> None:
     """Equal choices come out, and what they run is there."""
-    here, there = ObjectStore(tmp_path / "here"), ObjectStore(tmp_path / "there")
+    here, there = (ObjectStore(tmp_path / name / "objects") for name in ("here", "there"))
     binary = here.put_bytes(b"binary")
     manifest = Manifest(
         kernel="gemm",
@@ -31,8 +31,8 @@ def test_binaries_travel_with_their_choices(tmp_path: Path) -> None:
         details="{}",
     )
     publish(manifest, here)
-    pack_winners([WON], here, tmp_path / "w.tyb")
-    assert open_winners(tmp_path / "w.tyb", there) == (WON,)
+    pack_winners([WON], tmp_path / "here", tmp_path / "w.tyb")
+    assert open_winners(tmp_path / "w.tyb", tmp_path / "there") == (WON,)
     assert there.get_bytes(binary) == b"binary"
     assert there.has_record("build", KEY)
 
@@ -41,5 +41,5 @@ def test_binaries_travel_with_their_choices(tmp_path: Path) -> None:
 def test_a_binary_that_is_gone_is_named(tmp_path: Path, choice: Choice) -> None:
     """Also of a choice that was recorded when no binary was."""
     with pytest.raises(UsageError, match="the binary of gemm that won on one is not in"):
-        pack_winners([choice], ObjectStore(tmp_path), tmp_path / "w.tyb")
+        pack_winners([choice], tmp_path, tmp_path / "w.tyb")
     assert not (tmp_path / "w.tyb").exists()
