@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tileyard.api import (
+        DispatchTable,
         Study,
         check,
         compile,  # noqa: A004 - always used as tileyard.compile
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AutoTuner",
+    "DispatchTable",
     "Study",
     "TileyardError",
     "autotune",

@@ -1,8 +1,19 @@
 """What ``import tileyard`` gives: thin calls into the rooms below."""
 
 from tileyard.api.kernels import compile, load  # noqa: A004 - always used as tileyard.compile
-from tileyard.api.study import Study, Winner
+from tileyard.api.study import DispatchTable, Study, Winner
 from tileyard.api.tune import tune
 from tileyard.api.verbs import check, plan, regress, test
 
-__all__ = ["Study", "Winner", "check", "compile", "load", "plan", "regress", "test", "tune"]
+__all__ = [
+    "DispatchTable",
+    "Study",
+    "Winner",
+    "check",
+    "compile",
+    "load",
+    "plan",
+    "regress",
+    "test",
+    "tune",
+]

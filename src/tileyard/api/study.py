@@ -1,4 +1,4 @@
-"""What a tuning run gives back: ``Study`` and its ``Winner``."""
+"""What tuning runs give back: ``Study`` and its ``Winner``, and ``DispatchTable`` of many studies."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from tileyard.report.study import render_study
 from tileyard.settings import Settings
 from tileyard.store.choices import encode_choices, list_choices
 from tileyard.store.winners import pack_winners
-from tileyard.tuning.request import Final, StudyResult
+from tileyard.tuning.request import CurvePoint, Final, StudyResult, TableResult
 
 if TYPE_CHECKING:
     from tileyard.api.dispatch import Dispatch
@@ -130,3 +130,47 @@ class Study:
     def _repr_html_(self) -> str:
         """The table of results, for notebooks."""
         return render_study(self.result, self._settings.home)
+
+
+class DispatchTable:
+    """What tuning for many shapes came to.
+
+    ``result`` is the whole record, ``studies`` are those of the shapes, in their order. ``table`` has for each shape its arguments and the config
+    that stands for it, for those for which one passed, and ``curve`` says how many shapes fewer configs serve.
+    """
+
+    def __init__(self, result: TableResult, settings: Settings, kernel: object = None) -> None:
+        self.result = result
+        self.studies = tuple(Study(one, settings, kernel) for one in result.studies)
+        self._settings = settings
+
+    @property
+    def table(self) -> list[tuple[dict[str, Value], dict[str, Value]]]:
+        """Arguments and config of each shape."""
+        return [(row.arguments, row.trial.config) for row in self.result.rows if row.trial]
+
+    @property
+    def curve(self) -> tuple[CurvePoint, ...]:
+        """What one config can do, two, and so on up to the table's."""
+        return self.result.curve
+
+    def dispatch(
+        self,
+        *,
+        default: Mapping[str, object] | None = None,
+        arguments: Callable[..., Mapping[str, object]] | None = None,
+    ) -> "Dispatch":
+        """The kernel as a function that takes for each shape the table's config, as ``Study.dispatch``."""
+        return self.studies[0].dispatch(default=default, arguments=arguments)
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the table into a file for ``tileyard import``. Raises NoWinnerError where it is empty."""
+        trials = {row.trial.id for row in self.result.rows if row.trial}
+        if not trials:
+            raise NoWinnerError(f"no config of {self.result.kernel} passed for any shape")
+        known = list_choices(self._settings.home, self.result.kernel)
+        Path(path).write_bytes(encode_choices([one for one in known if one.trial in trials]))
+
+    def __repr__(self) -> str:
+        configs = len(self.curve[-1].configs) if self.curve else 0
+        return f"<dispatch table {self.result.run} of {self.result.kernel}: {configs} configs for {len(self.studies)} shapes>"

@@ -1,21 +1,36 @@
 """``tune``: a tuning run from Python."""
 
-from typing import Unpack
+from typing import Unpack, overload
+
+from msgspec.structs import replace
 
 from tileyard.api.running import carry_on, console_for, find_kernel, settings_for
-from tileyard.api.study import Study
+from tileyard.api.study import DispatchTable, Study
 from tileyard.report.console import Console
 from tileyard.report.study import print_study
+from tileyard.report.table import print_table
 from tileyard.requests.options import complete, takes
-from tileyard.requests.tune import TuneOptions, check_subject, start_tune
+from tileyard.requests.shapes import Shapes
+from tileyard.requests.tune import StudyOptions, TuneOptions, check_subject, start_table, start_tune
+from tileyard.requests.values import Share
 from tileyard.service.client import AnswerQuestion
 from tileyard.service.verbs import StartTune
 from tileyard.settings import Settings
 from tileyard.tuning.request import StudyResult
 
 
+@overload
+def tune(kernel: object = None, **options: Unpack[StudyOptions]) -> Study: ...
+
+
+@overload
+def tune(
+    kernel: object, *, shapes: Shapes, within: Share | None = None, **options: Unpack[StudyOptions]
+) -> DispatchTable: ...
+
+
 @takes(TuneOptions)
-def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study:
+def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | DispatchTable:
     """Find the fastest config of a kernel: build, check and time every one, then let the best meet.
 
     Works from scripts, threads and notebooks: the kernel, its reference and ``where`` may be
@@ -30,7 +45,8 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study:
     With ``from_`` the configs of a bundle are timed, and no kernel is named.
 
     ``study.best.config`` is the winner, ``study.best.load()`` its callable, and ``study.result.also_built`` has one result
-    for each target of ``also_build``.
+    for each target of ``also_build``. With ``shapes``, a file or the same as values, each shape has a study in one run, and a ``DispatchTable``
+    is returned instead.
 
     Raises TileyardError: what is asked for does not exist, or cannot be done here.
     """
@@ -47,9 +63,15 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study:
     start = start_tune("", "", given)  # before a file is imported: bad options are refused at once
     if start.bundle:
         return Study(carry_study(start, settings, console_for(given["progress"]), None), settings)
+    table = start_table(start, given)
     found = find_kernel(kernel, declared, settings)
-    result = carry_study(found.place(start), settings, console_for(given["progress"]), found.answer)
-    return Study(result, settings, kernel)
+    console, placed = console_for(given["progress"]), found.place(start)
+    if table is None:
+        return Study(carry_study(placed, settings, console, found.answer), settings, kernel)
+    result = carry_on(console, found.answer)(replace(table, tune=placed), settings)
+    if console is not None:
+        print_table(console, result, settings.home)
+    return DispatchTable(result, settings, kernel)
 
 
 def carry_study(

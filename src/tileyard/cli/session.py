@@ -11,9 +11,10 @@ from tileyard.events import Event
 from tileyard.report.console import Console, silence
 from tileyard.report.progress import Layout
 from tileyard.report.study import print_study
+from tileyard.report.table import print_table
 from tileyard.requests.carrying import Carry, ignore, run_shown
 from tileyard.service.client import RunClient
-from tileyard.service.verbs import ResultT, StartTune, Verb
+from tileyard.service.verbs import ResultT, StartTable, StartTune, Verb
 from tileyard.settings import Settings
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -24,6 +25,14 @@ def run(start: StartTune, *, as_json: bool) -> int:
     settings = load_settings()
     result = carry_out(start, settings, Console(stderr=as_json))
     present(result, as_json, print_study, settings.home)
+    return result.exit_status
+
+
+def run_table(start: StartTable, *, as_json: bool) -> int:
+    """The same for many shapes."""
+    settings = load_settings()
+    result = carry_out(start, settings, Console(stderr=as_json))
+    present(result, as_json, print_table, settings.home)
     return result.exit_status
 
 

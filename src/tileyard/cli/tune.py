@@ -5,7 +5,7 @@ from typing import Unpack
 from tileyard.cli.typed import AsJson, KernelName
 from tileyard.requests.kernels import parse_kernel
 from tileyard.requests.options import complete
-from tileyard.requests.tune import TuneOptions, check_subject, start_tune
+from tileyard.requests.tune import TuneOptions, check_subject, start_table, start_tune
 
 
 def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[TuneOptions]) -> int:
@@ -20,12 +20,17 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
 
     With --from the configs are those of a bundle: they are timed where there are neither sources nor TileLang.
 
-    Exit status: 0 a best config was found, 1 none passed, 2 bad usage, 3 infrastructure only,
+    With --shapes each shape has a study, all in one run. Then the fewest configs are chosen that serve each
+    shape within --within of its best time, and written down as its choices.
+
+    Exit status: 0 a best config was found, for each shape; 1 none passed, 2 bad usage, 3 infrastructure only,
     130 interrupted.
     """
-    from tileyard.cli.session import run
+    from tileyard.cli.session import run, run_table
 
     options = complete(TuneOptions, options)
     check_subject(options, is_named=bool(kernel))
     file, name = parse_kernel(kernel) if kernel else ("", "")
-    return run(start_tune(str(file), name, options), as_json=json)
+    start = start_tune(str(file), name, options)
+    table = start_table(start, options)
+    return run(start, as_json=json) if table is None else run_table(table, as_json=json)

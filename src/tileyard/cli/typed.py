@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
+from os import PathLike
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -59,7 +60,7 @@ def _annotate(field: Field) -> Any:  # noqa: ANN401 - any type
 def _text_type(field: Field) -> Any:  # noqa: ANN401 - any type
     """What typer reads: flags, numbers and words as they are, several texts for what is a list, else a text."""
     kinds = set(flatten(field.type))
-    if kinds & {Mapping, Sequence}:
+    if kinds & {Mapping, Sequence} and PathLike not in kinds:
         return list[str] | None
     if all(kind in (bool, int, NoneType) or get_origin(kind) is Literal for kind in kinds):
         return field.type

@@ -52,7 +52,8 @@ class StudyLayout:
             return None
         line = Text.assemble(
             (f"{trial.outcome:<14}", outcome_style(trial.outcome)),
-            f"{trial.batch}: " if trial.batch != trial.case else "",
+            f"{trial.shape}: " if trial.shape else "",
+            f"{trial.batch.rpartition('/')[2]}: " if trial.batch != trial.case else "",
             format_config(trial.config),
         )
         if trial.measurement is not None:
@@ -87,7 +88,7 @@ class StudyLayout:
             foot.append(f"   {view.reused} known already")
         if view.awaited:
             foot.append(f"   waiting for {', '.join(view.awaited)}", style="yellow not dim")
-        if view.best is not None and view.best.measurement is not None:
+        if view.best is not None and view.best.measurement is not None and not view.best.shape:
             median_ns = view.best.measurement.median_ns
             rate = format_rate(view.about.flops, median_ns)
             foot.append(f"   best {format_time(median_ns)}", style="bold not dim")

@@ -36,13 +36,16 @@ from tileyard.requests.options import (
     complete,
     list_fields,
 )
+from tileyard.requests.shapes import Shapes, read_shapes
 from tileyard.requests.values import (
     Choices,
     FilePath,
     Names,
     Repeats,
+    Share,
     Time,
     parse_count,
+    parse_share,
     read_choices,
     read_names,
     read_path,
@@ -54,11 +57,13 @@ from tileyard.targets.registry import find_needs
 
 if TYPE_CHECKING:
     from tileyard.model import TimingPolicy
-    from tileyard.service.verbs import StartTune
+    from tileyard.service.verbs import StartTable, StartTune
+
+USUAL_WITHIN = "5%"
 
 
-class TuneOptions(TypedDict, total=False):
-    """The options of ``tune``."""
+class StudyOptions(TypedDict, total=False):
+    """The options of ``tune`` for one set of arguments."""
 
     from_: Annotated[
         FilePath,
@@ -133,9 +138,26 @@ class TuneOptions(TypedDict, total=False):
     progress: ShowProgress
 
 
+class TuneOptions(StudyOptions, total=False):
+    """The options of ``tune``."""
+
+    shapes: Annotated[
+        Shapes | None,
+        FileOption("Tune for each set of arguments that a file lists, and make a dispatch table."),
+    ]
+    within: Annotated[
+        Share | None,
+        Option(
+            f"With --shapes: how much slower than its best config a shape may be; by default {USUAL_WITHIN}.",
+            metavar="PERCENT",
+        ),
+    ]
+
+
 OF_SOURCES = (
     *("arg", "shape", "config", "space", "where", "inputs", "reference", "check_sync", "target"),
     *("cpu_arch", "also_build", "build_limit", "compile_workers", "golden_threads", "group_size"),
+    *("shapes", "within"),
 )
 """The options that have no effect on configs that are built."""
 
@@ -194,6 +216,30 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         golden_threads=options["golden_threads"] or 0,
         group_size=parse_count(options["group_size"], "--group-size"),
         queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
+    )
+
+
+def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
+    """The verb for all shapes, if there are any, from that for one. Raises UsageError."""
+    from tileyard.service.verbs import StartTable
+
+    options = complete(TuneOptions, given)
+    listed, within = options["shapes"], options["within"]
+    if listed is None:
+        refuse_unused("without --shapes", {"--within": within})
+        return None
+    if options["shape"]:
+        raise UsageError("--shape and --shapes contradict each other: choose one")
+    refuse_unused("with --shapes", {"--also-build": options["also_build"]})
+    shapes = read_shapes(listed)
+    for shape in shapes:
+        for key in shape.arguments.keys() & start.request.arguments.keys():
+            raise UsageError(f"{shape.where}: {key} is given with --arg, too")
+    return StartTable(
+        tune=start,
+        shapes=shapes,
+        within=parse_share(USUAL_WITHIN if within is None else within, "--within"),
+        golden_threads=start.golden_threads,
     )
 
 

@@ -12,7 +12,7 @@ from tileyard.regression.gate import Gate
 from tileyard.regression.timed import Regression
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
-from tileyard.tuning.request import CompileResult, StudyResult, TuneRequest
+from tileyard.tuning.request import CompileResult, Shape, StudyResult, TableResult, TuneRequest
 
 if TYPE_CHECKING:
     from tileyard.service.bench import Bench
@@ -79,6 +79,26 @@ class StartTune(Verb[StudyResult]):
         from tileyard.service.tuning import open_study
 
         return await open_study(self, bench, devices, authors)
+
+
+class StartTable(Verb[TableResult]):
+    """Begin tuning runs for many shapes, as one, and make the dispatch table in which each is ``within`` that share of its best time."""
+
+    tune: StartTune
+    shapes: tuple[Shape, ...]
+    within: float
+
+    async def open(self, bench: "Bench") -> "Plan[TableResult]":
+        """See ``Verb``."""
+        from tileyard.service.choosing import choose_devices
+
+        devices = choose_devices(self.tune.devices, self.tune.target, bench.settings)
+        authors = bench.make_authors(devices=devices, recall=self.tune.reuse)
+        await authors.begin("", self.tune.file)
+        # As above, and half a second of SciPy's.
+        from tileyard.service.tables import open_table
+
+        return await open_table(self, bench, devices, authors)
 
 
 class StartTest(Verb[SuiteResult]):

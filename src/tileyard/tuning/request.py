@@ -1,4 +1,4 @@
-"""The request and the result of a tuning run, and the result of a build of configs."""
+"""The requests and the results of tuning runs, of one shape and of many, and the result of a build of configs."""
 
 from collections.abc import Iterable
 
@@ -202,3 +202,66 @@ class StudyResult(Record):
     def count(self, outcome: Outcome) -> int:
         """How many configs ended in this way."""
         return sum(trial.outcome is outcome for trial in self.trials)
+
+
+class Shape(Record):
+    """Arguments to tune a kernel for, besides those that all shapes have.
+
+    ``weight`` says how often they occur, in any unit. ``where`` is what messages about them begin with.
+    """
+
+    arguments: dict[str, Value]
+    weight: float = 1.0
+    name: str = ""
+    where: str = ""
+
+
+class TableRow(Record):
+    """The config that a dispatch table has for a shape, which is called ``name``; ``trial`` is that of its screening, None where no config passed.
+
+    It takes ``slowdown`` x the time of the shape's best config: at most, at the confidence of the finals, in which both took part. ``latency_ns``
+    is its median time there, or when it was screened if it is the best one and met no other.
+    """
+
+    name: str
+    arguments: dict[str, Value]
+    weight: float
+    trial: Trial | None = None
+    slowdown: float = 1.0
+    latency_ns: float = 0.0
+
+
+class CurvePoint(Record):
+    """The ``share`` of all shapes, by weight, that at most so many ``configs`` serve within the limit.
+
+    The ``worst`` shape takes so many times as long as with its own best config; None if there is one for which none of these has passed.
+    """
+
+    configs: tuple[dict[str, Value], ...]
+    share: float
+    worst: float | None
+
+
+class TableResult(Record):
+    """What tuning for many shapes came to: a study and a row of the dispatch table for each, in the order of the request.
+
+    Each row is ``within`` that share of its best config's time. ``curve`` says what fewer configs can do, down to one; its last point is the
+    table. Other points go by times of the screening where configs have not met.
+    """
+
+    run: str
+    kernel: str
+    target: str
+    within: float
+    studies: tuple[StudyResult, ...]
+    rows: tuple[TableRow, ...]
+    curve: tuple[CurvePoint, ...] = ()
+    reason: StopReason = "done"
+    seconds: float = 0.0
+    unrecorded: tuple[str, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """0 each shape has a best config, 1 for some none passed, 3 and 130 as of a study."""
+        statuses = {study.exit_status for study in self.studies} | ({3} if self.unrecorded else {0})
+        return next(status for status in (130, 1, 3, 0) if status in statuses)

@@ -1,0 +1,97 @@
+"""What tuning for many shapes came to: the dispatch table, the curve of coverage, and a few lines."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.report.study import BUSY_TEXT
+from tileyard.report.words import format_config, format_seconds, format_time
+from tileyard.tuning.request import TableResult
+from tileyard.wording import count_of, describe_unrecorded
+
+POINTS = 12
+"""Rows of the curve at most: the first ones and the last."""
+
+
+def print_table(console: Console, result: TableResult, home: Path) -> None:
+    """Print each shape with its config, what fewer configs can do, and where things are."""
+    console.print(_table(result))
+    if len(result.curve) > 1:
+        console.print(_curve(result))
+    for line in _lines(result, home):
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def _table(result: TableResult) -> Table:
+    title = f"{result.kernel}: a config for each shape"
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for name in ("shape", "weight", "latency", "slowdown", "config", "its own best config"):
+        justify = "right" if name in ("weight", "latency", "slowdown") else "left"
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]  # one of two words
+    for study, row in zip(result.studies, result.rows, strict=True):
+        shape, weight = row.name, f"{row.weight:g}"
+        if row.trial is None or study.best is None:
+            table.add_row(shape, weight, "", "", Text("no config passed", style="red"))
+            continue
+        own = study.best.config
+        table.add_row(
+            shape,
+            weight,
+            format_time(row.latency_ns),
+            f"{row.slowdown:.3f} x",
+            format_config(row.trial.config),
+            "the same" if row.trial.config == own else format_config(own),
+        )
+    return table
+
+
+def _curve(result: TableResult) -> Table:
+    table = Table(title="coverage", title_justify="left", header_style="bold")
+    for name in ("configs", f"shapes within {100 * result.within:.3g} %", "worst slowdown"):
+        table.add_column(name, justify="right")
+    shown = list(enumerate(result.curve, start=1))
+    for number, point in [*shown[:-1][: POINTS - 1], shown[-1]]:
+        worst = "unknown" if point.worst is None else f"{point.worst:.3f} x"
+        table.add_row(str(number), f"{point.share:.1%}", worst)
+    return table
+
+
+def _lines(result: TableResult, home: Path) -> list[Text]:
+    trials = sum(len(study.trials) for study in result.studies)
+    known = sum(study.reused for study in result.studies)
+    text = f"{count_of(trials, 'config')} for {count_of(len(result.rows), 'shape')} in {format_seconds(result.seconds)}"
+    text += f"; {known} known from earlier runs" if known else ""
+    lines = [Text(text)]
+    if result.reason != "done":
+        lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
+    lines += [
+        Text(
+            f"{row.name}: {count_of(len(study.lost), 'config')} lost to devices, queues or the host",
+            style="red",
+        )
+        for study, row in zip(result.studies, result.rows, strict=True)
+        if study.lost
+    ]
+    if result.unrecorded:
+        lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
+    failed = [row.name for row in result.rows if row.trial is None]
+    if failed:
+        lines.append(Text(f"no config passed for {'; '.join(failed)}", style="red"))
+    found = [row for row in result.rows if row.trial is not None]
+    if found:
+        lines.append(Text(f"results: {home}   (tileyard export {result.run}, tileyard trials)"))
+        worst = max(row.slowdown for row in found)
+        configs = count_of(len(result.curve[-1].configs), "config")
+        served = f"all {len(found)} shapes" if not failed else count_of(len(found), "shape")
+        doubts = {study.unchecked for study in result.studies if study.unchecked}
+        doubts |= {BUSY_TEXT for study in result.studies if study.control and study.control.is_wide}
+        lines.append(
+            Text.assemble(
+                (configs, "bold"),
+                f" for {served}, each within {100 * result.within:.3g} % of its best (the worst: {worst:.3f} x)",
+                ("".join(f", {doubt}" for doubt in sorted(doubts)), "yellow"),
+            )
+        )
+    return lines
