@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, NewType, dataclass_transform
 
 import msgspec
 
+from tileyard.draws import USUAL_DRAW, Draw
 from tileyard.measures import Measure
 from tileyard.parts import WHOLE, GoldenPart
 
@@ -258,7 +259,8 @@ class KernelWork(Record, tag="kernel"):
     """A kernel with arguments and one config.
 
     ``file`` is the Python file that declares it, empty where the client holds the kernel. ``shape`` names its
-    arguments, if they have a name. ``reference`` names a function of the file in place of the kernel's own.
+    arguments, if they have a name. ``reference`` names a function of the file in place of the kernel's own. It
+    is run on the inputs of a ``draw``.
     """
 
     file: str = ""
@@ -268,6 +270,7 @@ class KernelWork(Record, tag="kernel"):
     config: dict[str, Value] = {}
     reference: str = ""
     tolerance: Tolerance | None = None
+    draw: Draw = USUAL_DRAW
     devices: ClassVar[int] = 1
 
 
@@ -303,7 +306,7 @@ def find_case(key: str) -> str:
 class Case(Record):
     """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
 
-    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs and reference to be run elsewhere. ``control`` marks the second entry of an A/A pair: it is measured, and wins nothing. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is how long it should run, None for what earlier trials say.
+    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs and reference to be run elsewhere. ``control`` marks what wins nothing: the second entry of an A/A pair, a further check of a config, or, where it is timed alone, a kernel that compares devices: that is measured in each run anew. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is how long it should run, None for what earlier trials say.
     """
 
     id: str
@@ -342,7 +345,7 @@ class Case(Record):
 class Batch(Record):
     """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times, or until so many were ``calm``.
 
-    In a ``fresh`` process none of the kernels that an ``interleaved`` batch times has run before; for others nothing at all has. The only case of a batch that is ``alike`` is not run where its build gave the binary of another one of its run: it ends as that one does.
+    ``devices`` are the names of those that may run it, empty for all that can. In a ``fresh`` process none of the kernels that an ``interleaved`` batch times has run before; for others nothing at all has. The only case of a batch that is ``alike`` is not run where its build gave the binary of another one of its run: it ends as that one does.
     """
 
     id: str
@@ -352,6 +355,7 @@ class Batch(Record):
     rounds: int = 0
     calm: int = 0
     alike: bool = False
+    devices: tuple[str, ...] = ()
 
 
 class Device(Record):

@@ -150,7 +150,7 @@ def test_only_some_cores(knowing: CommandLine) -> None:
 
 @pytest.mark.skipif(len(PHYSICAL) < 2, reason="needs two cores that are not threads of one")
 def test_two_devices_share_one_study(knowing: CommandLine) -> None:
-    """Every config runs once, on either of two devices that have no core in common."""
+    """Every config counts once, from either of two devices that have no core in common, unless one is slower today."""
     first, second = sorted(PHYSICAL.values())[:2]
     names = [f"cpu:cores={core}" for core in (first, second)]
     devices = [part for name in names for part in ("--devices", name)]
@@ -158,7 +158,8 @@ def test_two_devices_share_one_study(knowing: CommandLine) -> None:
     result = knowing.run_json(*HEALTHY, *blocks, *devices)
     expected = ["passed"] * 8
     assert [t["outcome"] for t in result["trials"]] == expected
-    assert {t["device"] for t in result["trials"]} == set(names)
+    kept_out = {one["device"] for one in result["kept_out"]}
+    assert {t["device"] for t in result["trials"]} == set(names) - kept_out
     again = knowing.run_json(*HEALTHY, *blocks, *devices)
     assert [t["reused"] for t in again["trials"]] == [True] * 8
 

@@ -108,6 +108,11 @@ class Study:
         return Winner(self.result.best, self._settings, self.result)
 
     @property
+    def others(self) -> "tuple[Study, ...]":
+        """The same study on devices of other kinds, each with its own winner; this one is of the first kind that was named."""
+        return tuple(Study(one, self._settings, self._kernel) for one in self.result.others)
+
+    @property
     def trials(self) -> tuple[Trial, ...]:
         """One trial per config."""
         return self.result.trials

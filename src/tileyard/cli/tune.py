@@ -15,6 +15,8 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     @tilelang.autotune. Its reference is a NumPy or torch function: it gets the kernel's inputs in
     parameter order and returns the outputs, or writes them in place.
 
+    On devices of several kinds each config is timed on each kind, and each kind has a winner.
+
     With --also-build the configs are then built for other targets, with no device. One that cannot be
     built there is marked, and can still be the best here: the exit status is that of tuning.
 
@@ -23,7 +25,8 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     With --shapes each shape has a study, all in one run. Then the fewest configs are chosen that serve each
     shape within --within of its best time, and written down as its choices.
 
-    Exit status: 0 a best config was found, for each shape; 1 none passed, 2 bad usage, 3 infrastructure only,
+    Exit status: 0 a best config was found, on each kind of device and for each shape; 1 none passed, 2 bad usage,
+    3 infrastructure only,
     130 interrupted.
     """
     from tileyard.cli.session import run, run_table

@@ -95,10 +95,9 @@ class Borrower:
         """Run cases on a device that is held, and tell how each one ended."""
         held = self._held[device]
         held.stop_lingering()
+        batch, entries = self._join(members, device), [run_entry(member) for member in members]
         try:
-            still_held = await held.slot.run(
-                self._join(members), [run_entry(member) for member in members], _Watch(self, held)
-            )
+            still_held = await held.slot.run(batch, entries, _Watch(self, held))
         except LeaseLostError as error:
             self._lose(held, error)
             return
@@ -196,16 +195,16 @@ class Borrower:
         self._ledger.finish(progress, reply.outcome, reply.message, where)
         self._tell(CaseFinished(case=reply.case, device=slot.name, seconds=reply.seconds))
 
-    def _join(self, members: Sequence[Progress]) -> Batch:
+    def _join(self, members: Sequence[Progress], slot: str) -> Batch:
         """One batch of all these cases; those of several batches are in no order.
 
         A case is abandoned above the best time that is certain now.
         """
-        cases = tuple(self._bound(member.case) for member in members)
+        cases = tuple(self._bound(member.case, slot) for member in members)
         return msgspec.structs.replace(members[0].batch, cases=cases)
 
-    def _bound(self, case: Case) -> Case:
-        bound_ns = self._ledger.bound_ns(case)
+    def _bound(self, case: Case, slot: str) -> Case:
+        bound_ns = self._ledger.bound_ns(case, slot)
         if bound_ns == case.abandon_above_ns:
             return case
         return msgspec.structs.replace(case, abandon_above_ns=bound_ns)

@@ -73,6 +73,7 @@ class PlannedCases:
         for batch in fact.batches:
             timed = any(case.timing is not None for case in batch.cases)
             grounds = [self._grounds.get(ground_of(case), frozenset()) for case in batch.cases]
+            grounds += [frozenset(batch.devices)] if batch.devices else []
             entry = Ready(
                 batch=batch.id,
                 memory_bytes=batch.cases[0].runner_bytes,

@@ -3,6 +3,7 @@
 One module because every way in which a case can end makes the same record.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -85,14 +86,12 @@ class Ledger:
         self._fresh: list[Trial] = []
         self.unrecorded: list[Trial] = []
         self._retry_at_s = 0.0
-        self._alike: Alike[Progress] = Alike()
+        # By the devices that their batches are for.
+        self._alike: defaultdict[tuple[str, ...], Alike[Progress]] = defaultdict(Alike)
         self._followed: set[str] = set()
-        self._identities = {
-            target: tuple(dict.fromkeys(device.identity for device in devices))
-            for target, devices in yard.grounds.items()
-        }
         self._count = 0
-        self._bounds_ns: dict[str, float] = {}
+        # By group and slot, which is empty for times of earlier runs.
+        self._bounds_ns: dict[tuple[str, str], float] = {}
 
     def open(self, case: Case, batch: Batch) -> None:
         """Begin to keep account of a case."""
@@ -130,15 +129,18 @@ class Ledger:
         """The open cases of a batch."""
         return [p for p in self._open.values() if p.batch.id == batch]
 
-    def bound_ns(self, case: Case) -> float:
-        """Above which time a case need not be measured any further; 0 for none.
+    def bound_ns(self, case: Case, slot: str) -> float:
+        """Above which time a case need not be measured any further on this slot; 0 for none.
 
-        It is the lowest upper bound in its group of a time whose case ended well: no other abandons any.
+        It is the lowest upper bound in its group of a time whose case ended well, here or in an earlier run. Those of
+        other devices count once the source says so: in ``abandon_above_ns``.
         """
         if case.timing is None or not case.timing.group:
             return 0.0
-        bounds = (case.abandon_above_ns, self._bounds_ns.get(case.timing.group, 0.0))
-        return min(filter(None, bounds), default=0.0)
+        found = (
+            self._bounds_ns.get((case.timing.group, place), 0.0) for place in ("", _place_of(slot))
+        )
+        return min(filter(None, (case.abandon_above_ns, *found)), default=0.0)
 
     def take(self) -> list[Trial]:
         """The trials that ended since the last call, oldest first: recorded, then told to listeners."""
@@ -233,7 +235,7 @@ class Ledger:
                 measurement=ran.reply.measurement,
                 mismatch=ran.reply.mismatch,
             )
-        self._end(progress, trial)
+        self._end(progress, trial, "" if ran is None else ran.slot)
 
     def abandon(self, message: str) -> None:
         """End every case that is still open as not run."""
@@ -245,6 +247,9 @@ class Ledger:
         """End a case with a trial that was recorded before; False where there is none to use."""
         if known is None or not self._yard.reuse or not _says_enough(known, progress.case.limits):
             return False
+        devices = progress.batch.devices
+        if known.run == self._run and devices and known.device not in devices:
+            return False
         if self._names_old_lines(known, progress):
             return False
         self._end(progress, _as_case(known, progress, control=progress.case.control, reused=True))
@@ -252,7 +257,8 @@ class Ledger:
 
     def follow(self, progress: Progress) -> bool:
         """Have a case end as the first one with the same binary and inputs does; False for the first one."""
-        first = self._alike.follow(progress.case.key, progress.keys, progress)
+        alike = self._alike[progress.batch.devices]
+        first = alike.follow(progress.case.key, progress.keys, progress)
         if isinstance(first, Trial):
             self._end_alike(progress, first)
         return first is not False
@@ -277,7 +283,7 @@ class Ledger:
 
     def recall_measured(self, progress: Progress) -> bool:
         """End a case with what it gave before on any of this run's devices, if that is known."""
-        identities = self._identities.get(progress.case.target, ())
+        identities = self._find_identities(progress)
         for identity in identities:
             self._key_measurement(progress, identity)
             if self.recall(progress, self._yard.store.find_measured(progress.keys.measurement)):
@@ -294,8 +300,7 @@ class Ledger:
         rivals = tuple(sorted(member.keys.run for member in members))
         for member in members:
             member.rivals = rivals
-        identities = self._identities.get(members[0].case.target, ())
-        for identity in identities if self._yard.reuse else ():
+        for identity in self._find_identities(members[0]) if self._yard.reuse else ():
             for member in members:
                 self._key_measurement(member, identity)
             known = [self._yard.store.find_measured(m.keys.measurement) for m in members]
@@ -313,9 +318,19 @@ class Ledger:
             # The control runs the same binary as the leader: its role tells the two apart.
             role = f"{'control' if case.control else 'member'} {progress.batch.rounds}"
             key = paired_key(run, progress.rivals, identity, role)
+        elif is_measured_anew(case):  # it says nothing of the config
+            key = paired_key(run, (), identity, "device")
         else:
             key = measurement_key(run, identity, case.timing)
         progress.keys = msgspec.structs.replace(progress.keys, measurement=key)
+
+    def _find_identities(self, progress: Progress) -> tuple[str, ...]:
+        """The identities of the devices that a case may run on, each once."""
+        wanted = progress.batch.devices
+        devices = self._yard.grounds.get(progress.case.target, ())
+        return tuple(
+            dict.fromkeys(one.identity for one in devices if not wanted or one.name in wanted)
+        )
 
     def _names_old_lines(self, known: Trial, progress: Progress) -> bool:
         """Whether a failure was told with lines of the user's that are no longer those."""
@@ -330,24 +345,27 @@ class Ledger:
         record = find_run(self._yard.objects, known.keys.run)
         return record is None or record.entry.lines != elaborated.lines
 
-    def _end(self, progress: Progress, trial: Trial) -> None:
+    def _end(self, progress: Progress, trial: Trial, slot: str = "") -> None:
         del self._open[progress.case.key]
         self._fresh.append(trial)
         if progress.case.until != "judged":
             self._yard.builds[progress.case.key] = _build_of(progress.built, trial)
         timing, measured = progress.case.timing, trial.measurement
-        if timing is not None and measured is not None and trial.outcome in WELL:
-            best_ns = self._bounds_ns.get(timing.group, measured.high_ns)
-            self._bounds_ns[timing.group] = min(best_ns, measured.high_ns)
-        for follower in self._alike.end(trial.key, trial) if progress.batch.alike else ():
+        is_bound = bool(slot) or trial.reused  # what ends as another one did says nothing new
+        if timing is not None and measured is not None and trial.outcome in WELL and is_bound:
+            key = (timing.group, _place_of(slot))
+            self._bounds_ns[key] = min(self._bounds_ns.get(key, measured.high_ns), measured.high_ns)
+        if not progress.batch.alike:
+            return
+        for follower in self._alike[progress.batch.devices].end(trial.key, trial):
             if self.is_open(follower.case.key):
                 self._end_alike(follower, trial)
 
     def _end_alike(self, progress: Progress, first: Trial) -> None:
         """End a case as another one with the same binary ended."""
         by_name = {device.name: device.identity for device in self._yard.devices}
-        identities = self._identities[progress.case.target]
-        self._key_measurement(progress, by_name.get(first.device, identities[0]))
+        usual = self._find_identities(progress)[0]
+        self._key_measurement(progress, by_name.get(first.device, usual))
         self._count += 1
         trial = _as_case(
             first,
@@ -361,6 +379,16 @@ class Ledger:
         )
         self._followed.add(trial.key)
         self._end(progress, trial)
+
+
+def _place_of(slot: str) -> str:
+    """The device of a slot; the slots of a queue stand for all of its devices."""
+    return slot.partition("/")[0]
+
+
+def is_measured_anew(case: Case) -> bool:
+    """Whether a case compares devices: what is known from before says nothing of these today."""
+    return case.control and case.timing is not None
 
 
 def _as_case(trial: Trial, progress: Progress, **changes: object) -> Trial:

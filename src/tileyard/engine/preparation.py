@@ -14,7 +14,7 @@ import msgspec
 from tileyard.artifacts.keys import build_key, canonical_json, digest_parts, run_key
 from tileyard.artifacts.manifest import TREE_FILE, Build, find_artifact, find_build, publish
 from tileyard.engine.compilers import Builder, CompilePool
-from tileyard.engine.ledger import Ledger, Progress
+from tileyard.engine.ledger import Ledger, Progress, is_measured_anew
 from tileyard.engine.programs import Programs
 from tileyard.engine.sync_checks import SyncChecks
 from tileyard.engine.yard import Yard
@@ -356,7 +356,9 @@ class Preparation:
             return False
         if self._ledger.skip_proven(progress):
             return True
-        return progress.batch.order != "interleaved" and self._ledger.recall_measured(progress)
+        if progress.batch.order == "interleaved" or is_measured_anew(progress.case):
+            return False
+        return self._ledger.recall_measured(progress)
 
     async def _ask_golden(self, case: Case, elaborated: Elaborated) -> Golden | Failed:
         work = case.work
@@ -369,6 +371,7 @@ class Preparation:
             scalars=elaborated.scalars,
             threads=len(self._yard.authors.cores),
             reference=work.reference,
+            draw=work.draw,
         )
         self._asked[case.side, work.file] += 1
         author = self._yard.authors.of(case.side, work.file)
@@ -410,7 +413,7 @@ def _shared_golden(case: Case, elaborated: Elaborated) -> str:
     work = case.work
     if not isinstance(work, KernelWork):
         return case.key
-    asked = (case.side, work.file, work.kernel, work.arguments, work.reference)
+    asked = (case.side, work.file, work.kernel, work.arguments, work.reference, work.draw)
     return canonical_json((asked, elaborated.specs, elaborated.scalars))
 
 

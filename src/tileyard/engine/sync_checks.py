@@ -1,6 +1,7 @@
 """Checks of the synchronization of kernels before they are built: a config whose check has findings is not run."""
 
 from tileyard.artifacts.keys import canonical_json
+from tileyard.draws import USUAL_DRAW
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
 from tileyard.model import INFRASTRUCTURE, KernelWork, Outcome
@@ -31,6 +32,8 @@ class SyncChecks:
         wanted, case, elaborated = self._yard.check_sync, progress.case, progress.elaborated
         work, golden = case.work, progress.golden
         if wanted is False or case.until == "built" or not isinstance(work, KernelWork):
+            return True
+        if work.draw != USUAL_DRAW:  # checked on the usual inputs
             return True
         if elaborated is None or golden is None or not elaborated.is_asynchronous:
             return True

@@ -208,6 +208,7 @@ class KernelInfo(Record):
     ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary.
     ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared.
     ``tolerance`` and ``timing`` are what its author asks for, None for the usual; a run may take ``run_s`` seconds, 0 for as long as usual.
+    ``inputs`` are ours, drawn by a function of its own that takes an ``rng``, or given.
     """
 
     name: str
@@ -222,6 +223,7 @@ class KernelInfo(Record):
     tolerance: Tolerance | None = None
     timing: TimingPolicy | None = None
     run_s: float = 0.0
+    inputs: Literal["ours", "drawn", "given"] = "ours"
 
 
 def user_function(decorated: object) -> object:

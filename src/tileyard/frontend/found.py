@@ -7,7 +7,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -74,6 +74,7 @@ class Found:
             tolerance=self.recipe.tolerance,
             timing=self.recipe.timing,
             run_s=self.recipe.run_s,
+            inputs=self._tell_inputs(),
         )
 
     def expand(self, arguments: Arguments) -> Expansion:
@@ -136,7 +137,9 @@ class Found:
             answer: Any = call_by_name(self.recipe.flops, self.complete(arguments), what)
             return float(answer)
 
-    def supply_inputs(self, arguments: Arguments, specs: Sequence[TensorSpec]) -> object:
+    def supply_inputs(
+        self, arguments: Arguments, specs: Sequence[TensorSpec], seed: int = INPUT_SEED
+    ) -> object:
         """What the user's own ``inputs`` (or ``supply_prog``) gives; None where there is none.
 
         A mapping from tensor name to array, or a sequence of arrays for the ``in`` and ``inout``
@@ -145,13 +148,23 @@ class Found:
         if self.recipe.inputs is not None:
             values = self.complete(arguments)
             values["specs"] = tuple(spec for spec in specs if spec.role != "out")
-            values["rng"] = np.random.default_rng(INPUT_SEED)
+            values["rng"] = np.random.default_rng(seed)
             return call_by_name(self.recipe.inputs, values, f"inputs of {self.name}")
         if self.recipe.supply is not None:
             return self._call_supply(self.recipe.supply, specs)
         return None
 
     # ---- inside -----------------------------------------------------------------------------
+
+    def _tell_inputs(self) -> Literal["ours", "drawn", "given"]:
+        """Where inputs come from: see KernelInfo."""
+        if self.recipe.inputs is None:
+            return "ours" if self.recipe.supply is None else "given"
+        parameters = parameters_of(self.recipe.inputs)
+        takes = parameters is None or any(
+            one.name == "rng" or one.kind is one.VAR_KEYWORD for one in parameters
+        )
+        return "drawn" if takes else "given"
 
     def _plain_shape(self, shape: str) -> dict[str, Value]:
         arguments = self.recipe.shapes[shape]

@@ -94,6 +94,13 @@ def is_integer(name: str) -> bool:
     return name in DTYPES and DTYPES[name].is_integer
 
 
+def limits_of(name: str) -> tuple[Any, Any, Any]:
+    """Of a floating-point type the largest finite value, the smallest normal one, and the smallest one of all."""
+    module: Any = ml_dtypes if name in NARROW else np
+    found = module.finfo(find_dtype(name).numpy)
+    return found.max, found.smallest_normal, found.smallest_subnormal
+
+
 def poison(name: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
     """What memory of this type holds before it is written: NaN, or an integer out of every range."""
     dtype = find_dtype(name)

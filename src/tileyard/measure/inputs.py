@@ -1,4 +1,4 @@
-"""A kernel's input tensors where its author gives none: the same numbers for the same signature."""
+"""A kernel's input tensors where its author gives none: the same numbers for the same signature and draw."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tileyard.artifacts.keys import digest_parts
-from tileyard.ir.dtypes import find_dtype
+from tileyard.draws import USUAL_DRAW, Draw, EdgeValues
+from tileyard.ir.dtypes import DType, find_dtype, limits_of
 from tileyard.model import Digest, TensorSpec
 from tileyard.targets.base import Array
 
@@ -14,6 +15,8 @@ RECIPE = "1"
 """The version of how inputs are made; a change to this module that changes them raises it."""
 _INTEGERS = {"int": (-8, 8, np.int8), "uint": (0, 16, np.uint8), "bool": (0, 2, np.uint8)}
 """By kind of dtype, the range from which values are drawn, and as what."""
+EVERY = 8
+"""One of so many floats is tiny: what is lost of them is small beside the others."""
 
 
 def make_inputs(specs: Sequence[TensorSpec]) -> list[Array]:
@@ -24,20 +27,50 @@ def make_inputs(specs: Sequence[TensorSpec]) -> list[Array]:
     return [make_input(index, spec) for index, spec in enumerate(specs) if spec.role != "out"]
 
 
-def make_input(index: int, spec: TensorSpec) -> Array:
-    """The array for tensor number ``index`` of a kernel: index, dtype and shape decide its values.
+def make_input(index: int, spec: TensorSpec, draw: Draw = USUAL_DRAW) -> Array:
+    """The array for tensor number ``index`` of a kernel: index, dtype, shape and draw decide its values.
 
     Floats are standard normal, which every dtype can hold; signed integers lie in [-8, 8) and
     unsigned ones in [0, 16), small enough that sums of products do not overflow; booleans are as
     often true as false.
     """
     dtype = find_dtype(spec.dtype)
-    random = np.random.Generator(np.random.PCG64(_seed(index, spec)))
+    random = np.random.Generator(np.random.PCG64(_seed(index, spec, draw.seed)))
+    made: Array
     if dtype.kind == "float":
         drawn = np.float64 if dtype.bits == 64 else np.float32
-        return random.standard_normal(spec.shape, dtype=drawn).astype(dtype.numpy)
-    low, high, kind = _INTEGERS[dtype.kind]
-    return random.integers(low, high, size=spec.shape, dtype=kind).astype(dtype.numpy)
+        made = random.standard_normal(spec.shape, dtype=drawn).astype(dtype.numpy)
+    else:
+        low, high, kind = _INTEGERS[dtype.kind]
+        made = random.integers(low, high, size=spec.shape, dtype=kind).astype(dtype.numpy)
+    if draw.edges is not None and made.size:
+        _plant(made.reshape(-1), dtype, draw.edges, index)
+    return made
+
+
+def _plant(flat: Array, dtype: DType, edges: EdgeValues, index: int) -> None:
+    """Put edge values into the elements of tensor number ``index``.
+
+    Sums in another order must stay what they are, so there is one largest float in a tensor, at its beginning or end,
+    and no wide integer: those are often indices, too.
+    """
+    if edges == "zeros" and dtype.kind != "bool":
+        flat[:] = 0
+        if dtype.is_float:
+            flat[1::2] = -0.0
+    elif edges == "largest" and dtype.is_integer and dtype.bits == 8:
+        flat[0], flat[-1] = dtype.range
+    elif dtype.is_float and edges != "zeros":
+        largest, normal, subnormal = limits_of(dtype.name)
+        if edges == "largest":
+            flat[-(index % 2)] = largest
+        elif edges == "tiny":
+            for place, value in enumerate((subnormal, -subnormal, normal, -normal)):
+                flat[place * EVERY :: 4 * EVERY] = value
+        elif edges == "inf":
+            flat[0], flat[-1] = np.inf, -np.inf
+        else:
+            flat[flat.size // 2] = np.nan
 
 
 def input_key(specs: Sequence[TensorSpec]) -> Digest:
@@ -54,5 +87,6 @@ def _signature(index: int, spec: TensorSpec) -> str:
     return f"{index}:{spec.dtype}:{','.join(map(str, spec.shape))}"
 
 
-def _seed(index: int, spec: TensorSpec) -> int:
-    return int.from_bytes(hashlib.sha256(_signature(index, spec).encode()).digest()[:16])
+def _seed(index: int, spec: TensorSpec, seed: int) -> int:
+    signature = _signature(index, spec) + (f"#{seed}" if seed else "")
+    return int.from_bytes(hashlib.sha256(signature.encode()).digest()[:16])

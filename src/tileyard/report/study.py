@@ -20,7 +20,13 @@ from tileyard.report.words import (
     format_time,
     outcome_style,
 )
-from tileyard.tuning.request import CompileResult, StudyResult, median_ns, one_per_binary
+from tileyard.tuning.request import (
+    CompileResult,
+    KeptOut,
+    StudyResult,
+    median_ns,
+    one_per_binary,
+)
 from tileyard.wording import count_of, describe_unrecorded
 
 ROWS = 10
@@ -30,9 +36,10 @@ BUSY_TEXT = "the machine was busy and ties are not resolved"
 
 def print_study(console: Console, result: StudyResult, home: Path) -> None:
     """Print the best configs, the verdict of the finals, and where things are."""
-    console.print(_table(result))
-    for line in _lines(result, home):
-        console.print(line, soft_wrap=True, highlight=False)
+    for one in (result, *result.others):
+        console.print(_table(one, is_one_of_several=bool(result.others)))
+        for line in _lines(one, home):
+            console.print(line, soft_wrap=True, highlight=False)
 
 
 def render_study(result: StudyResult, home: Path) -> str:
@@ -42,10 +49,12 @@ def render_study(result: StudyResult, home: Path) -> str:
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
-def _table(result: StudyResult) -> Table:
+def _table(result: StudyResult, *, is_one_of_several: bool) -> Table:
     keys = list(dict.fromkeys(key for trial in result.trials for key in trial.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""
-    table = Table(title=f"{result.kernel}{work}", title_justify="left", header_style="bold")
+    place = f" on {result.silicon or result.device}" if is_one_of_several else ""
+    title = f"{result.kernel}{work}{place}"
+    table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("", justify="right")
     for key in keys:
         table.add_column(key, justify="right")
@@ -137,6 +146,7 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         )
     if result.reason != "done":
         lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
+    lines += [Text(_say_kept_out(one), style="yellow") for one in result.kept_out]
     lines += _finals(result)
     lines += [line for built in result.also_built for line in _other_target(built)]
     if result.lost:
@@ -148,11 +158,24 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
         lines.append(Text(": ".join(filter(None, ("no config passed", required))), style="red"))
         return lines
+    if result.draws:
+        lines.append(Text(f"also right on {', '.join(draw.name for draw in result.draws)}"))
     if result.best.id not in result.unrecorded:
         lines.append(Text(f"results: {home}   (tileyard trials, tileyard show {result.best.id})"))
         lines.append(Text(f'load it: kernel = tileyard.load("{result.best.id}")'))
     lines.append(_best(result, result.best))
     return lines
+
+
+def _say_kept_out(one: KeptOut) -> str:
+    """Why a device did not take part."""
+    end = "its times do not count"
+    if one.message:
+        return (
+            f"{one.device}: the kernel that devices are compared by ended as {one.message}: {end}"
+        )
+    took = f"{one.ratio:.3f} x as long as {one.base} [{one.low:.3f}, {one.high:.3f}]"
+    return f"{one.device} takes {took} for the same kernel: {end}"
 
 
 def _best(result: StudyResult, best: Trial) -> Text:

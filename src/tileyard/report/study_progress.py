@@ -53,7 +53,9 @@ class StudyLayout:
         line = Text.assemble(
             (f"{trial.outcome:<14}", outcome_style(trial.outcome)),
             f"{trial.shape}: " if trial.shape else "",
-            f"{trial.batch.rpartition('/')[2]}: " if trial.batch != trial.case else "",
+            f"{trial.batch.rpartition('/')[2]}: "
+            if trial.batch != trial.case or trial.control
+            else "",
             format_config(trial.config),
         )
         if trial.measurement is not None:
@@ -88,12 +90,15 @@ class StudyLayout:
             foot.append(f"   {view.reused} known already")
         if view.awaited:
             foot.append(f"   waiting for {', '.join(view.awaited)}", style="yellow not dim")
-        if view.best is not None and view.best.measurement is not None and not view.best.shape:
-            median_ns = view.best.measurement.median_ns
+        for best in view.best.values():
+            if best.shape:  # one of many, whose times say nothing of each other
+                continue
+            median_ns = best.measurement.median_ns if best.measurement is not None else 0.0
             rate = format_rate(view.about.flops, median_ns)
-            foot.append(f"   best {format_time(median_ns)}", style="bold not dim")
+            where = f" on {best.device}" if len(view.best) > 1 else ""
+            foot.append(f"   best{where} {format_time(median_ns)}", style="bold not dim")
             foot.append(f"  {rate} GFLOP/s  " if rate else "  ")
-            foot.append(format_config(view.best.config))
+            foot.append(format_config(best.config))
         return foot
 
 

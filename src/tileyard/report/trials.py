@@ -22,6 +22,7 @@ from tileyard.report.words import (
 )
 from tileyard.targets.annotated import annotate
 from tileyard.targets.needs import PROGRAM_FILE
+from tileyard.tuning.contest import FINALS
 from tileyard.tuning.request import StudyResult
 from tileyard.wording import count_of
 from tileyard.workers.run_records import find_run
@@ -39,13 +40,20 @@ def print_trials(console: Console, found: list[Trial]) -> None:
         table.add_row(
             trial.id,
             _name_case(trial),
-            format_config(trial.config) + (" (A/A control)" if trial.control else ""),
+            format_config(trial.config) + _say_role(trial),
             trial.target,
             latency,
             Text(str(trial.outcome), style=outcome_style(trial.outcome)),
             clean_line(trial.message),
         )
     console.print(table)
+
+
+def _say_role(trial: Trial) -> str:
+    """What a trial is that wins nothing."""
+    if not trial.control:
+        return ""
+    return " (A/A control)" if trial.batch.startswith(FINALS) else f" ({trial.batch})"
 
 
 def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> None:

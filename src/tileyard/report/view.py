@@ -87,7 +87,7 @@ class RunView:
 
     ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run ends;
     ``failures`` are those that failed for good. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
-    lowest median.
+    lowest median on each silicon.
     ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time;
     ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
     ended, which took ``steps_s``.
@@ -113,7 +113,7 @@ class RunView:
     failures: dict[str, Outcome] = field(default_factory=dict)
     flaky: list[str] = field(default_factory=list)
     reused: int = 0
-    best: Trial | None = None
+    best: dict[str, Trial] = field(default_factory=dict)
     measured: int = 0
     measured_s: float = 0.0
     foreseen_s: float = 0.0
@@ -228,10 +228,10 @@ class RunView:
         if outcome not in WELL:
             self.failures[case] = outcome
             return "failed"
-        best = self.best.measurement if self.best is not None else None
-        found = trial.measurement
-        if found is not None and (best is None or found.median_ns < best.median_ns):
-            self.best = trial
+        best, found = self.best.get(trial.silicon), trial.measurement
+        known = best.measurement if best is not None else None
+        if found is not None and (known is None or found.median_ns < known.median_ns):
+            self.best[trial.silicon] = trial
         if trial.attempt > 1:
             self.flaky.append(case)
             return "flaky"

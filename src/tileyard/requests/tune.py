@@ -1,7 +1,7 @@
 """What ``tune`` is asked for."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict, get_args
 
 from tileyard.errors import UsageError
 from tileyard.requests.kernels import (
@@ -56,6 +56,7 @@ from tileyard.requests.values import (
 from tileyard.targets.registry import find_needs
 
 if TYPE_CHECKING:
+    from tileyard.draws import Draw
     from tileyard.model import TimingPolicy
     from tileyard.service.verbs import StartTable, StartTune
 
@@ -96,6 +97,13 @@ class StudyOptions(TypedDict, total=False):
     check: Checked
     require_check: RequireCheck
     check_sync: CheckSync
+    seeds: Annotated[
+        int, Option("Check what may win on inputs of so many seeds.", default=1, least=1)
+    ]
+    edge_values: Annotated[
+        Names,
+        Option("Check what may win on zeros, tiny, largest, inf, nan, or all.", metavar="KIND,..."),
+    ]
     target: Annotated[str, Option("What to compile for.", default="cpu")]
     cpu_arch: CpuLevel
     devices: DeviceNames
@@ -157,7 +165,7 @@ class TuneOptions(StudyOptions, total=False):
 OF_SOURCES = (
     *("arg", "shape", "config", "space", "where", "inputs", "reference", "check_sync", "target"),
     *("cpu_arch", "also_build", "build_limit", "compile_workers", "golden_threads", "group_size"),
-    *("shapes", "within"),
+    *("shapes", "within", "seeds", "edge_values"),
 )
 """The options that have no effect on configs that are built."""
 
@@ -200,6 +208,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         check=CheckPolicy(enabled=options["check"]),
         timing=_read_timing(options),
         require_check=options["require_check"],
+        draws=_list_draws(options),
         limits=read_limits(options["run_limit"], options["build_limit"], options["memory_limit"]),
     )
     return StartTune(
@@ -230,7 +239,8 @@ def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
         return None
     if options["shape"]:
         raise UsageError("--shape and --shapes contradict each other: choose one")
-    refuse_unused("with --shapes", {"--also-build": options["also_build"]})
+    unproven = {"--seeds": options["seeds"] > 1, "--edge-values": options["edge_values"]}
+    refuse_unused("with --shapes", {"--also-build": options["also_build"], **unproven})
     shapes = read_shapes(listed)
     for shape in shapes:
         for key in shape.arguments.keys() & start.request.arguments.keys():
@@ -241,6 +251,22 @@ def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
         within=parse_share(USUAL_WITHIN if within is None else within, "--within"),
         golden_threads=start.golden_threads,
     )
+
+
+def _list_draws(options: TuneOptions) -> "tuple[Draw, ...]":
+    from tileyard.draws import Draw, EdgeValues
+
+    draws = [Draw(seed=seed) for seed in range(1, options["seeds"])]
+    known = get_args(EdgeValues)
+    asked = ",".join(read_names(options["edge_values"])).split(",")
+    for name in filter(None, asked):
+        if name not in (*known, "all"):
+            raise UsageError(f"--edge-values {name!r} is none of {', '.join(known)}, all")
+    draws += [Draw(edges=edges) for edges in known if edges in asked or "all" in asked]
+    if draws and not options["check"]:
+        option = "--edge-values" if draws[-1].edges else "--seeds"
+        raise UsageError(f"{option} has no effect with --no-check")
+    return tuple(draws)
 
 
 def _read_timing(options: TuneOptions) -> "TimingPolicy":

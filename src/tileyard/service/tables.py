@@ -91,6 +91,7 @@ def write_down(home: Path, result: TableResult) -> None:
                     config=dict(row.trial.config),
                     latency_ns=row.latency_ns,
                     trial=row.trial.id,
+                    build=row.trial.keys.build,
                 )
             )
     add_choices(home, chosen)

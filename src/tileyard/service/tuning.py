@@ -15,10 +15,11 @@ from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartTune
 from tileyard.store.choices import Choice, add_choices
 from tileyard.store.trials import TrialQuery
+from tileyard.tuning.contest import FINALS
 from tileyard.tuning.finals import judge_finals
 from tileyard.tuning.request import CompileResult, StudyResult
 from tileyard.tuning.space import OpenSpace, open_space
-from tileyard.tuning.study import FINALS, Place, Study
+from tileyard.tuning.study import Place, Study
 from tileyard.wording import count_of
 from tileyard.workers.run_records import find_run
 
@@ -39,21 +40,23 @@ def plan_study(
     request = start.request
     also_build = tuple(dict.fromkeys(start.also_build))
     place = Place(file=start.file, target=start.target, also_build=also_build)
-    study = Study(request, space, bench.clock, place)
+    study = Study(request, space, bench.clock, place, devices)
+    kinds = len(study.contests)
     notes = []
-    if len({device.identity for device in devices}) > 1:
-        text = "the devices differ, so times of configs that ran on different ones do too"
-        notes.append(Note(text=text, level="warning"))
+    if kinds > 1:
+        text = f"{kinds} kinds of devices: each config is timed on each kind, which has a winner of its own"
+        notes.append(Note(text=text))
     if space.is_whole and 1 < len(space.configs) < space.size:
         text = f"{len(space.configs)} of {space.size} points of the space are tried"
         notes.append(Note(text=text))
 
     def fold(ending: Ending) -> StudyResult:
         result = study.result(ending.run, ending.reason, devices[0])
-        for note in _doubt_busy_runs(bench, result, request.timing.confidence):
-            ending.tell(note)
-        if result.best is not None and result.reason != "interrupted":
-            _write_down(bench, study, result)
+        for one in (result, *result.others):
+            for note in _doubt_busy_runs(bench, one, request.timing.confidence):
+                ending.tell(note)
+            if one.best is not None and one.reason != "interrupted":
+                _write_down(bench, study, one)
         built = [_also_built(study, target, ending) for target in also_build]
         return msgspec.structs.replace(
             result, also_built=tuple(built), unrecorded=tuple(ending.unrecorded)
@@ -68,7 +71,7 @@ def plan_study(
         begun=RunStarted(
             title=f"tune {space.kernel}",
             target=start.target,
-            cases=space.at_most,
+            cases=space.at_most * kinds,
             flops=space.flops,
         ),
         notes=notes,
@@ -133,7 +136,11 @@ def _doubt_busy_runs(bench: Bench, result: StudyResult, confidence: float) -> li
     known = Counter(trial.run for trial in result.trials if trial.reused and trial.measurement)
     for run, count in known.items():
         trials = bench.store.list_trials(TrialQuery(run=run))
-        finals = [trial for trial in trials if trial.batch == FINALS]
+        finals = [
+            trial
+            for trial in trials
+            if trial.batch.startswith(FINALS) and trial.silicon in ("", result.silicon)
+        ]
         control = judge_finals(finals, finals, confidence).control
         if control is not None and control.is_wide:
             times = f"{count_of(count, 'time')} known from run {run}"

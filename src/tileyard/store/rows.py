@@ -20,6 +20,7 @@ class _Duration(Record):
     arguments: dict[str, Value]
     config: dict[str, Value]
     run_s: float = 0.0
+    control: bool = False
 
 
 _DURATION_DECODER = msgspec.json.Decoder(_Duration)
@@ -69,7 +70,7 @@ def durations_of(records: Iterable[object]) -> dict[str, float]:
     found: dict[str, float] = {}
     for record in records:
         trial = try_decode(_DURATION_DECODER, record)
-        if trial is not None and trial.run_s:
+        if trial is not None and trial.run_s and not trial.control:
             found[canonical_json((trial.arguments, trial.config))] = trial.run_s
     return found
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.manifest import Build
+from tileyard.draws import Draw
 from tileyard.events import StopReason
 from tileyard.model import (
     INFRASTRUCTURE,
@@ -31,7 +32,7 @@ class TuneRequest(Record):
     ``overrides`` gives values for tunable parameters, in place of the kernel's own. At most
     ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
     meet in up to ``rounds`` interleaved rounds before a winner is named. With ``require_check`` a config
-    wins only if its results were compared.
+    wins only if its results were compared; and only if it is right on the inputs of all ``draws``, too.
     """
 
     kernel: str = ""
@@ -48,6 +49,7 @@ class TuneRequest(Record):
     rounds: int = 60
     seed: int = 0
     require_check: bool = False
+    draws: tuple[Draw, ...] = ()
 
 
 class Final(Record):
@@ -129,6 +131,21 @@ class CompileResult(Record):
         return 0 if all(one.outcome is Outcome.PASSED for one in self.configs) else 1
 
 
+class KeptOut(Record):
+    """A device whose times do not count beside those of ``base``, although it is of the same kind.
+
+    It took ``ratio`` times as long for the same kernel, between ``low`` and ``high``; or ``message`` says how that kernel
+    ended there.
+    """
+
+    device: str
+    base: str
+    ratio: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    message: str = ""
+
+
 class StudyResult(Record):
     """What a tuning run came to. ``best`` is the winner's screening trial, None where none passed.
 
@@ -136,7 +153,8 @@ class StudyResult(Record):
     kernel's work, 0 where unknown. ``seconds`` is the duration of the whole run. ``silicon`` is what the
     device is, ``checked`` says that results were to be compared, and ``require_check`` that they had to be.
     ``also_built`` says how the same configs could be built for other targets, ``unrecorded`` names the trials
-    that the store could not take. ``are_finals_lost`` says that infrastructure failed some of the finals.
+    that the store could not take. ``are_finals_lost`` says that infrastructure failed some of the finals. Of devices of one kind
+    those are ``kept_out`` that differ. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
     """
 
     run: str
@@ -155,16 +173,26 @@ class StudyResult(Record):
     silicon: str = ""
     checked: bool = True
     require_check: bool = False
+    draws: tuple[Draw, ...] = ()
     also_built: tuple[CompileResult, ...] = ()
     unrecorded: tuple[str, ...] = ()
     are_finals_lost: bool = False
+    kept_out: tuple[KeptOut, ...] = ()
+    others: tuple["StudyResult", ...] = ()
 
     @property
     def exit_status(self) -> int:
         """0 a best config was found, 1 none passed, 3 infrastructure only, 130 interrupted.
 
-        3 is also a best one out of those that infrastructure has left, or one that could not be recorded.
+        3 is also a best one out of those that infrastructure has left, or one that could not be recorded. Over several
+        kinds of silicon it is 1 where none passed on one of them, else 3 where it is 3 for one.
         """
+        found = {self.own_status, *(other.own_status for other in self.others)}
+        return next((status for status in (130, 1, 3) if status in found), 0)
+
+    @property
+    def own_status(self) -> int:
+        """The exit status of this silicon alone."""
         if self.reason == "interrupted":
             return 130
         if self.best is not None:

@@ -91,6 +91,7 @@ async def open_space(
     check_numbers(request)
     described = await _ask(asks, DescribeKernels())
     info = choose_kernel(described.kernels, request.kernel)
+    _check_draws(info, request)
     completed, guessed = _complete_arguments(info, request, guess)
     arguments = {key: value for key, value in completed.items() if key not in info.tunable}
     pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
@@ -153,6 +154,21 @@ def check_numbers(request: TuneRequest) -> None:
     for key, values in request.overrides.items():
         if not values:
             raise UsageError(f"no value is given to try for {key}")
+
+
+def _check_draws(info: KernelInfo, request: TuneRequest) -> None:
+    """Raise UsageError for inputs that the kernel's own function does not make, or that nothing would be compared on."""
+    for draw in request.draws:
+        option = "--seeds" if draw.edges is None else "--edge-values"
+        if not (info.has_reference or request.reference):
+            raise UsageError(f"{option} has no effect: {info.name} has no reference")
+        if draw.edges is not None and info.inputs != "ours":
+            raise UsageError(f"{option} has no effect: {info.name} has a function for its inputs")
+        if info.inputs == "given":
+            text = (
+                f"{option} has no effect: the function for the inputs of {info.name} takes no rng"
+            )
+            raise UsageError(text)
 
 
 async def _ask(asks: Asks, request: Question[AnswerT]) -> AnswerT:

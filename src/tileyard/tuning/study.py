@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json
 from tileyard.clock import Clock
 from tileyard.events import StopReason
 from tileyard.model import (
     INFRASTRUCTURE,
-    WELL,
     Batch,
     Case,
     Device,
@@ -21,8 +19,9 @@ from tileyard.model import (
     Trial,
     Value,
 )
-from tileyard.tuning.finals import judge_finals
-from tileyard.tuning.request import StudyResult, TuneRequest, median_ns, one_per_binary
+from tileyard.tuning.contest import Contest
+from tileyard.tuning.request import StudyResult, TuneRequest
+from tileyard.tuning.silicon import split_by_silicon
 from tileyard.tuning.space import OpenSpace
 from tileyard.tuning.sweep import Sweep, make_cases
 
@@ -35,17 +34,15 @@ class Place(Record):
     also_build: tuple[str, ...] = ()
 
 
-STUDY, FINALS = "study", "finals"
 AMOUNTS = ("warmup_launches", "warmup_ns", "launches", "max_ns")
 """What of a policy says how often a config is launched."""
-CONTENDER_MARGIN = 1.05
-"""A config whose interval begins within this factor of the best one's end may be the winner."""
 
 
 class Study:
-    """A CaseSource. Screening cases are batches of one; the finals are one interleaved batch.
+    """A CaseSource. Screening cases are batches of one; the finals are one interleaved batch for each kind of silicon.
 
-    Between the two the same configs are built for the targets ``also_build``, and not run.
+    Between the two those that may win are checked on further inputs, and the same configs are built for the targets
+    ``also_build``, and not run. Without ``devices`` it is not known where cases run.
     """
 
     def __init__(
@@ -54,6 +51,7 @@ class Study:
         space: OpenSpace,
         clock: Clock,
         place: Place = Place(),  # noqa: B008 - a frozen record
+        devices: Sequence[Device] = (),
     ) -> None:
         tolerance = request.check.tolerance or space.tolerance
         self._check = msgspec.structs.replace(request.check, tolerance=tolerance)
@@ -69,56 +67,71 @@ class Study:
         self._place = place
         self._also_built: Sweep | None = None
         self._next = 0
-        self._pending: set[str] = set()
-        self._screened: list[Trial] = []
-        self._final_trials: list[Trial] = []
         self._finals_asked = False
+        self.is_screening = True
+        """Nothing that follows from the times of all configs is planned yet."""
+        kinds = split_by_silicon(devices) or [()]
+        self.contests = [
+            Contest(request, self._case, kind, number, is_bound=len(kinds) > 1)
+            for number, kind in enumerate(kinds)
+        ]
 
     async def ask(self, limit: int) -> Sequence[Batch]:
         """Screening cases until there are no more, or the budget is spent; then the finals."""
         if self._finals_asked:
             return ()
         if not self.is_out_of_budget:
-            await self.space.draw(self._next + limit)
-        if not self._is_screened():
-            count = min(limit, len(self.space.configs) - self._next)
-            batches = [self._screening(self._next + i) for i in range(count)]
-            self._next += count
-            self._pending.update(batch.cases[0].id for batch in batches)
-            return batches
-        if self._pending:
+            await self.space.draw(-(-(self._next + limit) // len(self.contests)))
+        batches = [batch for contest in self.contests for batch in contest.compare_devices()]
+        while len(batches) < limit and not self._is_screened():
+            number, kind = divmod(self._next, len(self.contests))
+            batches.append(self.contests[kind].screen(number, self.space.configs[number]))
+            self._next += 1
+        return batches or await self._ask_more(limit)
+
+    async def _ask_more(self, limit: int) -> Sequence[Batch]:
+        """What follows from the screening, one step after the other."""
+        if self._is_pending:
             return ()
+        self.is_screening = False
+        for step in (Contest.screen_again, Contest.check):
+            if batches := [batch for contest in self.contests for batch in step(contest)]:
+                return batches
         if not self.also_built.done():
             return await self.also_built.ask(limit)
         self._finals_asked = True
-        finals = self._finals()
-        self._pending.update(case.id for batch in finals for case in batch.cases)
-        return finals
+        return [batch for contest in self.contests for batch in contest.meet()]
 
     def tell(self, trial: Trial) -> None:
-        """Take in a trial of the screening or of the finals."""
-        if trial.case not in self._pending:
+        """Take in a trial."""
+        if not any(contest.tell(trial) for contest in self.contests):
             self.also_built.tell(trial)
-            return
-        self._pending.discard(trial.case)
-        (self._final_trials if trial.batch == FINALS else self._screened).append(trial)
 
     def done(self) -> bool:
         """All is asked and told."""
-        return self._finals_asked and not self._pending
+        return self._finals_asked and not self._is_pending
 
     def result(self, run: str, reason: StopReason, device: Device) -> StudyResult:
-        """The result of the study as part of this run, with the trials told so far."""
-        verdict = judge_finals(self._passed(), self._final_trials, self._request.timing.confidence)
+        """The result of the study as part of this run, with the trials told so far; on ``device`` where no others are known."""
+        found = [
+            self._result(contest, run, reason, (*contest.devices, device)[0])
+            for contest in self.contests
+        ]
+        return msgspec.structs.replace(found[0], others=tuple(found[1:]))
+
+    def _result(
+        self, contest: Contest, run: str, reason: StopReason, device: Device
+    ) -> StudyResult:
+        screened, verdict = contest.screened, contest.verdict
         return StudyResult(
             run=run,
             kernel=self.space.kernel,
             arguments=self.space.arguments,
-            target=self._screened[0].target if self._screened else "",
+            target=screened[0].target if screened else "",
             device=device.name,
             flops=self.space.flops,
             space=self.space.size,
-            trials=tuple(self._screened),
+            trials=screened,
             best=verdict.best,
             finals=verdict.finals,
             control=verdict.control,
@@ -127,8 +140,14 @@ class Study:
             silicon=device.identity,
             checked=self._request.check.enabled,
             require_check=self._request.require_check,
-            are_finals_lost=any(trial.outcome in INFRASTRUCTURE for trial in self._final_trials),
+            draws=self._request.draws,
+            are_finals_lost=any(trial.outcome in INFRASTRUCTURE for trial in contest.finals),
+            kept_out=contest.alike.list_kept_out(),
         )
+
+    @property
+    def _is_pending(self) -> bool:
+        return any(contest.is_pending for contest in self.contests)
 
     @property
     def also_built(self) -> Sweep:
@@ -150,30 +169,24 @@ class Study:
         return budget_s is not None and self.elapsed_s >= budget_s
 
     @property
-    def is_screening(self) -> bool:
-        """Neither the finals nor builds for other targets are planned yet."""
-        return not self._finals_asked and self._also_built is None
-
-    @property
     def is_cut_short(self) -> bool:
         """There were configs that the time did not suffice for."""
-        left = self._next < len(self.space.configs) or not self.space.is_whole
-        return left or any(trial.outcome is Outcome.NOT_RUN for trial in self._screened)
+        left = self._next < self._planned or not self.space.is_whole
+        screened = (trial for contest in self.contests for trial in contest.screened)
+        return left or any(trial.outcome is Outcome.NOT_RUN for trial in screened)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the study was opened."""
         return self._clock.monotonic_s() - self._started_s
 
-    def _is_screened(self) -> bool:
-        is_drawn = self.space.is_whole and self._next >= len(self.space.configs)
-        return is_drawn or self.is_out_of_budget
+    @property
+    def _planned(self) -> int:
+        """How often a config is screened, as far as they are drawn: once on each kind of silicon."""
+        return len(self.space.configs) * len(self.contests)
 
-    def _screening(self, number: int) -> Batch:
-        case = self._case(f"c{number + 1:04d}", dict(self.space.configs[number]))
-        bounds = [t.measurement.high_ns for t in self._passed() if t.measurement is not None]
-        case = msgspec.structs.replace(case, abandon_above_ns=min(bounds, default=0.0))
-        return Batch(id=case.id, cases=(case,), alike=True)
+    def _is_screened(self) -> bool:
+        return self._next >= self._planned or self.is_out_of_budget
 
     def _case(self, name: str, config: dict[str, Value]) -> Case:
         return Case(
@@ -191,37 +204,6 @@ class Study:
             limits=self._limits,
         )
 
-    def _passed(self) -> list[Trial]:
-        """Trials that may win, fastest first; equal medians in the order of their configs."""
-        right = {Outcome.PASSED} if self._request.require_check else WELL
-        passed = [trial for trial in self._screened if trial.outcome in right and trial.measurement]
-        return sorted(passed, key=lambda t: (median_ns(t), canonical_json(t.config)))
-
-    def _finals(self) -> Sequence[Batch]:
-        """The leader twice (the second time as control) and whoever may still beat it.
-
-        Of configs with the same binary the first in the order of configs is there for all.
-        """
-        passed = one_per_binary(self._passed())
-        if len(passed) < 2 or self._request.finalists < 2:
-            return ()
-        leader = passed[0].measurement
-        bound = leader.high_ns * CONTENDER_MARGIN if leader is not None else 0.0
-        contenders = [t for t in passed[1:] if t.measurement and t.measurement.low_ns <= bound]
-        chosen = [passed[0], *contenders[: self._request.finalists - 1]]
-        if len(chosen) < 2:
-            return ()
-        cases = [self._case(f"f{i + 1:02d}", dict(t.config)) for i, t in enumerate(chosen)]
-        control = msgspec.structs.replace(cases[0], id="f00", control=True)
-        return (
-            Batch(
-                id=FINALS,
-                cases=(*cases, control),
-                order="interleaved",
-                rounds=self._request.rounds,
-            ),
-        )
-
 
 def _complete_timing(asked: TimingPolicy, declared: TimingPolicy | None) -> TimingPolicy:
     """How cases are timed: as asked for, with the numbers of launches that the kernel declares where none are."""
@@ -232,4 +214,4 @@ def _complete_timing(asked: TimingPolicy, declared: TimingPolicy | None) -> Timi
         asked = msgspec.structs.replace(
             asked, launches=declared.launches, warmup_launches=declared.warmup_launches
         )
-    return msgspec.structs.replace(asked, group=STUDY)
+    return asked

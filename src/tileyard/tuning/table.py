@@ -75,7 +75,9 @@ class ShapeStudy:
             for number, trial in enumerate((best, rival), start=1)
         )
         self._pending |= {case.id for case in cases}
-        return Batch(id=name, cases=cases, order="interleaved", rounds=rounds)
+        (contest,) = self.study.contests  # a table is for one kind of device
+        devices = contest.proven_slots
+        return Batch(id=name, cases=cases, order="interleaved", rounds=rounds, devices=devices)
 
     def tell(self, trial: Trial) -> None:
         """Take in a trial."""

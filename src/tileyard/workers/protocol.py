@@ -6,6 +6,7 @@ One module because it is the whole language: who reads a question looks for its 
 import msgspec
 
 from tileyard.artifacts.manifest import Build
+from tileyard.draws import USUAL_DRAW, Draw
 from tileyard.errors import ToolMissingError
 from tileyard.frontend.declare import KernelInfo
 from tileyard.frontend.footprint import Footprint
@@ -176,7 +177,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     """Make inputs and reference outputs, or find them in the object store.
 
     ``threads`` caps the numeric libraries. ``reference`` names another function of the user's
-    file that takes the place of the kernel's own reference. With ``only_identified`` nothing is computed that has no key
+    file that takes the place of the kernel's own reference. ``draw`` is which inputs it is about. With ``only_identified`` nothing is computed that has no key
     beforehand: the answer is a Golden without a key.
     """
 
@@ -186,6 +187,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     scalars: tuple[Value, ...] = ()
     threads: int = 1
     reference: str = ""
+    draw: Draw = USUAL_DRAW
     only_identified: bool = False
 
 

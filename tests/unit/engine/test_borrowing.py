@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.run_records import remember_run
 from tests.simulated_yard import open_simulated_yard
@@ -25,9 +26,11 @@ from tileyard.model import (
     Kernel,
     KernelWork,
     Keys,
+    Measurement,
     Outcome,
     RunKey,
     SourceLine,
+    TimingPolicy,
     Trial,
 )
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry
@@ -195,6 +198,68 @@ def test_a_case_is_looked_up_under_every_device_of_the_run(tmp_path: Path) -> No
         (trial,) = after.take()
     assert trial.reused
     assert (trial.id, trial.device, trial.keys) == (expected.id, "board:1", expected.keys)
+
+
+@pytest.mark.parametrize(
+    ("devices", "run", "expected"),
+    [
+        (("board:0",), "run", False),
+        (("board:0", "board:1"), "run", True),
+        ((), "run", True),
+        (("board:0",), "before", True),
+    ],
+)
+def test_a_time_of_this_run_counts_where_its_device_may_run_the_case(
+    devices: tuple[str, ...], run: str, expected: bool, tmp_path: Path
+) -> None:
+    """Those of earlier runs count for all devices of a kind."""
+    boards = tuple(msgspec.structs.replace(board, identity="silicon") for board in BOARDS)
+    with open_simulated_yard(tmp_path, boards, (0,), target="cpu") as yard:
+        first = Ledger(yard, run)
+        (progress,) = open_cases(first, 1)
+        reply = CaseRan(case="c0", outcome=Outcome.PASSED, seconds=0.5)
+        where = RanOn(device="board:1", identity="silicon", lease=1, reply=reply)
+        first.finish(progress, Outcome.PASSED, "", where)
+        first.take()
+        ledger = Ledger(yard, "run")
+        (again,) = open_cases(ledger, 1)
+        again.batch = msgspec.structs.replace(again.batch, devices=devices)
+        assert ledger.recall_measured(again) is expected
+
+
+def test_a_time_abandons_cases_on_its_own_device(tmp_path: Path) -> None:
+    """On another one only as far as the source says so."""
+    measured = Measurement(
+        median_ns=9.0, low_ns=8.0, high_ns=10.0, confidence=0.95, samples_ns=(9.0,)
+    )
+    with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard:
+        ledger = Ledger(yard, "run")
+        first, second = open_cases(ledger, 2)
+        for progress in (first, second):
+            timing = TimingPolicy(group="study")
+            progress.case = msgspec.structs.replace(progress.case, timing=timing)
+        reply = CaseRan(case="c0", outcome=Outcome.PASSED, seconds=0.5, measurement=measured)
+        where = RanOn(slot="board:0", device="board:0", identity="x", lease=1, reply=reply)
+        ledger.finish(first, Outcome.PASSED, "", where)
+        told = msgspec.structs.replace(second.case, abandon_above_ns=20.0)
+        expected = [10.0, 0.0, 20.0]
+        found = [ledger.bound_ns(second.case, slot) for slot in ("board:0", "board:1")]
+        assert [*found, ledger.bound_ns(told, "board:1")] == expected
+
+
+def test_what_compares_devices_answers_for_no_config(tmp_path: Path) -> None:
+    """Its key is another one than that of the config."""
+    with open_simulated_yard(tmp_path, BOARDS[:1], (0,), target="cpu") as yard:
+        ledger = Ledger(yard, "first")
+        (progress,) = open_cases(ledger, 1)
+        progress.case = msgspec.structs.replace(progress.case, control=True)
+        reply = CaseRan(case="c0", outcome=Outcome.PASSED, seconds=0.5)
+        where = RanOn(device="board:0", identity="silicon 0", lease=1, reply=reply)
+        ledger.finish(progress, Outcome.PASSED, "", where)
+        ledger.take()
+        after = Ledger(yard, "second")
+        (config,) = open_cases(after, 1)
+        assert not after.recall_measured(config)
 
 
 @pytest.mark.parametrize(("line", "expected"), [(41, True), (42, False)])

@@ -664,6 +664,21 @@ def test_interleaved_batches_on_several_devices_all_end(seed: int) -> None:
     assert Counter(world.ended) == Counter({f"{side}{i}": 1 for side in "bc" for i in range(30)})
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_batch_runs_on_the_devices_that_it_names(seed: int) -> None:
+    """Beside others that run anywhere, also after it was lost there."""
+    named = [
+        msgspec.structs.replace(batch(f"b{i}"), devices=(f"board:{i % 3}",) if i % 2 else ())
+        for i in range(30)
+    ]
+    world = World(EngineState(boards(3)), named, seed)
+    world.losses = {"b3": 1, "b5": 2}
+    world.drive()
+    assert Counter(world.ended) == Counter({f"b{i}": 1 for i in range(30)})
+    ran = {case: run.device for run in world.runs for case in run.cases}
+    assert all(ran[f"b{i}"] == f"board:{i % 3}" for i in range(1, 30, 2))
+
+
 def several(name: str, count: int) -> Batch:
     """A batch of one case, which holds so many devices."""
     work = CommandWork(run=Step(argv=("true",)), devices=count)

@@ -1,14 +1,15 @@
 """Inputs follow from the signature alone, and suit their dtype."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tileyard.draws import Draw, EdgeValues
 from tileyard.errors import InvalidProgramError
-from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.measure.inputs import input_key, make_input, make_inputs
 from tileyard.model import TensorSpec
 
@@ -106,3 +107,50 @@ def test_key_ignores_names() -> None:
     expected = input_key([tensor(name="A")])
 
     assert input_key([tensor(name="B")]) == expected
+
+
+@pytest.mark.parametrize("dtype", sorted(set(DTYPES) - {"bool"}))
+def test_another_seed_gives_other_numbers(dtype: str) -> None:
+    """Of the same kind, and the same every time."""
+    found = [make_input(0, tensor(dtype), Draw(seed=seed)) for seed in (0, 1, 1)]
+    assert found[0].tobytes() == make_input(0, tensor(dtype)).tobytes() != found[1].tobytes()
+    assert found[1].tobytes() == found[2].tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16", "float8_e5m2"])
+def test_edge_values_of_floats(dtype: str) -> None:
+    """Zeros of both signs; the smallest of all; one largest, at either end; and those that are not finite."""
+    zeros, tiny, largest, inf, nan = (
+        make_input(0, tensor(dtype), Draw(edges=edges)).astype(np.float64).reshape(-1)
+        for edges in get_args(EdgeValues)
+    )
+    finite = np.abs(tiny[tiny != 0.0])
+    usual = make_input(0, tensor(dtype)).astype(np.float64).reshape(-1)
+    assert not zeros.any()
+    assert np.signbit(zeros).tolist() == [False, True] * (zeros.size // 2)
+    assert finite.min() < np.abs(usual[usual != 0.0]).min() / 4
+    assert np.flatnonzero(largest != usual).tolist() == [0]
+    assert largest[0] > 5e4
+    assert np.isfinite(largest[0])
+    last = make_input(1, tensor(dtype), Draw(edges="largest")).astype(np.float64).reshape(-1)
+    assert int(np.argmax(last)) == last.size - 1
+    assert (inf[0], inf[-1], np.flatnonzero(np.isinf(inf)).size) == (np.inf, -np.inf, 2)
+    assert np.flatnonzero(np.isnan(nan)).tolist() == [nan.size // 2]
+
+
+def test_edge_values_of_integers() -> None:
+    """Zeros for all; the whole range only of those so narrow that their sums do not overflow."""
+    assert not make_input(0, tensor("int64"), Draw(edges="zeros")).any()
+    assert make_input(0, tensor("bool"), Draw(edges="zeros")).any()
+    for dtype in ("int8", "uint8"):
+        narrow = make_input(0, tensor(dtype), Draw(edges="largest"))
+        assert (int(narrow.min()), int(narrow.max())) == find_dtype(dtype).range
+    wide = make_input(0, tensor("int32"), Draw(edges="largest"))
+    assert wide.tobytes() == make_input(0, tensor("int32")).tobytes()
+
+
+@pytest.mark.parametrize("edges", get_args(EdgeValues))
+def test_the_smallest_tensors_take_edge_values(edges: EdgeValues) -> None:
+    """Also those without an element, and without a dimension."""
+    for shape in ((), (1,), (0, 4)):
+        assert make_input(0, tensor(shape=shape), Draw(edges=edges)).shape == shape

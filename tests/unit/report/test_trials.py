@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from tileyard.model import Outcome, Trial
@@ -35,6 +36,18 @@ def test_a_suites_case_is_named_by_its_id_and_a_studys_by_its_kernel() -> None:
     lines = [" ".join(line.split()) for line in file.getvalue().splitlines()]
     assert len(lines) == len(expected)
     assert all(map(str.startswith, lines, expected))
+
+
+def test_what_wins_nothing_says_so() -> None:
+    """The control of the finals as such, all else by its batch."""
+    file = io.StringIO()
+    found = [
+        msgspec.structs.replace(make_trial("c1"), control=True, batch=batch)
+        for batch in ("finals-2", "c0001-seed-2")
+    ]
+    print_trials(Console(file=file, width=160), found)
+    assert "tile=8 (A/A control)" in file.getvalue()
+    assert "tile=8 (c0001-seed-2)" in file.getvalue()
 
 
 def test_one_trial_is_told_with_its_case(tmp_path: Path) -> None:

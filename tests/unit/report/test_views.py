@@ -8,6 +8,7 @@ import msgspec
 from rich.console import Console
 
 from tileyard.artifacts.manifest import Build
+from tileyard.draws import Draw
 from tileyard.events import (
     BuildEnded,
     BuildStarted,
@@ -30,7 +31,7 @@ from tileyard.report.study import print_study, render_study
 from tileyard.report.study_progress import StudyLayout
 from tileyard.report.view import RunView
 from tileyard.report.words import format_rate, format_seconds, format_time
-from tileyard.tuning.request import CompileResult, Control, Final, StudyResult
+from tileyard.tuning.request import CompileResult, Control, Final, KeptOut, StudyResult
 
 DEVICE = Device(name="cpu:0", kind="cpu", identity="x", cores=(0, 1))
 
@@ -106,6 +107,29 @@ def result() -> StudyResult:
         finals=finals,
         control=Control(ratio=1.001, low=0.99, high=1.01, false_alarm=False),
     )
+
+
+def test_each_silicon_is_shown_with_its_winner_and_what_was_kept_out() -> None:
+    """One after the other, and why a device's times do not count."""
+    odd = KeptOut(device="gpu:1", base="gpu:0", ratio=1.08, low=1.07, high=1.09)
+    wrong = KeptOut(device="gpu:2", base="gpu:0", message="mismatch: far off")
+    red = msgspec.structs.replace(result(), silicon="red, 300 W", kept_out=(odd, wrong))
+    draws = (Draw(seed=1), Draw(edges="inf"))
+    blue = msgspec.structs.replace(
+        result(), silicon="blue, 400 W", best=result().trials[1], draws=draws
+    )
+    file = io.StringIO()
+    both = msgspec.structs.replace(red, others=(blue,))
+    print_study(Console(file=file, width=200), both, Path("home"))
+    said = file.getvalue()
+    assert "gemm M=8 on red, 300 W" in said
+    assert "also right on seed 1, edge values (inf)\n" in said
+    assert "gpu:1 takes 1.080 x as long as gpu:0 [1.070, 1.090] for the same kernel: " in said
+    assert "gpu:2: the kernel that devices are compared by ended as mismatch: far off: " in said
+    assert [line for line in said.splitlines() if line.startswith("best: ")] == [
+        "best: tile=1 on red",
+        "best: tile=2 on blue",
+    ]
 
 
 def test_without_a_terminal_there_are_plain_lines() -> None:

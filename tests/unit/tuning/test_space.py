@@ -1,10 +1,12 @@
 """From a kernel's space to the configs that are tried."""
 
 import asyncio
+import contextlib
 
 import msgspec
 import pytest
 
+from tileyard.draws import Draw
 from tileyard.errors import KernelFileError, UsageError
 from tileyard.frontend.declare import KernelInfo
 from tileyard.model import Value
@@ -239,3 +241,32 @@ def test_a_parameter_called_pipeline_is_the_kernels_own() -> None:
     assert opened(author).size == 12
     with pytest.raises(UsageError, match="has no argument 'pipeline'"):
         opened(PlainAuthor(GEMM, space=Space(axes=AXES)), arguments={"pipeline": "tileyard"})
+
+
+@pytest.mark.parametrize(
+    ("draw", "fields", "reference", "expected"),
+    [
+        (Draw(seed=1), {}, "", "--seeds has no effect: gemm has no reference"),
+        (
+            Draw(edges="zeros"),
+            {"inputs": "drawn"},
+            "golden",
+            "--edge-values has no effect: gemm has a function for its inputs",
+        ),
+        (
+            Draw(seed=1),
+            {"inputs": "given", "has_reference": True},
+            "",
+            "--seeds has no effect: the function for the inputs of gemm takes no rng",
+        ),
+        (Draw(seed=1), {"inputs": "drawn", "has_reference": True}, "", ""),
+    ],
+)
+def test_inputs_that_cannot_be_had_are_refused(
+    draw: Draw, fields: dict[str, object], reference: str, expected: str
+) -> None:
+    """Before anything is built, in a line that names the option."""
+    author = PlainAuthor(msgspec.structs.replace(GEMM, **fields), space=Space(axes=AXES))
+    with pytest.raises(UsageError) if expected else contextlib.nullcontext() as refused:
+        opened(author, draws=(draw,), reference=reference)
+    assert str(refused.value if refused else "") == expected

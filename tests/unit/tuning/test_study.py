@@ -1,14 +1,17 @@
 """A study as a source of cases, and the judge that names its winner."""
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 
 import msgspec
 import pytest
 
+from tileyard.draws import Draw
 from tileyard.model import (
     Batch,
     Device,
+    KernelWork,
     Keys,
     Limits,
     Measurement,
@@ -17,9 +20,10 @@ from tileyard.model import (
     TimingPolicy,
     Trial,
 )
+from tileyard.tuning.contest import FINALS
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.tuning.space import OpenSpace
-from tileyard.tuning.study import FINALS, Study
+from tileyard.tuning.study import Study
 
 
 class StillClock:
@@ -51,7 +55,9 @@ def measured(median_ns: float, spread: float = 0.01, count: int = 12) -> Measure
 class Bench:
     """Answers a study's cases with scripted latencies, by tile size."""
 
-    def __init__(self, latencies_ns: dict[int, float], **request: object) -> None:
+    def __init__(
+        self, latencies_ns: dict[int, float], devices: tuple[Device, ...] = (), **request: object
+    ) -> None:
         self.latencies_ns = latencies_ns
         self.clock = StillClock()
         space = OpenSpace(
@@ -62,16 +68,28 @@ class Bench:
             flops=1e9,
         )
         made = TuneRequest(**request)  # type: ignore[arg-type]  # fields of the request
-        self.study = Study(made, space, self.clock)
+        self.study = Study(made, space, self.clock, devices=devices)
         self.final: Batch | None = None
+        self.finals: list[Batch] = []
         self.binaries: dict[object, str] = {}
         self.right = Outcome.PASSED
+        self.slower: dict[str, float] = {}
+        self.wrong: set[tuple[int, Draw]] = set()
+        self.wrong_in_finals: set[int] = set()
+        self.turns = itertools.cycle(device.name for device in devices)
+        self.asked: list[Batch] = []
+        self.devices = devices
 
     def trials(self, batch: Batch) -> Iterator[Trial]:
         """One trial per case of a batch."""
+        able = batch.devices or tuple(one.name for one in self.devices)
+        device = next((name for name in self.turns if name in able), "") if able else ""
         for case in batch.cases:
-            latency_ns = self.latencies_ns[int(case.config["tile"])]
-            ok = latency_ns > 0
+            tile = int(case.config["tile"])
+            latency_ns = self.latencies_ns[tile] * self.slower.get(device, 1.0)
+            assert isinstance(case.work, KernelWork)
+            ok = latency_ns > 0 and (tile, case.work.draw) not in self.wrong
+            ok = ok and not (batch.id.startswith(FINALS) and tile in self.wrong_in_finals)
             yield Trial(
                 id=f"run.{case.id}",
                 run="run",
@@ -82,9 +100,11 @@ class Bench:
                 config=case.config,
                 target="cpu",
                 control=case.control,
+                device=device,
+                message="" if ok else "wrong",
                 outcome=self.right if ok else Outcome.MISMATCH,
                 keys=Keys(run=RunKey(case.id), binary=self.binaries.get(case.config["tile"], "")),
-                measurement=measured(latency_ns) if ok else None,
+                measurement=measured(latency_ns) if ok and case.timing else None,
             )
 
     def drive(self) -> StudyResult:
@@ -92,9 +112,11 @@ class Bench:
         while not self.study.done():
             batches = asyncio.run(self.study.ask(3))
             assert batches or self.study.done()
+            self.asked += batches
             for batch in batches:
-                if batch.id == FINALS:
+                if batch.id.startswith(FINALS):
                     self.final = batch
+                    self.finals.append(batch)
                 for trial in self.trials(batch):
                     self.study.tell(trial)
         return self.study.result("run", "done", Device(name="cpu:0", kind="cpu", identity="x"))
@@ -271,3 +293,148 @@ def test_what_a_kernel_asks_for_counts_where_nobody_else_does(
     assert case.timing is not None
     found = (case.timing.launches, case.timing.warmup_launches, case.limits.run_s)
     assert (found, case.timing.graph) == (expected, asked.graph)
+
+
+# ---- silicon ----------------------------------------------------------------------------------
+
+
+def board(number: int, silicon: str = "red") -> Device:
+    """A device."""
+    return Device(name=f"board:{number}", kind="board", identity=silicon)
+
+
+def test_each_silicon_has_its_own_ranking() -> None:
+    """Every config is screened, and may win, on each of both; each has finals of its own."""
+    bench = Bench({16: 100.0, 32: 101.0}, (board(0), board(1, "blue"), board(2)))
+    red = bench.drive()
+    (blue,) = red.others
+    for result, names in ((red, {"board:0", "board:2"}), (blue, {"board:1"})):
+        assert [trial.config["tile"] for trial in result.trials] == [16, 32]
+        assert {trial.device for trial in result.trials} <= names
+        assert result.best is not None
+        assert len(result.finals) == 2
+    assert (red.silicon, blue.silicon) == ("red", "blue")
+    assert [batch.devices for batch in bench.finals] == [("board:0", "board:2"), ("board:1",)]
+    assert red.exit_status == 0
+    lost = msgspec.structs.replace(blue, best=None)
+    assert msgspec.structs.replace(red, others=(lost,)).exit_status == 1
+
+
+def test_a_throttled_device_of_the_same_kind_is_kept_out() -> None:
+    """What it has timed is timed again elsewhere, and it is told by how much it differs."""
+    boards = tuple(map(board, range(3)))
+    latencies = dict(zip(range(1, 13), (float(n) for n in range(100, 112)), strict=True))
+    bench = Bench(latencies, boards)
+    bench.slower["board:0"] = 1.08
+    result = bench.drive()
+    (kept_out,) = result.kept_out
+    assert (kept_out.device, kept_out.base) == ("board:0", "board:1")
+    assert kept_out.ratio == pytest.approx(1.08)
+    assert kept_out.low < kept_out.ratio < kept_out.high
+    assert {trial.device for trial in result.trials} == {"board:1", "board:2"}
+    assert result.best is not None
+    assert result.best.config["tile"] == 1
+    assert bench.final is not None
+    assert bench.final.devices == ("board:1", "board:2")
+    compared = [b.cases[0].config for b in bench.asked if b.id.startswith("device")]
+    assert compared == [compared[0]] * 6
+
+
+def test_a_study_that_is_stopped_ranks_no_times_of_a_device_that_is_kept_out() -> None:
+    """What only that has run counts as not run."""
+    bench = Bench({n: 100.0 + n for n in range(8)}, (board(0), board(1)))
+    bench.slower["board:1"] = 1.08
+    while not any("again" in batch.id for batch in bench.asked):
+        batches = asyncio.run(bench.study.ask(3))
+        bench.asked += batches
+        for trial in (one for b in batches if "again" not in b.id for one in bench.trials(b)):
+            bench.study.tell(trial)
+    result = bench.study.result("run", "interrupted", board(0))
+    found = {trial.device: trial.outcome for trial in result.trials}
+    assert found == {"board:0": Outcome.PASSED, "board:1": Outcome.NOT_RUN}
+    assert result.best is not None
+    assert result.best.device == "board:0"
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.02])
+def test_devices_that_may_be_equal_share_the_work(slower: float) -> None:
+    """Each config is screened once, and each device has timed the one that compares them."""
+    bench = Bench({n: 100.0 + n for n in range(8)}, (board(0), board(1)))
+    bench.slower["board:1"] = slower
+    result = bench.drive()
+    assert result.kept_out == ()
+    assert [b.devices for b in bench.asked if b.cases[0].control] == [("board:0",), ("board:1",)]
+    assert {trial.device for trial in result.trials} == {"board:0", "board:1"}
+    assert not any("again" in batch.id for batch in bench.asked)
+
+
+def test_a_device_on_which_the_compared_kernel_is_wrong_is_kept_out() -> None:
+    """It says so; nothing that it has run counts."""
+    bench = Bench({n: 100.0 + n for n in range(8)}, (board(0), board(1)))
+    bench.slower["board:1"] = -1.0
+    result = bench.drive()
+    assert [one.message for one in result.kept_out] == ["mismatch: wrong"]
+    assert {trial.device for trial in result.trials} == {"board:0"}
+    assert result.count(Outcome.PASSED) == 8
+
+
+def test_a_device_that_alone_runs_something_is_compared_with_none() -> None:
+    """The others were never had."""
+    bench = Bench({16: 100.0, 32: 101.0}, (board(0), board(1)))
+    bench.turns = itertools.cycle(["board:1"])
+    result = bench.drive()
+    assert result.kept_out == ()
+    assert not any(batch.id.startswith("device") for batch in bench.asked)
+
+
+# ---- further checks ---------------------------------------------------------------------------
+
+
+def test_what_is_wrong_on_another_draw_never_wins() -> None:
+    """Nor what has the same binary; the next one is checked in its place, and each config once for each draw."""
+    draws = (Draw(seed=1), Draw(edges="zeros"))
+    bench = Bench({16: 100.0, 32: 100.0, 64: 150.0, 128: 900.0}, draws=draws)
+    bench.binaries = {16: "same", 32: "same"}
+    bench.wrong = {(16, draws[1])}
+    result = bench.drive()
+    assert result.best is not None
+    assert result.best.config["tile"] == 64
+    found = {trial.config["tile"]: (trial.outcome, trial.message) for trial in result.trials}
+    said = (Outcome.MISMATCH, "with edge values (zeros): wrong")
+    assert found[16] == found[32] == said
+    checks = [b.cases[0] for b in bench.asked if b.cases[0].control and b not in bench.finals]
+    assert [case.config["tile"] for case in checks] == [16, 16, 64, 64]
+    assert all(case.timing is None for case in checks)
+
+
+def test_where_all_are_wrong_on_another_draw_nothing_wins() -> None:
+    """However right they are on the usual inputs."""
+    draw = Draw(seed=1)
+    bench = Bench({16: 100.0, 32: 101.0}, draws=(draw,))
+    bench.wrong = {(16, draw), (32, draw)}
+    assert bench.drive().best is None
+    assert bench.final is None
+
+
+def test_what_is_wrong_in_the_finals_does_not_win() -> None:
+    """Although it was right, and the fastest, when it was screened."""
+    bench = Bench({16: 100.0, 32: 101.0})
+    bench.wrong_in_finals = {16}
+    result = bench.drive()
+    assert result.best is not None
+    assert result.best.config["tile"] == 32
+    assert result.trials[0].message == "in the finals: wrong"
+
+
+def test_what_nobody_has_checked_yet_does_not_win() -> None:
+    """A study that is stopped before its draws were run names no winner."""
+    bench = Bench({16: 100.0}, draws=(Draw(seed=1),))
+    (screening,) = asyncio.run(bench.study.ask(1))
+    for trial in bench.trials(screening):
+        bench.study.tell(trial)
+    (check,) = asyncio.run(bench.study.ask(1))
+    device = Device(name="cpu:0", kind="cpu", identity="x")
+    assert bench.study.result("run", "interrupted", device).best is None
+    for trial in bench.trials(check):
+        bench.study.tell(trial)
+    assert bench.study.result("run", "done", device).best is not None

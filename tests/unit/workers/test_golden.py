@@ -16,6 +16,7 @@ import pytest
 import tileyard
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.draws import Draw
 from tileyard.frontend.discover import find_declared
 from tileyard.model import GoldenKey, Outcome, TensorSpec
 from tileyard.workers.author import Author
@@ -498,3 +499,36 @@ def test_references_run_with_capped_threads(bench: Bench, torch: Any) -> None:
         torch.set_num_threads(before)
     assert y[0] == 1.0
     assert after == 2
+
+
+# ---- draws ------------------------------------------------------------------------------------
+
+
+def test_each_draw_has_inputs_and_a_key_of_its_own(bench: Bench) -> None:
+    """Floats of the reference overflow as the kernel's do."""
+    half = [_spec(name, 8, dtype="float16") for name in "AB"]
+    out = _spec("C", 8, dtype="float16", role="out")
+    author = bench.author(reference=lambda A, B: (A * 2.0 + B).astype(np.float64) * 1.5)
+    draws = (Draw(), Draw(seed=1), Draw(edges="largest"))
+    keys = set()
+    for draw in draws:
+        golden = author.answer(
+            MakeGolden(kernel="kernel", arguments={}, specs=(*half, out), draw=draw)
+        )
+        assert isinstance(golden, Golden), golden
+        keys |= {golden.key, *golden.inputs}
+    (found,) = (get_array(bench.objects, digest) for digest in golden.outputs)
+    assert len(keys) == 3 * 3
+    assert found.dtype == np.float16
+    assert np.isinf(found[0])
+
+
+def test_a_function_for_the_inputs_draws_from_another_seed(bench: Bench) -> None:
+    """If it takes an rng."""
+    inputs = {
+        seed: bench.author(inputs=lambda rng: [rng.random((4, 3))]).answer(
+            MakeGolden(kernel="kernel", arguments={}, specs=(A,), draw=Draw(seed=seed))
+        )
+        for seed in (0, 7)
+    }
+    assert len({golden.inputs for golden in inputs.values() if isinstance(golden, Golden)}) == 2

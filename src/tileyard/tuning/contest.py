@@ -1,0 +1,266 @@
+"""What the configs of a study did on one kind of silicon: their trials, what else is to be run, and who may win."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.model import (
+    INFRASTRUCTURE,
+    WELL,
+    Batch,
+    Case,
+    Device,
+    KernelWork,
+    Outcome,
+    Trial,
+    Value,
+)
+from tileyard.tuning.finals import Verdict, judge_finals
+from tileyard.tuning.request import TuneRequest, median_ns, one_per_binary
+from tileyard.tuning.silicon import Alike
+
+STUDY, FINALS = "study", "finals"
+CONTENDER_MARGIN = 1.05
+"""A config whose interval begins within this factor of the best one's end may be the winner."""
+MOST_TIMES = 3
+"""How often a config is screened, if the devices on which it was turn out to differ."""
+
+Config = dict[str, Value]
+Take = Callable[[Trial], None]
+
+
+class Contest:
+    """The configs of a study on ``devices`` of one kind. ``number`` counts the kinds from 0 on.
+
+    ``make_case`` makes the case of a config under a name. Where ``is_bound``, the study has devices of another kind, too.
+    """
+
+    def __init__(
+        self,
+        request: TuneRequest,
+        make_case: Callable[[str, Config], Case],
+        devices: Sequence[Device] = (),
+        number: int = 0,
+        *,
+        is_bound: bool = False,
+    ) -> None:
+        self._request = request
+        self._make = make_case
+        self._suffix = f"-{number + 1}" if number else ""
+        self._is_bound = is_bound
+        self._pending: dict[str, Take] = {}
+        self._screened: dict[str, Trial] = {}
+        self._attempts: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self._checked: set[str] = set()
+        """The configs that were asked to be right on all draws, whether or not they are."""
+        self._unproven: dict[str, int] = {}
+        """For how many draws nothing says yet that they are."""
+        self.finals: list[Trial] = []
+        self.devices = tuple(devices)
+        self.alike = Alike(devices)
+
+    @property
+    def is_pending(self) -> bool:
+        """Something is asked and not told."""
+        return bool(self._pending)
+
+    @property
+    def screened(self) -> tuple[Trial, ...]:
+        """The trial of each config, in the order in which they ended first; none of a device whose times do not count."""
+        return tuple(
+            trial if self.alike.counts(trial) else _undo(trial) for trial in self._screened.values()
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """Who has won, and how sure that is."""
+        return judge_finals(self.rank(), self.finals, self._request.timing.confidence)
+
+    @property
+    def proven_slots(self) -> tuple[str, ...]:
+        """Where configs may meet; empty for any device of the study."""
+        return self.alike.list_slots(proven=True) if self._is_restricted else ()
+
+    def rank(self, *, is_proven: bool = True) -> list[Trial]:
+        """Trials that may win, fastest first; equal medians in the order of their configs.
+
+        Without ``is_proven`` also those whose config is not checked on all draws yet.
+        """
+        passed = [
+            trial
+            for key, trial in self._screened.items()
+            if self._is_right(trial)
+            and not (is_proven and self._request.draws and self._unproven.get(key, 1))
+        ]
+        return sorted(passed, key=lambda t: (median_ns(t), canonical_json(t.config)))
+
+    def tell(self, trial: Trial) -> bool:
+        """Take in a trial; False for one that is not of this contest."""
+        take = self._pending.pop(trial.key, None)
+        if take is not None:
+            take(trial)
+        return take is not None
+
+    # ---- what is asked -------------------------------------------------------------------------
+
+    def screen(self, number: int, config: Config) -> Batch:
+        """A config, to be checked and timed by itself."""
+        key = canonical_json(config)
+        self._names[key] = self._name(f"c{number + 1:04d}")
+        self._attempts[key] = 1
+        devices = self.alike.list_slots() if self._is_restricted else ()
+        return self._screening(key, config, devices)
+
+    def compare_devices(self) -> list[Batch]:
+        """The sentinel on each device of which it is not known whether it is like the others."""
+        batches = []
+        for place, round_ in self.alike.ask():
+            config = self.alike.sentinel.config if self.alike.sentinel is not None else {}
+            slots = self.alike.slots
+            name = self._name(f"device{list(slots).index(place) + 1}-{round_}")
+            case = self._case(name, config, control=True)
+            case = msgspec.structs.replace(
+                case, timing=case.timing and msgspec.structs.replace(case.timing, group="")
+            )
+            batches.append(Batch(id=name, cases=(case,), devices=slots[place]))
+            self._pending[case.key] = partial(self.alike.tell, place)
+        return batches
+
+    def screen_again(self) -> list[Batch]:
+        """The configs that only devices have run whose times do not count, on those whose times do."""
+        batches = []
+        for key, trial in self._screened.items():
+            if not self.alike.counts(trial) and self._attempts[key] < MOST_TIMES:
+                self._attempts[key] += 1
+                batches.append(
+                    self._screening(key, trial.config, self.alike.list_slots(proven=True))
+                )
+        return batches
+
+    def check(self) -> list[Batch]:
+        """The configs that would meet in the finals, on inputs of all draws."""
+        batches = []
+        for trial in self._choose(self.rank(is_proven=False)) if self._request.draws else ():
+            key = canonical_json(trial.config)
+            if key in self._checked:
+                continue
+            self._checked.add(key)
+            same = [canonical_json(one.config) for one in self._list_same(trial)]
+            self._unproven |= dict.fromkeys(same, len(self._request.draws))
+            for draw in self._request.draws:
+                name = f"{self._names[key]}-{draw.edges or f'seed-{draw.seed}'}"
+                case = self._case(name, trial.config, control=True)
+                if isinstance(case.work, KernelWork):
+                    work = msgspec.structs.replace(case.work, draw=draw)
+                    case = msgspec.structs.replace(case, work=work, timing=None)
+                batches.append(Batch(id=name, cases=(case,), devices=self.proven_slots))
+                self._pending[case.key] = partial(self._take_check, key, f"with {draw.name}: ")
+        return batches
+
+    def meet(self) -> list[Batch]:
+        """The leader twice (the second time as control) and whoever may still beat it.
+
+        Of configs with the same binary the first in the order of configs is there for all.
+        """
+        chosen = self._choose(self.rank())
+        if len(chosen) < 2:
+            return []
+        names = (self._name(f"f{i + 1:02d}") for i in range(len(chosen)))
+        cases = [self._case(name, t.config) for name, t in zip(names, chosen, strict=True)]
+        cases.append(self._case(self._name("f00"), chosen[0].config, control=True))
+        self._pending |= {case.key: self._take_final for case in cases}
+        return [
+            Batch(
+                id=self._name(FINALS),
+                cases=tuple(cases),
+                order="interleaved",
+                rounds=self._request.rounds,
+                devices=self.proven_slots,
+            )
+        ]
+
+    # ---- inside ----------------------------------------------------------------------------------
+
+    def _is_right(self, trial: Trial) -> bool:
+        """Whether a config may win as far as its own trial says."""
+        right = {Outcome.PASSED} if self._request.require_check else WELL
+        return trial.outcome in right and trial.measurement is not None and self.alike.counts(trial)
+
+    @property
+    def _is_restricted(self) -> bool:
+        """Not every device of the study may run what this contest asks for."""
+        return self._is_bound or bool(self.alike.list_kept_out())
+
+    def _name(self, name: str) -> str:
+        return name + self._suffix
+
+    def _case(self, name: str, config: Config, *, control: bool = False) -> Case:
+        case = self._make(name, dict(config))
+        timing = case.timing and msgspec.structs.replace(case.timing, group=self._name(STUDY))
+        return msgspec.structs.replace(case, timing=timing, control=control)
+
+    def _screening(self, key: str, config: Config, devices: tuple[str, ...]) -> Batch:
+        right = filter(self._is_right, self._screened.values())
+        bounds = [trial.measurement.high_ns for trial in right if trial.measurement]
+        times = self._attempts[key]
+        case = msgspec.structs.replace(
+            self._case(self._names[key] + (f"-again{times}" if times > 1 else ""), config),
+            abandon_above_ns=min(bounds, default=0.0),
+        )
+        self._pending[case.key] = partial(self._take_screened, key)
+        return Batch(id=case.id, cases=(case,), alike=True, devices=devices)
+
+    def _choose(self, passed: Sequence[Trial]) -> list[Trial]:
+        """The fastest one, and whoever may still beat it."""
+        passed = one_per_binary(passed)
+        if not passed or passed[0].measurement is None:
+            return []
+        bound = passed[0].measurement.high_ns * CONTENDER_MARGIN
+        contenders = [t for t in passed[1:] if t.measurement and t.measurement.low_ns <= bound]
+        return [passed[0], *contenders[: max(self._request.finalists - 1, 0)]]
+
+    def _list_same(self, trial: Trial) -> list[Trial]:
+        """The trials of all configs with the binary of this one."""
+        binary, all_ = trial.keys.binary, self._screened.values()
+        return [one for one in all_ if one is trial or (binary and one.keys.binary == binary)]
+
+    def _take_screened(self, key: str, trial: Trial) -> None:
+        self._screened[key] = trial
+        self.alike.use(trial)
+
+    def _take_check(self, key: str, where: str, trial: Trial) -> None:
+        known = self._screened[key]
+        if trial.outcome in WELL:
+            for same in self._list_same(known):
+                self._unproven[canonical_json(same.config)] -= 1
+        elif trial.outcome is not Outcome.NOT_RUN:
+            self._reject(known, trial, where)
+
+    def _take_final(self, trial: Trial) -> None:
+        self.finals.append(trial)
+        known = self._screened[canonical_json(trial.config)]
+        if trial.outcome not in WELL | INFRASTRUCTURE | {Outcome.NOT_RUN}:
+            self._reject(known, trial, "in the finals: ")
+
+    def _reject(self, trial: Trial, found: Trial, where: str) -> None:
+        """Have all configs of a binary end as a later run of it did."""
+        for one in self._list_same(trial):
+            if one.outcome in WELL:
+                self._screened[canonical_json(one.config)] = msgspec.structs.replace(
+                    one,
+                    outcome=found.outcome,
+                    message=where + found.message,
+                    mismatch=found.mismatch,
+                    measurement=None,
+                )
+
+
+def _undo(trial: Trial) -> Trial:
+    """A config of which nothing is known but what a device says that does not count."""
+    message = f"only {trial.device} has run it, whose times do not count"
+    return msgspec.structs.replace(
+        trial, outcome=Outcome.NOT_RUN, message=message, measurement=None, mismatch=None
+    )
