@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,12 @@ ROOT = HERE.parent.parent
 CHILD = HERE / "check_child.py"
 LIMIT_S, FAULT_LIMIT_S = 300.0, 30.0
 WELL_AGAIN = "add"
-TUNE = "tune --from"
+CHAIN, CHAIN_ARCH = ROOT / "benchmarks/upstream/gemm.py", "sm_90a"
+PRINT = """
+import json
+result = tune()
+print(json.dumps({"config": result.config, "latency": result.latency}))
+"""
 DRIVER_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
 
@@ -59,13 +65,14 @@ def main(folder: Path, out: Path | None) -> int:
         other = results.get(check.get("beside", ""), {})
         say(f"{name:20}{message or describe(check, found) + compare(check, found, other)}")
         results[name] = {**found, "failed": message} if message else found
-    found = tune_packed(folder, about["fitting"], out)
-    message = found.get("error", "")
-    ends["failed" if message else "not run" if "skipped" in found else "well"] += 1
-    say(f"{TUNE:20}{message or describe_study(found)}")
-    results[TUNE] = {**found, "failed": message} if message else found
+    for name, tune in STUDIES.items():
+        found = tune(folder, about["fitting"], out)
+        message = found.get("error", "")
+        ends["failed" if message else "not run" if "skipped" in found else "well"] += 1
+        say(f"{name:20}{message or describe_study(found)}")
+        results[name] = {**found, "failed": message} if message else found
     counts = ", ".join(f"{ends[end]} {end}" for end in ("well", "failed", "not run") if ends[end])
-    say(f"{len(plan)} kernels and a study: {counts}")
+    say(f"{len(plan)} kernels and {len(STUDIES)} studies: {counts}")
     write_figures(about, results, out)
     return 1 if ends["failed"] else 0
 
@@ -99,7 +106,9 @@ def run_apart(
         return None
 
 
-def tune_packed(folder: Path, fitting: Sequence[str], out: Path | None) -> dict[str, Any]:
+def tune_packed(
+    folder: Path, fitting: Sequence[str], out: Path | None, *devices: str
+) -> dict[str, Any]:
     """What ``tileyard tune --from`` says of the space that was built for this GPU, in a home of its own."""
     spaces = [one for name in fitting if (one := folder / name / "space.tyb").exists()]
     if not spaces:
@@ -107,6 +116,7 @@ def tune_packed(folder: Path, fitting: Sequence[str], out: Path | None) -> dict[
     if out is not None:
         return {"skipped": "a stubbed driver is not installed"}
     command = [sys.executable, "-m", "tileyard", "tune", "--from", str(spaces[-1]), "--json"]
+    command += [word for device in devices for word in ("--devices", device)]
     with tempfile.TemporaryDirectory() as home:
         done = run_apart(command, LIMIT_S, TILEYARD_HOME=home, TILEYARD_LOCK_DIR=f"{home}/locks")
     if done is None:
@@ -118,6 +128,42 @@ def tune_packed(folder: Path, fitting: Sequence[str], out: Path | None) -> dict[
         return {"error": f"ended with {done.returncode}: {why}"}
     study = json.loads(done.stdout)
     return {name: study[name] for name in ("device", "silicon", "trials", "finals", "best")}
+
+
+def tune_on_two(folder: Path, fitting: Sequence[str], out: Path | None) -> dict[str, Any]:
+    """The same on two GPUs, each of which has to run something."""
+    found = tune_packed(folder, fitting, out, "cuda:0", "cuda:1")
+    if "there is no device 'cuda:1'" in found.get("error", ""):
+        return {"skipped": "this host has no second GPU"}
+    used = {trial["device"] for trial in found.get("trials", ())}
+    if "trials" in found and len(used) < 2:
+        return {"error": f"only {', '.join(used)} ran anything"}
+    return found
+
+
+def tune_chain(_folder: Path, fitting: Sequence[str], out: Path | None) -> dict[str, Any]:
+    """What a chain for TileLang's tuner says, with its import changed: it needs TileLang."""
+    if find_spec("tilelang") is None:
+        return {"skipped": "TileLang is not installed"}
+    if out is not None or CHAIN_ARCH not in fitting:
+        return {"skipped": f"it is for {CHAIN_ARCH} and a driver"}
+    text = CHAIN.read_text().replace("from tilelang.autotuner import", "from tileyard import")
+    with tempfile.TemporaryDirectory() as home:
+        script = Path(home, "chain.py")
+        script.write_text(text + PRINT)
+        command = [sys.executable, str(script)]
+        done = run_apart(command, LIMIT_S, TILEYARD_HOME=home, TILEYARD_LOCK_DIR=f"{home}/locks")
+    if done is None:
+        return {"error": "timeout"}
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        return {"error": f"ended with {done.returncode}: {said[-1]}"}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    best = {"config": found["config"], "measurement": {"median_ns": found["latency"] * 1e6}}
+    return {"best": best, "finals": [], "trials": []}
+
+
+STUDIES = {"tune --from": tune_packed, "tune on two GPUs": tune_on_two, "chain": tune_chain}
 
 
 def describe_study(found: Mapping[str, Any]) -> str:
@@ -132,7 +178,8 @@ def describe_study(found: Mapping[str, Any]) -> str:
         found["best"],
     ]
     ns = decided[0]["measurement"]["median_ns"]
-    return f"{ns / 1e3:9.2f} us, {config}; {told}, {len(found['finals'])} in the finals"
+    told = f"; {told}, {len(found['finals'])} in the finals" if told else ""
+    return f"{ns / 1e3:9.2f} us, {config}{told}"
 
 
 def judge(check: Mapping[str, Any], found: Mapping[str, Any]) -> str:

@@ -71,8 +71,8 @@ def test_a_fault_must_come_and_harm_nobody_else(
     faults = {"STUB_CUDA_FAULT": "mapped:700"} if does_fail else {}
     env = stubbed(stub, tmp_path / "log", faults)
     code, said = check(tmp_path / "built", "--stubbed", str(tmp_path), env=env)
-    ends = "2 well, 1 not run" if does_fail else "1 well, 1 failed, 1 not run"
-    expected = f"2 kernels and a study: {ends}"
+    ends = "2 well, 3 not run" if does_fail else "1 well, 1 failed, 3 not run"
+    expected = f"2 kernels and 3 studies: {ends}"
     assert "tune --from         not run: no space was built for this architecture" in said
     assert expected in said
     assert code == (0 if does_fail else 1)
