@@ -173,7 +173,7 @@ OF_SOURCES = (
 def check_subject(given: TuneOptions, *, is_named: bool) -> None:
     """Raise UsageError unless there is either a kernel or a bundle, and for options that a bundle leaves no choice of."""
     if is_named == (given["from_"] is not None):
-        raise UsageError("name a kernel, or with --from the bundle of one")
+        raise UsageError("name a kernel as FILE[::NAME], or with --from the bundle of one")
     fields = list_fields(TuneOptions)
     of_sources = {
         fields[name].flags[0].partition("/")[0]: value

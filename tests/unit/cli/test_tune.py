@@ -72,8 +72,8 @@ def test_a_bundle_takes_the_place_of_a_kernel(kernel: str, started: list[StartTu
     tune(from_="space.tyb", graph=True, trials=3)
     assert (started[0].bundle, started[0].file) == (str(Path("space.tyb").absolute()), "")
     for subject, options, says in (
-        (kernel, {"from_": "space.tyb"}, "name a kernel, or with --from the bundle of one"),
-        ("", {}, "name a kernel, or with --from the bundle of one"),
+        (kernel, {"from_": "space.tyb"}, "name a kernel as .*, or with --from the bundle of one"),
+        ("", {}, "name a kernel as .*, or with --from the bundle of one"),
         ("", {"from_": "s.tyb", "arg": ["M=1"]}, "--arg has no effect with --from"),
         ("", {"from_": "s.tyb", "target": "cuda:sm_80"}, "--target has no effect with --from"),
         ("", {"from_": "s.tyb", "group_size": "2"}, "--group-size has no effect with --from"),
