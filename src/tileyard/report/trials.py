@@ -22,8 +22,7 @@ from tileyard.report.words import (
 )
 from tileyard.targets.annotated import annotate
 from tileyard.targets.needs import PROGRAM_FILE
-from tileyard.tuning.contest import FINALS
-from tileyard.tuning.request import StudyResult
+from tileyard.tuning.request import StudyResult, is_final
 from tileyard.wording import count_of
 from tileyard.workers.run_records import find_run
 
@@ -53,7 +52,7 @@ def _say_role(trial: Trial) -> str:
     """What a trial is that wins nothing."""
     if not trial.control:
         return ""
-    return " (A/A control)" if trial.batch.startswith(FINALS) else f" ({trial.batch})"
+    return " (A/A control)" if is_final(trial) else f" ({trial.batch})"
 
 
 def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> None:

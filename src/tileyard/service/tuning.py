@@ -15,9 +15,8 @@ from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartTune
 from tileyard.store.choices import Choice, add_choices
 from tileyard.store.trials import TrialQuery
-from tileyard.tuning.contest import FINALS
 from tileyard.tuning.finals import judge_finals
-from tileyard.tuning.request import CompileResult, StudyResult
+from tileyard.tuning.request import CompileResult, StudyResult, is_final
 from tileyard.tuning.space import OpenSpace, open_space
 from tileyard.tuning.study import Place, Study
 from tileyard.wording import count_of
@@ -139,7 +138,9 @@ def _doubt_busy_runs(bench: Bench, result: StudyResult, confidence: float) -> li
         finals = [
             trial
             for trial in trials
-            if trial.batch.startswith(FINALS) and trial.silicon in ("", result.silicon)
+            if is_final(trial)
+            and trial.arguments == result.arguments
+            and trial.silicon in ("", result.silicon)
         ]
         control = judge_finals(finals, finals, confidence).control
         if control is not None and control.is_wide:

@@ -18,10 +18,10 @@ from tileyard.model import (
     Value,
 )
 from tileyard.tuning.finals import Verdict, judge_finals
-from tileyard.tuning.request import TuneRequest, median_ns, one_per_binary
+from tileyard.tuning.request import FINALS, TuneRequest, median_ns, one_per_binary
 from tileyard.tuning.silicon import Alike
 
-STUDY, FINALS = "study", "finals"
+STUDY = "study"
 CONTENDER_MARGIN = 1.05
 """A config whose interval begins within this factor of the best one's end may be the winner."""
 MOST_TIMES = 3

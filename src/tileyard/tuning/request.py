@@ -20,10 +20,17 @@ from tileyard.model import (
 )
 
 DEFAULT_TRIALS = 200
+FINALS = "finals"
+"""How the ids of batches begin in which finalists meet, after the shape of a study of many."""
 BUSY = 1.05
 """Where equal things may differ by more than this factor, ties are not resolved."""
 ALL_CONFIGS = 1_000_000
 """More than can be built in a life: every point of a space."""
+
+
+def is_final(trial: Trial) -> bool:
+    """Whether it took part in finals."""
+    return trial.batch.rpartition("/")[2].startswith(FINALS)
 
 
 class TuneRequest(Record):
