@@ -1,4 +1,7 @@
-"""The requests and the results of tuning runs, of one shape and of many, and the result of a build of configs."""
+"""The requests and the results of tuning runs, of one shape and of many, and the result of a build of configs.
+
+One module because the result of a table holds those of its studies, and these hold those of builds.
+"""
 
 from collections.abc import Iterable
 
