@@ -125,7 +125,7 @@ FOR_GPUS = (
 configs = [dict(block=block, wrong=0) for block in (32, 64, 128, 256)]
 tuner = AutoTuner.from_kernel(scale(256, 3), configs)
 tuner.set_compile_args(out_idx=[-1], target={"kind": "cuda", "arch": "sm_90a"})
-print(tuner.set_profile_args(skip_check=True).run(warmup=5, rep=500).config["block"])
+print(tuner.set_profile_args(skip_check=True).run(warmup=5, rep=500, use_pipeline=False).config["block"])
 """
 )
 DEVICE = """[[device]]
@@ -183,7 +183,7 @@ def test_a_process_that_holds_the_device_races_its_configs(run: Callable[..., st
 
 
 def test_a_gpu_target_is_tuned_on_all_gpus(run: Callable[..., str], cli: CommandLine) -> None:
-    """Without being asked; their times are recorded ones, and which block wins follows from these."""
+    """Without being asked; their times are recorded ones, and which block wins follows from these. All is built before the first run."""
     cli.env |= {
         "TILEYARD_PLUGINS": "cuda=tests.e2e.recorded_target:RecordedTarget",
         "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
