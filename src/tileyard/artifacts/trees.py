@@ -8,6 +8,7 @@ tore is noticed like any other damage, moved aside and made anew.
 
 import contextlib
 import errno
+import fcntl
 import shutil
 import stat
 import tempfile
@@ -43,6 +44,7 @@ from tileyard.artifacts.folders import (
 )
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.pins import gate
 from tileyard.errors import DamagedError, HomeError, UsageError
 from tileyard.model import Digest
 from tileyard.modes import make_folder, mode_in
@@ -201,11 +203,14 @@ class Trees:
             return digest
         make_folder(self._root)
         freeze(staged, mode_in(self._root, PROGRAM_MODE))
-        # Somebody else may have been faster, or have left it without its listing.
-        if not self._move_in(digest, staged) and not self._is_sound(digest):
-            self._replace(digest, staged)
-        # The listing comes last: while there is one, there is a directory.
-        self._objects.put_bytes(data)
+        with gate(
+            self._objects.root, fcntl.LOCK_SH
+        ):  # a directory that is there is not being removed
+            # Somebody else may have been faster, or have left it without its listing.
+            if not self._move_in(digest, staged) and not self._is_sound(digest):
+                self._replace(digest, staged)
+            # The listing comes last: while there is one, there is a directory.
+            self._objects.put_bytes(data)
         return digest
 
     def _verify(self, digest: Digest, part: str = "") -> None:
