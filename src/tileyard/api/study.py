@@ -141,7 +141,7 @@ class DispatchTable:
     """What tuning for many shapes came to.
 
     ``result`` is the whole record, ``studies`` are those of the shapes, in their order. ``table`` has for each shape its arguments and the config
-    that stands for it, for those for which one passed, and ``curve`` says how many shapes fewer configs serve.
+    that serves it, for those for which one passed, and ``curve`` says how many shapes fewer configs serve.
     """
 
     def __init__(self, result: TableResult, settings: Settings, kernel: object = None) -> None:

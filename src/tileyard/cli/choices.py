@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from tileyard.cli.opening import read_file, write_file
+from tileyard.cli.typed import Subject
 from tileyard.errors import UsageError
 
 BUNDLE_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -14,12 +15,7 @@ BUNDLE_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def export(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="[KERNEL|RUN]", help="Of one kernel, or of one run; without it of all."
-        ),
-    ] = "",
+    subject: Subject = "",
     *,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where to; by default to stdout.")

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.typed import Subject
+
 app = typer.Typer(rich_markup_mode=None)
 
 
@@ -36,12 +38,7 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
 
 @app.command("export")
 def export(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="[KERNEL|RUN]", help="Of one kernel, or of one run; without it of all."
-        ),
-    ] = "",
+    subject: Subject = "",
     *,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")

@@ -12,6 +12,10 @@ from tileyard.requests.options import Field, Option, flatten, list_fields
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 KernelName = Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")]
+Subject = Annotated[
+    str,
+    typer.Argument(metavar="[KERNEL|RUN]", help="Of one kernel, or of one run; without it of all."),
+]
 
 
 def typed(function: Callable[..., int | None]) -> Callable[..., int | None]:

@@ -161,7 +161,7 @@ class Contest:
         return batches
 
     def meet(self) -> list[Batch]:
-        """The leader twice (the second time as control) and whoever may still beat it.
+        """The leader twice (the second time as control) and all that may still beat it.
 
         Of configs with the same binary the first in the order of configs is there for all.
         """
@@ -214,7 +214,7 @@ class Contest:
         return Batch(id=case.id, cases=(case,), alike=True, devices=devices)
 
     def _choose(self, passed: Sequence[Trial]) -> list[Trial]:
-        """The fastest one, and whoever may still beat it."""
+        """The fastest one, and all that may still beat it."""
         passed = one_per_binary(passed)
         if not passed or passed[0].measurement is None:
             return []

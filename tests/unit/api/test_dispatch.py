@@ -1,4 +1,4 @@
-"""Kernels that are but names: which binary runs, and what is said where there is none."""
+"""Kernels that are but names: which binary runs, and the error where there is none."""
 
 from collections.abc import Callable
 from pathlib import Path

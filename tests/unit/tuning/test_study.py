@@ -321,7 +321,7 @@ def test_each_silicon_has_its_own_ranking() -> None:
 
 
 def test_a_throttled_device_of_the_same_kind_is_kept_out() -> None:
-    """What it has timed is timed again elsewhere, and it is told by how much it differs."""
+    """What it has timed is timed again elsewhere, and the result says by how much it differs."""
     boards = tuple(map(board, range(3)))
     latencies = dict(zip(range(1, 13), (float(n) for n in range(100, 112)), strict=True))
     bench = Bench(latencies, boards)

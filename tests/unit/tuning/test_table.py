@@ -120,7 +120,7 @@ def test_what_is_too_slow_beside_the_best_leaves_the_table() -> None:
 
 
 def test_what_is_no_finalist_meets_the_best_one_afterwards() -> None:
-    """And stands for the shape if it is within the limit there."""
+    """And serves the shape if it is within the limit there."""
     latencies = {1: {16: 100.0, 32: 130.0}, 2: {16: 300.0, 32: 100.0}}
     run = Run(latencies, within=0.5)
     result = run.drive()
