@@ -1,22 +1,27 @@
 """How often do fresh runs of ``tune`` name a winner as good as the best config, quiet and beside a busy core?
 
-    python benchmarks/agreement.py [--runs 30] [--busy]
+    python benchmarks/agreement.py [--runs 30] [--bundle FILE] [--seconds S]
 
-First all configs meet in finals of many rounds, which say how much slower than the best each of them is. Then ``tileyard tune --fresh`` runs
-again and again in processes of its own, with the same builds. The regret of a run is its winner's time over the best one's, as the long finals have it;
-``--busy`` has another process compute on one core while it runs.
+The configs are those of the GEMM example, or of a bundle that ``tileyard compile --all-configs -o`` has built, for a GPU say. First all configs
+meet in finals of many rounds, which say how much slower than the best each of them is. Then ``tileyard tune --fresh`` runs again and again in
+processes of its own, with the same builds; in every second run another process computes on one core. The regret of a run is its winner's time
+over the best one's, as the long finals have it. No run begins after ``--seconds``.
 """
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tileyard.api.running import settings_for
 from tileyard.api.tune import carry_study
@@ -30,10 +35,14 @@ ROUNDS = 300
 HOG = [sys.executable, "-c", "while True: pass"]
 
 
-def rate_all(home: str) -> dict[bytes, float]:
+def rate_all(home: str, bundle: str) -> dict[str, float]:
     """Each config's time over the best one's: in the finals, or in the screening for what was clearly slower there."""
-    request = TuneRequest(shape="small", overrides=OVERRIDES, finalists=1000, rounds=ROUNDS)
+    request = TuneRequest(finalists=1000, rounds=ROUNDS)
     start = StartTune(request=request, target="cpu", file=FILE, reuse=False)
+    if bundle:
+        start = replace(start, file="", bundle=bundle)
+    else:
+        start = replace(start, request=replace(request, shape="small", overrides=OVERRIDES))
     result = carry_study(start, settings_for(home), None, None)
     timed = [one for one in result.trials if one.measurement is not None]
     least_ns = min(median_ns(one) for one in timed)
@@ -41,46 +50,42 @@ def rate_all(home: str) -> dict[bytes, float]:
     return screened | {canonical_json(one.config): one.ratio for one in result.finals}
 
 
+def choose(command: list[str], home: str, *, busy: bool) -> str:
+    """The config that a fresh run names."""
+    with subprocess.Popen(HOG) if busy else nullcontext() as hog:
+        done = subprocess.run(command, env={**os.environ, "TILEYARD_HOME": home}, capture_output=True, check=True)  # fmt: skip
+        if hog is not None:
+            hog.kill()
+    return canonical_json(json.loads(done.stdout)["best"]["config"])
+
+
 def main() -> None:
     """Print what was chosen, and the share of runs within 1 % of the best."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--bundle", default="")
+    parser.add_argument("--seconds", type=float, default=math.inf)
     given = parser.parse_args()
+    end_s = time.monotonic() + given.seconds
+    subject = ["--from", given.bundle] if given.bundle else [FILE, "--shape", "small", "--config", "block_K=64,128"]  # fmt: skip
+    command = [sys.executable, "-m", "tileyard", "tune", *subject, "--fresh", "--json"]
+    chosen: dict[str, list[str]] = {"quiet": [], "one core busy": []}
     with tempfile.TemporaryDirectory() as home:
-        ratios = rate_all(home)
-        print(
-            f"{len(ratios)} configs, up to {max(ratios.values()):.2f} x the best one's time",
-            flush=True,
-        )
-        command = [
-            sys.executable,
-            "-m",
-            "tileyard",
-            "tune",
-            FILE,
-            "--shape",
-            "small",
-            "--fresh",
-            "--json",
-        ]
-        command += ["--config", "block_K=64,128"]
-        regrets, names = [], Counter[str]()
+        ratios = rate_all(home, given.bundle)
+        print(f"{len(ratios)} configs, up to {max(ratios.values()):.2f} x the best one's time")
         for _ in range(given.runs):
-            with subprocess.Popen(HOG) if given.busy else nullcontext() as hog:
-                done = subprocess.run(command, env={**os.environ, "TILEYARD_HOME": home}, capture_output=True, check=True)  # fmt: skip
-                if hog is not None:
-                    hog.kill()
-            config = json.loads(done.stdout)["best"]["config"]
-            regrets.append(ratios[canonical_json(config)])
-            names[json.dumps(config)] += 1
-    near = sum(one <= 1.01 * min(ratios.values()) for one in regrets)
-    for name, count in names.most_common():
-        print(f"{count:3} x {name}: {ratios[canonical_json(json.loads(name))]:.4f}")
-    print(
-        f"{near} of {given.runs} within 1 % of the best; regret: mean {statistics.mean(regrets):.4f}, median "
-        f"{statistics.median(regrets):.4f}, most {max(regrets):.4f}"
-    )
+            for name, found in chosen.items():
+                if time.monotonic() < end_s:
+                    found.append(choose(command, home, busy=name != "quiet"))
+    for name, found in chosen.items():
+        regrets = [ratios[config] / min(ratios.values()) for config in found]
+        near = sum(one <= 1.01 for one in regrets)
+        print(
+            f"{name}: {near} of {len(found)} within 1 % of the best; regret: mean {statistics.mean(regrets):.4f}, "
+            f"median {statistics.median(regrets):.4f}, most {max(regrets):.4f}"
+        )
+        for config, count in Counter(found).most_common():
+            print(f"{count:3} x {config}: {ratios[config]:.4f}")
 
 
 if __name__ == "__main__":

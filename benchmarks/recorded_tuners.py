@@ -1,13 +1,14 @@
 """TileLang's AutoTuner and ours on the same cardless builds for sm_90a, with recorded latencies in place of runs.
 
     python benchmarks/recorded_tuners.py [--configs 12] [--launches 4000] [--only NAME]
-    python benchmarks/recorded_tuners.py --files
+    python benchmarks/recorded_tuners.py --files [--gpu]
 
 A study is a process with caches of its own; the two take turns. Builds are real, and a device is a thread or process that waits for as
 long as the launches that it is asked for took on a GPU. The ideal is what cannot be undercut: all building shared by all cores, or all
 running shared by all devices, whichever is longer; both are the sums that the study itself found.
 
-``--files`` has each file of ``upstream/`` tuned by both, and compares how many configs were timed and which one won.
+``--files`` has each file of ``upstream/`` tuned by both, and compares how many configs were timed and which one won. With ``--gpu`` the runs
+are real, on the GPU of this host, and what TileLang chose is rated by the times that ours found.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 CHAIN = Path(__file__).with_name("recorded_chain.py")
+PLUGIN = "cuda=tests.e2e.recorded_target:RecordedTarget"
 DEVICE = """[[device]]
 name = "cuda:{number}"
 id = "recorded-{number}"
@@ -51,16 +53,18 @@ def run(which: str, devices: int, options: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home")
         home.mkdir()
-        declared = "".join(DEVICE.format(number=number) for number in range(devices))
-        (home / "devices.toml").write_text(declared)
+        recorded = {} if options.get("real") else {"TILEYARD_PLUGINS": PLUGIN}
+        if recorded:
+            declared = "".join(DEVICE.format(number=number) for number in range(devices))
+            (home / "devices.toml").write_text(declared)
         done = subprocess.run(
             [sys.executable, str(CHAIN), which, json.dumps({"devices": devices, **options})],
             env={
                 **os.environ,
                 "TILEYARD_HOME": str(home),
                 "TILEYARD_LOCK_DIR": f"{folder}/locks",
-                "TILEYARD_PLUGINS": "cuda=tests.e2e.recorded_target:RecordedTarget",
-                "PYTHONPATH": str(CHAIN.parent.parent),
+                **recorded,
+                "PYTHONPATH": f"{CHAIN.parent.parent}:{os.environ.get('PYTHONPATH', '')}",
                 "TILELANG_CACHE_DIR": f"{folder}/cache",
             },
             cwd=folder,
@@ -74,11 +78,17 @@ def run(which: str, devices: int, options: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def compare_files() -> None:
+def compare_files(*, real: bool) -> None:
     """A line for each file."""
     for file in sorted(CHAIN.with_name("upstream").glob("*.py")):
-        theirs, ours = (run(which, 1, {"file": str(file)}) for which in ("tilelang", "tileyard"))
-        same = "the same winner" if theirs["config"] == ours["config"] else "ANOTHER winner"
+        options = {"file": str(file), "real": real}
+        theirs, ours = (run(which, 1, options) for which in ("tilelang", "tileyard"))
+        same = "the same winner"
+        if theirs["config"] != ours["config"]:
+            chosen, best = (
+                ours["all_ns"][json.dumps(one["config"], sort_keys=True)] for one in (theirs, ours)
+            )
+            same = f"ANOTHER winner ({theirs['config']}, {chosen / best:.4f} x ours)"
         print(
             f"{file.stem:13} TileLang: {theirs['timed']} configs, {theirs['seconds']:.1f} s, {theirs['latency']:.4f} ms; "
             f"Tileyard: {ours['timed']} configs, {ours['seconds']:.1f} s, {ours['latency']:.4f} ms; {same}: {ours['config']}",
@@ -93,9 +103,10 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=4000)
     parser.add_argument("--only", choices=tuple(EXPERIMENTS))
     parser.add_argument("--files", action="store_true")
+    parser.add_argument("--gpu", action="store_true")
     given = parser.parse_args()
     if given.files:
-        compare_files()
+        compare_files(real=given.gpu)
         return
     cores = len(os.sched_getaffinity(0))
     first: dict[str, float] = {}

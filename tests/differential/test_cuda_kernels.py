@@ -418,6 +418,9 @@ def test_together_the_kernels_show_everything(built: dict[tuple[str, str], Built
         a.dtype for launch in launches for a in launch.arguments if isinstance(a, ScalarParam)
     }
     assert {"bool", "int32", "int64", "float32", "float16"} <= dtypes
+    precisions = [one.details.precisions for key, one in built.items() if key not in REFUSED]
+    assert {"float32": "tfloat32"} in precisions
+    assert not built["gemm", "sm_90a"].details.precisions  # of halves
 
 
 # ---- a call with concrete shapes -------------------------------------------------------------

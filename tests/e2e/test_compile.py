@@ -51,6 +51,16 @@ def blamed(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> dict[s
     return {one["config"]["fault"]: one for one in result["configs"]}
 
 
+def test_too_much_shared_memory_is_known_before_anything_runs(place: CommandLine) -> None:
+    """No GPU of the architecture would launch it, so NVRTC is not asked."""
+    sizes = ("block_M=256", "block_N=256", "block_K=64", "M=256", "N=256", "K=256")
+    arguments = [word for size in sizes for word in ("--arg", size)]
+    done = place.run("compile", f"{KERNELS / 'gemm.py'}::gemm", *TARGET, *arguments)
+    expected = "a block needs 256 KiB of shared memory, and has at most 227 on sm_90a"
+    assert expected in done.stdout
+    assert done.returncode == 1
+
+
 def test_each_culprit_has_its_own_outcome(blamed: dict[str, dict[str, Any]]) -> None:
     """What is healthy is built; what is not ends as what it is."""
     expected = {

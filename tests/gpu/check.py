@@ -24,7 +24,7 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 CHILD = HERE / "check_child.py"
-LIMIT_S, FAULT_LIMIT_S = 300.0, 30.0
+LIMIT_S, FAULT_LIMIT_S = 300.0, 15.0
 WELL_AGAIN = "add"
 CHAIN, CHAIN_ARCH = ROOT / "benchmarks/upstream/gemm.py", "sm_90a"
 PRINT = """

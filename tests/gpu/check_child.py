@@ -44,7 +44,7 @@ def main(folder: Path, name: str, how: str) -> dict[str, Any]:
     details = msgspec.json.decode(here.with_suffix(".json").read_bytes(), type=Details)
     loaded = CudaLoaded(gpu, details, gzip.decompress(here.with_suffix(".cubin.gz").read_bytes()))
     plan = json.loads((folder / "plan.json").read_text())[name]
-    with np.load(folder / f"{name}.npz") as file:
+    with np.load(folder / f"{plan.get('beside') or name}.npz") as file:
         arrays = {key: file[key] for key in file.files}
     return {"arch": built[-1], **run(loaded, plan, arrays, is_stubbed=how == "stubbed")}
 

@@ -93,25 +93,29 @@ def neighbours(N):
 
 
 @tilelang.jit(out_idx=[-1])
-def convolution(N, C, H, W, F, K, block_M=64, block_N=64, block_K=32):
-    """A convolution with the image's windows laid out by TMA."""
-    rows = N * (H - K + 1) * (W - K + 1)
+def convolution(N, C, H, W, F, K, P=0, block_M=64, block_N=64, block_K=32):
+    """A convolution with the image's windows laid out by TMA.
+
+    On a GPU TileLang 0.1.15 lays them out rightly only where the padding P is (K - 1) / 2: its descriptor has the box end at -P.
+    """
+    rows, columns = H + 2 * P - K + 1, W + 2 * P - K + 1
+    pixels = N * rows * columns
 
     @T.prim_func
     def main(
         data: T.Tensor((N, H, W, C), "float16"),
         weights: T.Tensor((K, K, C, F), "float16"),
-        out: T.Tensor((N, H - K + 1, W - K + 1, F), "float16"),
+        out: T.Tensor((N, rows, columns, F), "float16"),
     ):
-        with T.Kernel(T.ceildiv(F, block_N), T.ceildiv(rows, block_M), threads=128) as (bx, by):
+        with T.Kernel(T.ceildiv(F, block_N), T.ceildiv(pixels, block_M), threads=128) as (bx, by):
             windows = T.alloc_shared((block_M, block_K), "float16")
             part = T.alloc_shared((block_K, block_N), "float16")
             total = T.alloc_fragment((block_M, block_N), "float32")
             flat_weights = T.Tensor((K * K * C, F), "float16", weights.data)
-            flat_out = T.Tensor((rows, F), "float16", out.data)
+            flat_out = T.Tensor((pixels, F), "float16", out.data)
             T.clear(total)
             for k in T.Pipelined(T.ceildiv(K * K * C, block_K), num_stages=2):
-                T.im2col(data, windows, by, k, K, 1, 1, 0)
+                T.im2col(data, windows, by, k, K, 1, 1, P)
                 T.copy(flat_weights[k * block_K, bx * block_N], part)
                 T.gemm(windows, part, total)
             T.copy(total, flat_out[by * block_M, bx * block_N])

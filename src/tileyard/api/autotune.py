@@ -36,7 +36,7 @@ from tileyard.scripts.grounds import Ground, Studied, StudyOrder
 from tileyard.scripts.script_tuning import script_ground
 from tileyard.scripts.tilelang_jit import Adapter
 from tileyard.scripts.tilelang_tuning import INPUTS, tune_chain
-from tileyard.service.choosing import require_fit
+from tileyard.service.choosing import require_fit, settle_target
 from tileyard.settings import Settings
 from tileyard.targets.registry import BUILT_IN, find_needs
 from tileyard.workers.leased import NUMBER_VARIABLE as LEASE_VARIABLE
@@ -239,7 +239,7 @@ def _choose_ground(asked: Any) -> tuple[Ground, object]:  # noqa: ANN401 (TileLa
         if gpu is None:
             return DeviceGround(settings, CPU), determine_target(ASSUMED_TARGET, return_object=True)
         own = determine_target(AUTO, return_object=True)
-        return DeviceGround(settings, f"{gpu.kind}:{gpu.arch}"), own
+        return DeviceGround(settings, settle_target(gpu.kind, (gpu.name,), settings)), own
     own = determine_target(named, return_object=True)
     if is_cpu(own):
         return DeviceGround(settings, CPU), own
@@ -252,5 +252,6 @@ def _choose_ground(asked: Any) -> tuple[Ground, object]:  # noqa: ANN401 (TileLa
         hint = "leave the target out to tune on this CPU, or run the script with `tileyard exec`"
         raise UsageError(f"target={kind}: {error.message}", hint) from None
     if named == kind and first.arch:
-        own = determine_target({"kind": kind, "arch": first.arch}, return_object=True)
+        arch = settle_target(kind, (first.name,), settings).partition(":")[2]
+        own = determine_target({"kind": kind, "arch": arch}, return_object=True)
     return DeviceGround(settings, f"{kind}:{own.attrs['arch']}"), own

@@ -14,7 +14,7 @@ from tileyard.report.compiled import print_compiled
 from tileyard.requests.compile import CompileOptions, start_compile
 from tileyard.requests.options import complete, takes
 from tileyard.requests.values import refuse_unused
-from tileyard.service.choosing import require_fit
+from tileyard.service.choosing import require_fit, settle_target
 from tileyard.settings import Settings
 from tileyard.store.trials import open_store
 from tileyard.targets.base import KnowsLines
@@ -84,10 +84,12 @@ def _compile_function(
 ) -> Callable[..., object]:
     from tileyard.frontend.tilelang import make_kernel  # what is built already needs no TileLang
 
-    builder = make_builder(options["target"], settings)
+    device = options["device"]
+    target = settle_target(options["target"], (device,) if device else (), settings)
+    builder = make_builder(target, settings)
     made = make_kernel(prim_func, options["out_idx"], with_tir=builder.needs_tir)
     artifact, _ = builder.build(made)
-    return make_callable(artifact, options["target"], settings, options["device"], made.lines)
+    return make_callable(artifact, target, settings, device, made.lines)
 
 
 def make_builder(target: str, settings: Settings) -> LocalBuilder:

@@ -7,6 +7,8 @@ import pytest
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.requests.durations import parse_duration_s
+from tileyard.service.choosing import settle_target
+from tileyard.settings import Settings
 from tileyard.targets.registry import DEFAULT_TARGET
 
 DEFAULT_LIMIT = DEFAULT_BUILD_LIMIT = "5m"
@@ -34,16 +36,17 @@ class PluginOptions(Record):
     report: str
 
 
-def read_options(config: pytest.Config) -> PluginOptions:
+def read_options(config: pytest.Config, settings: Settings) -> PluginOptions:
     """The options. Raises UsageError, naming the one that makes no sense."""
     for attribute, option in REFUSED:
         if config.getoption(attribute, False):
             raise UsageError(
                 f"{option} does not go with --tileyard", "run that one test without --tileyard"
             )
+    devices = tuple(_get(config, "device") or ())
     return PluginOptions(
-        target=_get(config, "target") or DEFAULT_TARGET,
-        devices=tuple(_get(config, "device") or ()),
+        target=settle_target(_get(config, "target") or DEFAULT_TARGET, devices, settings),
+        devices=devices,
         limit_s=_read_limit("--tileyard-limit", _get(config, "limit") or DEFAULT_LIMIT),
         build_limit_s=_read_limit(
             "--tileyard-build-limit", _get(config, "build_limit") or DEFAULT_BUILD_LIMIT

@@ -58,8 +58,8 @@ KEPT_RUNS = 5
 def activate(config: pytest.Config) -> Active:
     """Read options and settings, and register what carries the run out. Raises UsageError of pytest."""
     try:
-        options = read_options(config)
         settings = read_settings(os.environ, Path.cwd())
+        options = read_options(config, settings)
         make_target(options.target, settings.plugins)
         far: FarTests | None = config.pluginmanager.get_plugin(FAR)
         if far is not None:

@@ -113,7 +113,7 @@ async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) 
     if verb.golden_threads:
         bench.settings = msgspec.structs.replace(bench.settings, golden_threads=verb.golden_threads)
     try:
-        plan = await verb.open(bench)
+        plan = await verb.settle(bench.settings).open(bench)
         from tileyard.service.runs import drive
 
         return await drive(plan, bench, stopping)

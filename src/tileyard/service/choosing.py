@@ -43,6 +43,32 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
     return tuple(chosen.values())
 
 
+def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:
+    """The target, with the architecture of the devices of these names where it names none.
+
+    Raises UsageError where they are of several. Where that of none is known the target is left as it is.
+    """
+    needs = find_needs(target)
+    if not needs.native or ":" in target:
+        return target
+    try:
+        devices = [
+            device
+            for name in names or (needs.device_class,)
+            if not is_queue(name)
+            for device in resolve_devices(name, settings)
+        ]
+    except UsageError:
+        return target  # which says more where it is loaded
+    found = {resolve_name(needs.native)(device) for device in devices if device.arch}
+    if len(found) > 1:
+        raise UsageError(
+            f"the devices have different architectures: {', '.join(sorted(found))}",
+            f"name the target as one of them, as in {target}:{min(found)}",
+        )
+    return f"{target}:{found.pop()}" if found else target
+
+
 def add_joined(devices: Sequence[Device], cases: Sequence[SuiteCase]) -> tuple[Device, ...]:
     """These devices, and for cases that need several at once those that are held together.
 

@@ -4,7 +4,9 @@ A verb is a source of cases and a fold over their trials. It is made by the clie
 process, and opened there.
 """
 
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Self, TypeVar, get_args
+
+import msgspec
 
 from tileyard.measures import Measure
 from tileyard.model import Limits, Record, Side, Value
@@ -17,6 +19,7 @@ from tileyard.tuning.request import CompileResult, Shape, StudyResult, TableResu
 if TYPE_CHECKING:
     from tileyard.service.bench import Bench
     from tileyard.service.runs import Plan
+    from tileyard.settings import Settings
 
 ResultT = TypeVar("ResultT")
 
@@ -25,11 +28,21 @@ class Verb(Record, Generic[ResultT], kw_only=True):
     """Base of all verbs. A subclass names its result, a Record, as in ``class Count(Verb[Counted])``.
 
     ``kept`` is printed for a run that did not end. ``golden_threads`` is instead of that of the settings, 0 for none.
+    ``target`` is what kernels are built for, and ``devices`` are names, none for all devices of the target's class.
     """
 
     kept: ClassVar[str] = "what was measured is recorded; the same command goes on from there"
 
     golden_threads: int = 0
+    target: str = ""
+    devices: tuple[str, ...] = ()
+
+    def settle(self, settings: "Settings") -> Self:
+        """The same, with the architecture of this host's devices where the target names none. Raises UsageError."""
+        from tileyard.service.choosing import settle_target
+
+        target = settle_target(self.target, self.devices, settings)
+        return msgspec.structs.replace(self, target=target)
 
     async def open(self, bench: "Bench") -> "Plan[ResultT]":
         """Make what a run needs, in the engine process. Raises TileyardError where it makes no sense."""
@@ -42,11 +55,10 @@ class Verb(Record, Generic[ResultT], kw_only=True):
         return kind  # type: ignore[no-any-return]  # its type is known when it runs
 
 
-class StartTune(Verb[StudyResult]):
+class StartTune(Verb[StudyResult], kw_only=True):
     """Begin a tuning run. ``file`` is empty where the client itself is the author.
 
-    ``devices`` are names, none for all devices of the target's class. ``compile_workers`` and
-    ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
+    ``compile_workers`` and ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
     ``also_build`` the configs are built, and not run. ``check_sync`` is as in a yard. With a ``bundle`` its
     configs are timed, for the target that they are built for; there is no file then.
     """
@@ -58,7 +70,6 @@ class StartTune(Verb[StudyResult]):
     check_sync: bool | None = False
     bundle: str = ""
     also_build: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
     overlap: bool = True
     compile_workers: int | None = None
     group_size: int | None = None
@@ -81,12 +92,16 @@ class StartTune(Verb[StudyResult]):
         return await open_study(self, bench, devices, authors)
 
 
-class StartTable(Verb[TableResult]):
+class StartTable(Verb[TableResult], kw_only=True):
     """Begin tuning runs for many shapes, as one, and make the dispatch table in which each is ``within`` that share of its best time."""
 
     tune: StartTune
     shapes: tuple[Shape, ...]
     within: float
+
+    def settle(self, settings: "Settings") -> Self:
+        """See ``Verb``."""
+        return msgspec.structs.replace(self, tune=self.tune.settle(settings))
 
     async def open(self, bench: "Bench") -> "Plan[TableResult]":
         """See ``Verb``."""
@@ -101,7 +116,7 @@ class StartTable(Verb[TableResult]):
         return await open_table(self, bench, devices, authors)
 
 
-class StartTest(Verb[SuiteResult]):
+class StartTest(Verb[SuiteResult], kw_only=True):
     """Begin a run of a suite: of ``path``, what ``wish`` says.
 
     ``slots`` is how many cases of programs run at once where no ``devices`` are named, 0 for one on
@@ -122,7 +137,6 @@ class StartTest(Verb[SuiteResult]):
     path: str
     wish: Wish
     target: str = "cpu"
-    devices: tuple[str, ...] = ()
     slots: int = 0
     split: float | Literal["auto", "off"] = "auto"
     shard: str = ""
@@ -151,7 +165,7 @@ class StartTest(Verb[SuiteResult]):
         return await open_suite(self, bench)
 
 
-class StartCompile(Verb[CompileResult]):
+class StartCompile(Verb[CompileResult], kw_only=True):
     """Begin to build the configs of a kernel that a tuning run of ``request`` would try, and run none.
 
     Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle there, with inputs and reference results, for
@@ -184,7 +198,7 @@ class StartCompile(Verb[CompileResult]):
         return await open_compiling(self, bench, authors)
 
 
-class StartRegress(Verb[Regression]):
+class StartRegress(Verb[Regression], kw_only=True):
     """Begin to time the kernels or programs of two sides against each other, where their binaries differ.
 
     The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
@@ -213,7 +227,6 @@ class StartRegress(Verb[Regression]):
     rounds: int = 0
     all_configs: bool = False
     until: Literal["built", "timed", "confirmed"] = "confirmed"
-    devices: tuple[str, ...] = ()
     limits: Limits = Limits()
     compile_workers: int | None = None
     queue_limit_s: float = 1800.0

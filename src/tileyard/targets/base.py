@@ -75,6 +75,16 @@ class TimedByPolicy(Protocol):
 
 
 @runtime_checkable
+class Rounds(Protocol):
+    """A launch that rounds what it multiplies: outputs of a dtype are as exact as ``precisions`` says of it, which is another dtype."""
+
+    @property
+    def precisions(self) -> Mapping[str, str]:
+        """Dtypes by dtypes."""
+        ...
+
+
+@runtime_checkable
 class KnowsLines(Protocol):
     """A loaded kernel that says where the user wrote what it prints and what it fails at."""
 

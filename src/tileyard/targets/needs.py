@@ -26,7 +26,8 @@ class Needs(NamedTuple):
     ``has_launch_record``: an artifact's details are those of ``targets.cuda.records``.
 
     ``fit`` names a function of the target's name and a device, which raises UsageError where artifacts do
-    not run there; empty for none. ``shift`` likewise names a function of the target's name, which gives the names of
+    not run there; empty for none. ``native`` names one of a device, which gives what stands after the colon for
+    it, for a target that has to be given that. ``shift`` likewise names a function of the target's name, which gives the names of
     targets that build the same code at other places in memory.
     """
 
@@ -41,6 +42,7 @@ class Needs(NamedTuple):
     emits: Mapping[str, str] = {}
     has_launch_record: bool = False
     fit: str = ""
+    native: str = ""
     shift: str = ""
 
 

@@ -39,7 +39,7 @@ class Judge:
     def _outputs(self, case: CaseToJudge) -> Iterator[Output]:
         """Read only if somebody looks."""
         for handed, digest in zip(case.outputs, case.golden, strict=True):
-            yield Output(handed.name, get_output(handed), self._want(digest))
+            yield Output(handed.name, get_output(handed), self._want(digest), handed.precision)
 
     def _want(self, digest: Digest) -> Array:
         if digest not in self._golden:

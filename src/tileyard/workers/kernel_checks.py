@@ -3,28 +3,30 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tileyard.measure.compare import compare, describe_closest
+from tileyard.measure.compare import compare, default_tolerance, describe_closest
 from tileyard.model import CheckPolicy, Mismatch
 from tileyard.targets.base import Array
 
 
 class Output(NamedTuple):
-    """A parameter that was written: what it holds, and what it should hold."""
+    """A parameter that was written: what it holds, what it should hold, and the dtype that it is only as exact as, if any."""
 
     name: str
     got: Array
     want: Array
+    precision: str = ""
 
 
 def compare_outputs(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mismatch | None, str]:
     """The first mismatch and what to say of it; of outputs that are right, what the check asks for."""
     closest = []
-    for name, got, want in outputs:
-        mismatch = compare(name, got, want, check.tolerance)
+    for name, got, want, precision in outputs:
+        allowed = check.tolerance or (default_tolerance(precision) if precision else None)
+        mismatch = compare(name, got, want, allowed)
         if mismatch is not None:
             return mismatch, mismatch.describe() + _explain_nan(mismatch)
         if check.closest:
-            closest.append(describe_closest(name, got, want, check.tolerance))
+            closest.append(describe_closest(name, got, want, allowed))
     return None, "\n".join(closest)
 
 

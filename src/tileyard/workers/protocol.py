@@ -382,7 +382,7 @@ class Extent(Record):
 
 
 class HandedOutput(Record):
-    """A parameter that a kernel has written, for the judge: ``dtype`` is TVM's name.
+    """A parameter that a kernel has written, for the judge: ``dtype`` is TVM's name, and ``precision`` that of another one which it is only as exact as.
 
     It is in ``extent`` of the memory that runner and judge have under the descriptor ``memory``, or in
     ``data`` where ``extent`` is None.
@@ -394,6 +394,7 @@ class HandedOutput(Record):
     memory: int = -1
     extent: Extent | None = None
     data: bytes = b""
+    precision: str = ""
 
 
 class RunBatch(Record, tag="run_batch"):

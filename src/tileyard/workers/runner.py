@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import Artifact, find_artifact
@@ -41,7 +42,15 @@ from tileyard.model import (
     TimingPolicy,
 )
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Array, BindsInto, KnowsLines, Launch, Loaded, StartsPrograms
+from tileyard.targets.base import (
+    Array,
+    BindsInto,
+    KnowsLines,
+    Launch,
+    Loaded,
+    Rounds,
+    StartsPrograms,
+)
 from tileyard.targets.registry import make_target
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
@@ -207,9 +216,11 @@ class Runner:
 
     def _hand_over(self, launch: Launch, entry: RunEntry) -> tuple[HandedOutput, ...]:
         names = [spec.name for spec in entry.specs if spec.role != "in"]
-        return tuple(
-            self._memory.put(name, got) for name, got in zip(names, launch.read(), strict=True)
-        )
+        handed = (self._memory.put(*one) for one in zip(names, launch.read(), strict=True))
+        if not isinstance(launch, Rounds):
+            return tuple(handed)
+        rounded = launch.precisions
+        return tuple(replace(one, precision=rounded.get(one.dtype, "")) for one in handed)
 
     def _end_well(
         self, case: Case, ran: Ran, started: float, measurement: Measurement | None

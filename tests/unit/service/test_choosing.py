@@ -7,7 +7,7 @@ import pytest
 
 from tileyard.errors import UsageError
 from tileyard.model import Device
-from tileyard.service.choosing import choose_calm, choose_devices, require_fit
+from tileyard.service.choosing import choose_calm, choose_devices, require_fit, settle_target
 from tileyard.settings import Settings
 
 
@@ -105,3 +105,42 @@ def test_a_cpu_runs_no_gpu_code(settings: Settings) -> None:
     expected = "cpu:0 runs nothing that is built for cuda:sm_80"
     with pytest.raises(UsageError, match=expected):
         choose_devices(("cpu",), "cuda:sm_80", settings)
+
+
+@pytest.mark.parametrize(
+    ("target", "archs", "expected"),
+    [
+        ("cuda", ("sm_90",), "cuda:sm_90a"),
+        ("cuda", ("sm_86", "sm_86"), "cuda:sm_86"),
+        ("cuda", ("",), "cuda"),
+        ("cuda", (), "cuda"),
+        ("cuda:sm_80", ("sm_90",), "cuda:sm_80"),
+        ("cpu", ("sm_90",), "cpu"),
+    ],
+)
+def test_a_target_takes_the_architecture_of_the_devices(
+    target: str,
+    archs: tuple[str, ...],
+    expected: str,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where it needs one and none is named. Here the test says which GPUs there are."""
+    say_gpus(monkeypatch, archs)
+    assert settle_target(target, (), settings) == expected
+
+
+def test_of_several_architectures_one_must_be_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is chosen for the user."""
+    say_gpus(monkeypatch, ("sm_80", "sm_90"))
+    expected = "different architectures: sm_80, sm_90a .*as in cuda:sm_80"
+    with pytest.raises(UsageError, match=expected):
+        settle_target("cuda", (), settings)
+
+
+def say_gpus(monkeypatch: pytest.MonkeyPatch, archs: tuple[str, ...]) -> None:
+    """Let every name mean GPUs of these architectures."""
+    gpus = [Device(name="cuda:0", kind="cuda", identity="x", arch=arch) for arch in archs]
+    monkeypatch.setattr("tileyard.service.choosing.resolve_devices", lambda *_: gpus)

@@ -6,7 +6,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Record
 
 _NAME = re.compile(r"sm_(?P<major>[1-9]\d?)(?P<minor>\d)(?P<suffix>[af]?)")
-_FIRST_WITH = {"": 1, "a": 9, "f": 10}
+FIRST_WITH = {"": 1, "a": 9, "f": 10}
 """The first major version of a compute capability that has code of its own, or of its family."""
 
 
@@ -62,6 +62,17 @@ class Architecture(Record):
         return self.major, self.minor
 
     @property
+    def reserved_shared_bytes(self) -> int:
+        """What the system takes of each block's shared memory."""
+        return _KIB if self.major >= 8 else 0
+
+    @property
+    def block_shared_bytes(self) -> int | None:
+        """The most shared memory that one block may have; None for a capability of which it is not known."""
+        found = MULTIPROCESSORS.get(self.capability)
+        return None if found is None else found.shared_bytes - self.reserved_shared_bytes
+
+    @property
     def runs_on(self) -> str:
         """In words, the compute capabilities of the devices that run its code."""
         first = f"{self.major}.{self.minor}"
@@ -77,7 +88,7 @@ class Architecture(Record):
 def parse_architecture(name: str) -> Architecture:
     """The architecture called ``sm_80``, ``sm_90a`` and so on. Raises UsageError for no such name."""
     found = _NAME.fullmatch(name)
-    if found is not None and int(found["major"]) >= _FIRST_WITH[found["suffix"]]:
+    if found is not None and int(found["major"]) >= FIRST_WITH[found["suffix"]]:
         return Architecture(
             major=int(found["major"]), minor=int(found["minor"]), suffix=found["suffix"]
         )
@@ -91,8 +102,7 @@ def find_occupancy(
 ) -> float | None:
     """Which share of a multiprocessor's warps blocks of this kind can fill, 0 where none fits.
 
-    ``registers`` are a thread's, ``shared_bytes`` a block's with the 1 KiB that the system takes of
-    each on 8.0 and later. None for an architecture whose multiprocessors are not known.
+    ``registers`` are a thread's, ``shared_bytes`` a block's without what the system takes. None for an architecture whose multiprocessors are not known.
     """
     known = MULTIPROCESSORS.get((architecture.major, architecture.minor))
     if known is None or threads <= 0:
@@ -102,7 +112,6 @@ def find_occupancy(
     by_registers = known.blocks
     if each:
         by_registers = (_REGISTERS // _PARTITIONS // each) * _PARTITIONS // warps
-    system = _KIB if architecture.major >= 8 else 0
-    by_shared = known.shared_bytes // max(shared_bytes + system, 1)
+    by_shared = known.shared_bytes // max(shared_bytes + architecture.reserved_shared_bytes, 1)
     blocks = min(known.blocks, known.warps // warps, by_registers, by_shared)
     return blocks * warps / known.warps

@@ -3,8 +3,14 @@
 from tileyard.artifacts.compat import FIRST_DRIVERS
 from tileyard.errors import UsageError
 from tileyard.model import Device
-from tileyard.targets.cuda.architectures import parse_architecture
+from tileyard.targets.cuda.architectures import FIRST_WITH, parse_architecture
 from tileyard.targets.cuda.packages import CUDA_MAJOR
+
+
+def native_architecture(device: Device) -> str:
+    """What uses all that a GPU can do: ``sm_90a`` and not ``sm_90``."""
+    found = parse_architecture(device.arch)
+    return found.name if found.suffix or found.major < FIRST_WITH["a"] else f"{found.name}a"
 
 
 def require_fit(target: str, device: Device) -> None:

@@ -217,6 +217,7 @@ class CudaModule:
         """Raises BindError where this device or its driver cannot run it, DamagedError for no sound cubin."""
         self.gpu = gpu
         self.record = details.launch
+        self.precisions = details.precisions
         self.signature = details.launch.signature
         architecture = parse_architecture(details.arch)
         if not architecture.fits(gpu.capability):

@@ -75,6 +75,7 @@ class CudaLaunch:
     ) -> None:
         self._allocate_host = allocate
         self._name = module.signature.name
+        self.precisions = module.precisions
         self._gpu = module.gpu
         self._memory = memory_of(module.gpu)
         self._plan = plan

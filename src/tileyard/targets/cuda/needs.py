@@ -9,4 +9,5 @@ NEEDS = Needs(
     emits={"cuda": "kernel.cu", "tilelang": "kernel.py"},
     has_launch_record=True,
     fit="tileyard.targets.cuda.fitting:require_fit",
+    native="tileyard.targets.cuda.fitting:native_architecture",
 )

@@ -104,7 +104,7 @@ class LaunchRecord(Record):
 class Details(Record):
     """The target's part of the manifest. ``compiler`` names what made the binary.
 
-    ``cuda`` is the version of the CUDA release whose driver, or a later one, loads the cubin.
+    ``cuda`` is the version of the CUDA release whose driver, or a later one, loads the cubin. ``precisions`` are those of a launch.
     """
 
     arch: str
@@ -113,4 +113,5 @@ class Details(Record):
     compiler: str
     cuda: tuple[int, int]
     flags: tuple[str, ...] = ()
+    precisions: dict[str, str] = {}
     version: int = DETAILS_VERSION

@@ -13,6 +13,7 @@ from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.decoding import decode_json
 from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
+from tileyard.ir.nodes import Const
 from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Loaded, Source
 from tileyard.targets.cuda.architectures import Architecture, parse_architecture
@@ -40,6 +41,11 @@ from tileyard.targets.cuda.records import (
 from tileyard.targets.cuda.resources import read_resources
 from tileyard.targets.own_sources import digest_own_sources
 from tileyard.targets.reported import LOG_FILE, first_error
+
+TF32 = {"float32": "tfloat32"}
+"""How exact outputs are where tensor cores multiply float32: operands keep 10 bits of their mantissa."""
+
+_TF32 = re.compile(r"tensorfloat32|tfloat32|tf32", re.IGNORECASE)
 
 
 class _Prepared(Record):
@@ -144,6 +150,12 @@ class CudaTarget:
             return Build(
                 outcome=Outcome.COMPILE_ERROR, diagnostic=error.diagnostic, printed=error.log
             )
+        if too_much := self._find_excess(lowered.launch):
+            return Build(
+                outcome=Outcome.COMPILE_ERROR,
+                diagnostic=Diagnostic(message=too_much),
+                printed=lowered.log,
+            )
         flags = kernel_flags(source.elaborated.kernel)
         binary = digest_parts("binary", lowered.source, canonical_json(flags), self._identity)
         launches = [
@@ -171,6 +183,16 @@ class CudaTarget:
             log=lowered.log,
             tilelang=source.elaborated.source,
         )
+
+    def _find_excess(self, record: LaunchRecord) -> str:
+        """Which launch no device of the architecture would take, empty for none: known before a compiler is asked."""
+        most = self.architecture.block_shared_bytes
+        for one in record.launches:
+            if most and isinstance(one.shared_bytes, Const) and one.shared_bytes.value > most:
+                needed, there = (size / 1024 for size in (one.shared_bytes.value, most))
+                name = self.architecture.name
+                return f"a block needs {needed:g} KiB of shared memory, and has at most {there:g} on {name}"
+        return ""
 
     def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, Compiled]:
         """What became of each binary. One group has the same headers and flags."""
@@ -212,6 +234,7 @@ class CudaTarget:
             compiler=f"NVRTC {'.'.join(map(str, nvrtc_version()))}, TileLang {find_tilelang()}",
             cuda=nvrtc_version(),
             flags=one.flags,
+            precisions=TF32 if _TF32.search(one.member.text) else {},
         )
         return Build(
             outcome=Outcome.PASSED,

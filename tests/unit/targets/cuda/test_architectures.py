@@ -90,6 +90,22 @@ def test_occupancy_is_that_of_nvidias_calculator(
     assert find_occupancy(parsed, threads, registers, shared_bytes) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "kib"),
+    [
+        ("sm_75", 64),
+        ("sm_80", 163),
+        ("sm_86", 99),
+        ("sm_90a", 227),
+        ("sm_100a", 227),
+        ("sm_120", 99),
+    ],
+)
+def test_a_block_may_have_so_much_shared_memory(architecture: str, kib: int) -> None:
+    """NVIDIA's "maximum amount of shared memory per thread block"."""
+    assert parse_architecture(architecture).block_shared_bytes == kib << 10
+
+
 def test_occupancy_is_unknown_where_the_multiprocessor_is() -> None:
     """Nothing is said of an architecture that the table lacks, nor of a block without threads."""
     unknown = Architecture(major=99, minor=0)
