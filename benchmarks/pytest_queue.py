@@ -5,8 +5,9 @@
 takes, ``--start`` seconds once in each process. All that is CPU time of this host. The queue is the one of the tests, with
 one device. Beside it: one job that holds the card while pytest runs as ever, and one task for each test.
 
-``--manners``: the queue truncates environments, loses tasks and answers, rejects tasks, lets its client die, refuses a submission
-from within a task, and has somebody else's task first. ``--faults``: tests crash, hang and compute wrongly, too.
+``--manners``: the queue truncates environments, loses tasks and answers, rejects tasks, ends one at its limit, lets its client die, refuses a
+submission from within a task, and has somebody else's task first; one test hangs until its own limit. ``--faults``: more tests hang, and
+some crash and compute wrongly, too.
 How each test ended is compared with what is documented.
 """
 
@@ -111,9 +112,11 @@ sys.exit(max(subprocess.run(command).returncode for command in {commands}))
 
 OUTCOMES = {"crash": "crashed", "hang": "timeout", "miscompute": "mismatch", "nest": "passed"}
 """How a test ends by its own manner: a submission from within a task is refused, and the test sees that."""
-OF_TASKS = {2: "truncate", 3: "half", 4: "client-dies", 5: "lose", 6: "reject"}
+OF_MANNERS = (1, 3, 7)
+"""The tests that meet limits and nested submissions, by their places among those with a manner of their own."""
+OF_TASKS = {2: "truncate", 3: "reject", 4: "limit", 5: "lose", 6: "half", 7: "client-dies"}
 """What goes wrong with which task of a queue. Task 1 is somebody else's."""
-HANG_S, OTHERS_S = 3, 5
+HANG_S, OTHERS_S = 1, 5
 """The limit of tests that hang; for how long somebody else's task has the card first."""
 QUEUE = str(ROOT / "tests/faults/fake_queue.py")
 LIMITS = ["--device", "auto", "--max-time", "3600", "--timeout", "7200"]
@@ -125,7 +128,7 @@ def choose_manners(options: argparse.Namespace) -> dict[int, str]:
     return {
         place * options.tests // len(manners) + 3: manner
         for place, manner in enumerate(manners)
-        if (options.manners if manner == "nest" else options.faults)
+        if options.faults or (options.manners and place in OF_MANNERS)
     }
 
 
@@ -163,13 +166,15 @@ def measure(folder: Path, command: list[str]) -> tuple[float, float, int, str]:
     wall_s = time.monotonic() - began
     if done.returncode and not (folder / "report.json").exists():
         raise SystemExit(done.stdout + done.stderr)
-    held_s = 0.0
     tasks = [task for task in (folder / "a queue" / "tasks").iterdir() if not is_foreign(task)]
-    for task in tasks:
-        # The queue writes the pid as it starts a task, and the code as the task ends. One that it rejects has no pid.
-        if (task / "pid").exists():
-            held_s += (task / "code").stat().st_mtime - (task / "pid").stat().st_mtime
+    held_s = sum(map(hold_s, tasks))
     return wall_s, held_s, len(tasks), done.stdout.strip().splitlines()[-1]
+
+
+def hold_s(task: Path) -> float:
+    """How long it held the card: the queue writes the pid as it starts a task, and the code as the task ends. One that it rejects has no pid."""
+    ran = (task / "pid").exists()
+    return (task / "code").stat().st_mtime - (task / "pid").stat().st_mtime if ran else 0.0
 
 
 def is_foreign(task: Path) -> bool:
@@ -205,7 +210,8 @@ def compare(folder: Path, options: argparse.Namespace) -> None:
         parts.update(names)
         fault = folder / "a queue/faults" / task.name
         said = fault.read_text() if fault.exists() else "in order"
-        print(f"  task {task.name}: {said}, {len(names)} parts, code {(task / 'code').read_text()}")
+        code = (task / "code").read_text()
+        print(f"  task {task.name}: {said}, {len(names)} parts, {hold_s(task):.1f} s, code {code}")
     report = json.loads((folder / "report.json").read_text())
     manners, count = choose_manners(options), options.tests
     wrong = []

@@ -10,7 +10,6 @@ import os
 import secrets
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -29,7 +28,7 @@ from tileyard.pytest_plugin.far_records import (
     read_answer,
 )
 from tileyard.pytest_plugin.far_tasks import FarTasks
-from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, yield_cores
 from tileyard.pytest_plugin.options import read_marked_limit
 from tileyard.pytest_plugin.recording import Recording
 from tileyard.pytest_plugin.records import FACTS, TestFacts
@@ -38,8 +37,6 @@ from tileyard.pytest_plugin.separating import DEVICE, CutTest, NotSeparableError
 
 MESSAGE_CHARS: Final = 1000
 """How much of a message goes through a pipe at once, whatever its characters are."""
-NICENESS: Final = 4
-"""Two fifths of the usual share of a core that others want: beside two of these, a third process has a core of two to itself."""
 
 
 class Borrowing:
@@ -183,16 +180,6 @@ class Borrowing:
                 facts["holds"] = []  # the ledger has a line for each task
         log_end(item, reports, answer.left)
         return 0
-
-
-def yield_cores() -> None:
-    """Let what holds a device go first, should it be on this host: this process, which leads its session, holds none.
-
-    Linux shares cores among sessions first where it groups them (sched(7), autogroup), and by niceness within one.
-    """
-    os.nice(NICENESS)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 def _report_fault(item: pytest.Item, outcome: Outcome, message: str) -> pytest.TestReport:

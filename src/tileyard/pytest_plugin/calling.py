@@ -23,7 +23,7 @@ from tileyard.frontend.blame import call_by_name
 from tileyard.model import Outcome
 from tileyard.modes import make_folder, write_file
 from tileyard.pytest_plugin.copies import Copies, describe_death
-from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, yield_cores
 from tileyard.pytest_plugin.identifying import (
     Identity,
     StepReader,
@@ -149,6 +149,7 @@ class Calling:
         """Call the function, in a copy of this process."""
 
         def work(_: int, teller: Teller) -> None:
+            yield_cores()
             if env:  # it has a key, which is over these
                 os.environ.clear()
                 os.environ.update(env)

@@ -24,12 +24,20 @@ from tileyard.engine.foreign_queue.far_side import INFRASTRUCTURE_CODE, accept_d
 from tileyard.engine.foreign_queue.submission import exit_code
 from tileyard.errors import TileyardError
 from tileyard.model import Device, Outcome, Record
+from tileyard.modes import open_file
 from tileyard.processes.answers import find_set
 from tileyard.pytest_plugin.active import FAR_SITE, Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.devices import Holdings
 from tileyard.pytest_plugin.far_calls import carry_out, import_modules
-from tileyard.pytest_plugin.far_records import FarAnswer, FarCall, FarTask, FarTest, write_answer
+from tileyard.pytest_plugin.far_records import (
+    FarAnswer,
+    FarCall,
+    FarTask,
+    FarTest,
+    lines_of,
+    write_answer,
+)
 from tileyard.pytest_plugin.forked import Forked, ForkEnd, Teller, make_lane, wait_any
 from tileyard.pytest_plugin.options import PluginOptions
 from tileyard.pytest_plugin.records import (
@@ -64,8 +72,11 @@ def run_far(file: Path, options: Sequence[str]) -> int:
     task = msgspec.json.decode(file.read_bytes(), type=FarTask)
     lines = os.dup(1)  # the other one is captured
 
+    written = open_file(lines_of(file), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
     def tell(line: Line) -> None:
-        os.write(lines, f"{format_line(line)}\n".encode())
+        for end in (written, lines):  # a queue may lose what a task prints
+            os.write(end, f"{format_line(line)}\n".encode())
 
     def give_up(message: str) -> int:
         tell(TaskEnded(token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=message))

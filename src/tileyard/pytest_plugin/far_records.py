@@ -123,6 +123,11 @@ class NotSeparable(Record):
     devices: int = 1
 
 
+def lines_of(task: Path) -> Path:
+    """Where the far side writes the lines that it prints, beside the file of a task."""
+    return task.with_suffix(".lines")
+
+
 def write_answer(path: Path, answer: FarAnswer | FarGiven | FarDone) -> str:
     """Write it whole; its digest. Raises what pickling does."""
     data = pickle.dumps(answer)

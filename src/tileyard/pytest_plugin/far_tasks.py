@@ -1,7 +1,7 @@
 """Submits what is to run on a device of another queue: many in one task, each with an end of its own.
 
 A task that is lost blames what it was at, which is tried again, at most twice, as the first of a further task: the rest of that has not
-begun if it is lost, too. What lies in files of what a lost task had done counts.
+begun if it is lost, too. The far side writes down what it has done, so that this counts whatever the queue loses of it.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -28,12 +28,14 @@ from tileyard.model import Outcome
 from tileyard.modes import make_folder, write_file
 from tileyard.pytest_plugin import far_start
 from tileyard.pytest_plugin.active import Active
-from tileyard.pytest_plugin.far_records import FarCall, FarTask, FarTest
+from tileyard.pytest_plugin.far_records import FarCall, FarTask, FarTest, lines_of
 from tileyard.pytest_plugin.recording import Recording
 from tileyard.pytest_plugin.records import Hold
 from tileyard.workers.task_lines import CaseResult, Side
 
 T = TypeVar("T")
+TASKS: Final = "tasks"
+"""Below the run's folder: the files of tasks, and what the far side has written of each."""
 ATTEMPTS: Final = 3
 """How often something is tried whose task is lost."""
 OWN: Final = (sys.prefix, sys.base_prefix)
@@ -161,10 +163,10 @@ class FarTasks:
         finally:
             if started:
                 self._keep_hold(parts, submission, asked, started[0])
+        lines = lines_of(self._active.folder / TASKS / f"{submission.token}.json")
+        written = submission.take_over(lines.read_text()) if lines.exists() else []
         results, faults = submission.conclude(end)
-        for result in results:
-            self._take_in(left.pop(result.case), result)
-        for result in find_left(parts, is_well=end.code == 0 and not end.limit):
+        for result in (*written, *results):
             if result.case in left:
                 self._take_in(left.pop(result.case), result)
         for fault in faults:
@@ -202,7 +204,7 @@ class FarTasks:
             tests=tuple(part.work for part in parts if isinstance(part.work, FarTest)),
             calls=tuple(part.work for part in parts if isinstance(part.work, FarCall)),
         )
-        path = active.folder / "tasks" / f"{token}.json"
+        path = active.folder / TASKS / f"{token}.json"
         for folder in (path.parent, active.folder / "answers", active.folder / "logs"):
             make_folder(folder)
         for part in parts:
@@ -247,24 +249,6 @@ class FarTasks:
             self._put(part)
         else:
             part.end(Outcome.INFRA_ERROR, f"tried {ATTEMPTS} times: {message}")
-
-
-def find_left(parts: Sequence[Part], *, is_well: bool) -> Iterator[CaseResult]:
-    """What files say of the parts of a task, in their order. The last one that has ended counts if the task ended well."""
-    answers = [Path(part.work.answer) for part in parts]
-    done = [
-        place for place, part in enumerate(parts) if part.ended.done() or answers[place].exists()
-    ]
-    for place in done if is_well else done[:-1]:
-        if not parts[place].ended.done():
-            yield CaseResult(
-                token="",
-                case=parts[place].work.name,
-                outcome=Outcome.PASSED,  # how it ended is in the answer
-                seconds=0.0,
-                device="",
-                log=digest_bytes(answers[place].read_bytes()),
-            )
 
 
 def find_due(waiting: Sequence[T], cases: int, busy: int) -> T | None:

@@ -73,6 +73,12 @@ class Submission:
         *lines, self._partial[side] = (self._partial[side] + text).split("\n")
         return [news for line in lines for news in self._take(line)]
 
+    def take_over(self, text: str) -> list[CaseResult]:
+        """Begin anew with all lines that the far side has written, of which the client may have lost some; the results that are certain."""
+        self._turned_to, self._results, self._held = [], {}, None
+        news = [one for line in text.split("\n") for one in self._take(line)]
+        return [one for one in news if isinstance(one, CaseResult)]
+
     def conclude(self, end: ClientEnd) -> tuple[list[CaseResult], list[CaseRan]]:
         """The last certain results, and an ``infra_error`` for each case that was begun and has none."""
         # The last line may lack its end where the client was cut off.

@@ -59,6 +59,15 @@ def test_a_result_is_certain_once_the_far_side_went_on() -> None:
     assert verdicts(task, end(0)) == {"b": "passed"}
 
 
+def test_lines_that_the_far_side_has_written_stand_for_what_was_lost() -> None:
+    """What was at work is seen, and what is certain, though the client printed the last line alone."""
+    lines = (START, turn("a"), result("a"), turn("b"), result("b"), turn("c"))
+    task = submission(result("b"))
+    written = task.take_over("".join(f"{format_line(line)}\n" for line in lines))
+    assert [one.case for one in written] == ["a", "b"]
+    assert verdicts(task, end(137)) == {"c": "fault"}
+
+
 def test_lines_may_come_in_any_pieces() -> None:
     """Character by character as well as all at once; a last line needs no end."""
     text = "".join(format_line(line) + "\n" for line in (START, turn("a"), result("a"), turn("b")))
