@@ -7,8 +7,8 @@ from tileyard.model import Case, Device, Record, Trial
 EVENT_VERSION = 2
 
 StepKind = Literal["golden", "check"]
-StopReason = Literal["done", "budget", "interrupted"]
-"""Why a run stopped: all was tried, its time was spent, or somebody stopped it."""
+StopReason = Literal["done", "budget", "first_failure", "interrupted"]
+"""Why a run stopped: all was tried, its time was spent, a case failed, or somebody stopped it."""
 
 
 class RunStarted(Record, tag="run_started"):

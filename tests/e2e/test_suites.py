@@ -574,6 +574,71 @@ def test_what_cannot_be_run_is_refused(
     assert not (cli.cwd / "devices").exists()
 
 
+FIRST = """
+name = "first"
+[[testcase]]
+name = "rows"
+run = { argv = ["sh", "-c", "until [ -e {suite}/beside ]; do :; done; [ {case} != bad ] || exit 9; until [ -e {suite}/logs/rows/bad.log ]; do :; done"] }
+case = [{ name = "bad" }, { name = "c" }, { name = "d" }, { name = "e" }, { name = "f" }, { name = "g" }, { name = "h" }]
+[[testcase]]
+name = "beside"
+run = { argv = ["sh", "-c", "echo > {suite}/beside; until [ -e {suite}/logs/rows/bad.log ]; do :; done; $END"] }
+[[testcase]]
+name = "known"
+run = { argv = ["false"] }
+case = [{ name = "a" }, { name = "b" }]
+[[testcase]]
+name = "fine"
+run = { argv = ["true"] }
+[[quarantine]]
+cases = "known/*"
+owner = "ana"
+reason = "known"
+until = 9999-12-31
+"""
+
+
+@pytest.mark.parametrize("end", ["exit 0", "exit 3", "kill -9 $$"])
+def test_a_run_that_ends_at_its_first_failure_fails(cli: CommandLine, end: str) -> None:
+    """With the same exit status whatever runs beside it, and what is not begun is skipped."""
+    (cli.cwd / "suite.toml").write_text(FIRST.replace("$END", end))
+    options = ("--slots", "2", "--split", "off", "--summary", "first.json", "--junit", "junit.xml")
+    first = ("test", "suite.toml", "-x", "-k", "rows or beside", "--logs", "logs", *options)
+    done = cli.run(*first)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = outcomes(cli.cwd / "first.json")
+    assert found.pop("rows/bad") == "runtime_error"
+    assert found.pop("beside/default") in ("passed", "runtime_error", "crashed")
+    assert found["rows/h"] == "not_run"
+    assert set(found.values()) <= {"passed", "not_run"}
+    skipped = "skipped: rows/bad failed, and --fail-fast ends the run there"
+    assert skipped in done.stdout
+    assert skipped in (cli.cwd / "junit.xml").read_text()
+
+
+def test_cases_in_quarantine_end_no_run(cli: CommandLine) -> None:
+    """Their failures are none of the run's; each case has its line as it ends."""
+    (cli.cwd / "suite.toml").write_text(FIRST)
+    done = cli.run("test", "suite.toml", "-x", "-v", "--slots", "1", "-k", "known or fine")
+    assert done.returncode == 0, done.stdout + done.stderr
+    begun = ("passed        fine/default", "runtime_error known/a: ", "runtime_error known/b: ")
+    assert all(f"\n{line}" in done.stdout for line in begun)
+
+
+def test_cases_are_listed(cli: CommandLine, suite: Path) -> None:
+    """Those that would run, one a line, in the order of the suite; nothing is built or kept."""
+    listed = [
+        cli.run("test", "suite.toml", "--list", *options).stdout.split()
+        for options in ((), ("-k", "one and not columns"), ("--shard", "1/1", "--skip", "rows"))
+    ]
+    every = ["rows/one", "rows/two", "columns/one"]
+    assert listed == [every, ["rows/one"], ["columns/one"]]
+    assert not cli.home.exists()
+    cli.run("test", "suite.toml", "-k", "rows/two")
+    refused = cli.run("test", "suite.toml", "--list", "--rerun-failed")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
 def test_reports_are_written(cli: CommandLine, suite: Path) -> None:
     """JUnit XML, JSON, and GitHub's page and annotations where it asks for them."""
     suite.write_text(SUITE.replace("|| exit 2", "&& exit 2"))

@@ -3,7 +3,6 @@
 One module because both commands read the same suites and times.
 """
 
-import asyncio
 import json
 import os
 import sys
@@ -15,12 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 from tileyard.cli.opening import load_settings, present, print_json, read_run_times
-from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.errors import UsageError
-from tileyard.model import Digest, Side
+from tileyard.model import Digest
 from tileyard.report.ci import print_duplicates, print_matrix
 from tileyard.report.console import Console
 from tileyard.report.suite_files import write_atomically
+from tileyard.requests.listing import read_whole
 from tileyard.store.base import RunTime
 from tileyard.suite.content import Change, Contents, find_root, parse_changed
 from tileyard.suite.durations import learn_imported
@@ -36,7 +35,6 @@ from tileyard.suite.jobs import (
 )
 from tileyard.suite.jobs_duplicates import Duplicates, find_duplicates
 from tileyard.suite.jobs_matrix import Matrix, MatrixRequest, decide_commands, make_matrix
-from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.memory import read_memory
 from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of
 from tileyard.suite.reading import NOTHING
@@ -67,7 +65,7 @@ class _Yard:
         if path not in self._suites:
             if not path.exists():
                 raise UsageError(f"there is no suite {path}")
-            self._suites[path] = asyncio.run(self._read(path))
+            self._suites[path] = read_whole(path, self.settings, self._parameters)
         return self._suites[path]
 
     def expect_by(
@@ -82,18 +80,6 @@ class _Yard:
             lambda case: target_of(case, wanted.kernels),
             imported,
         )
-
-    async def _read(self, path: Path) -> Suite:
-        authors = Authors((Side(),), self.settings.cores, self._make_author)
-        try:
-            return await read_suite_with_kernels(
-                path, self.settings, authors, parameters=self._parameters
-            )
-        finally:
-            await authors.close()
-
-    def _make_author(self, side: Side, file: str) -> Author:
-        return WorkerAuthor(Path(file), self.settings.home, self.settings.cores, side)
 
 
 # ---- duplicates -------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from tileyard.cli.opening import load_settings, print_json
+from tileyard.cli.opening import load_settings, print_json, read_run_times
 from tileyard.cli.session import carry_on, carry_out
 from tileyard.model import Outcome
 from tileyard.report.console import Console, outliving_readers
@@ -32,6 +32,21 @@ def run(suite: str, options: TestOptions, *, as_json: bool) -> int:
     if ran.errors:
         raise ran.errors[0]
     return ran.result.exit_status
+
+
+def list_all(suite: str, options: TestOptions, *, as_json: bool) -> int:
+    """Print which cases would run, one a line, and return the exit status."""
+    # What reads suites, which a run leaves to its engine.
+    from tileyard.requests.listing import list_cases
+
+    cases = list_cases(suite, options, load_settings(), read_run_times)
+    if as_json:
+        print_json(cases)
+        return 0
+    with outliving_readers():
+        for case in cases:
+            print(clean_line(case))
+    return 0
 
 
 def pack(start: StartTest, *, as_json: bool) -> int:

@@ -13,6 +13,9 @@ def run_suite(
         str, typer.Argument(help="suite.toml, a folder, or a Python file of kernels.")
     ] = "",
     *,
+    list: Annotated[  # noqa: A002 - the name of the option
+        bool, typer.Option("--list", help="Print the ids of the cases that would run.")
+    ] = False,
     json: AsJson = False,
     **options: Unpack[TestOptions],
 ) -> int:
@@ -21,6 +24,8 @@ def run_suite(
     Exit status: 0 all well, 1 a case failed, 2 bad usage or nothing selected, 3 infrastructure only,
     130 interrupted.
     """
-    from tileyard.cli.suite_session import run
+    from tileyard.cli.suite_session import list_all, run
 
+    if list:
+        return list_all(suite, options, as_json=json)
     return run(suite, options, as_json=json)

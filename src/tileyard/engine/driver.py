@@ -70,7 +70,10 @@ AUTO_GROUP = 4
 
 
 class Driver:
-    """One run of one source: ``open`` it, iterate over ``trials``, and ``close`` it."""
+    """One run of one source: ``open`` it, iterate over ``trials``, and ``close`` it.
+
+    ``halted_by`` is the trial that ended the run, empty where none did.
+    """
 
     def __init__(
         self, source: CaseSource, yard: Yard, run: str, provider: LeaseProvider | None = None
@@ -96,6 +99,7 @@ class Driver:
         self._warming: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._drop_reason = ""
+        self.halted_by = ""
 
     async def open(self) -> None:
         """Make sure that target and devices can be used. Raises ToolMissingError; leaves nothing behind."""
@@ -156,9 +160,17 @@ class Driver:
         burst = BURST if owned & {*self._pool.cores, *self._yard.authors.cores} else 0
         return max(building, burst) + AHEAD * len(slots)
 
-    def stop(self) -> None:
-        """Start nothing new; what runs is finished, and the rest is recorded as not run."""
-        self._drop("the run was stopped before this case was reached", StopAsked())
+    def stop(self, reason: str = "the run was stopped before this case was reached") -> None:
+        """Start nothing new; what runs is finished, and the rest is recorded as not run for that reason."""
+        self._drop(reason, StopAsked())
+
+    def _halt_after(self, trials: Sequence[Trial]) -> None:
+        """Stop where one of these trials ends the run."""
+        halts = self._yard.halts
+        for trial in trials:
+            if halts is not None and not self.halted_by and (reason := halts(trial)):
+                self.halted_by = trial.id
+                self.stop(reason)
 
     def trim(self, reason: str) -> None:
         """Drop what is planned and not begun, and go on with what the source asks from now on."""
@@ -177,7 +189,9 @@ class Driver:
                 await asyncio.sleep(0)  # lets the tasks send what they were started for
             # Recorded before it is told, and told before the source is asked for more: it may have
             # been waiting for just this.
-            for trial in self._ledger.take():
+            taken = self._ledger.take()
+            self._halt_after(taken)
+            for trial in taken:
                 if self._ledger.has_followed(trial):
                     self._tell(CaseFinished(case=trial.key))
                 self._source.tell(trial)
@@ -192,6 +206,7 @@ class Driver:
             if not self._facts:
                 self._woken.clear()
                 await self._woken.wait()
+            self._halt_after(self._ledger.fresh)  # before what became free is given anything else
             facts, self._facts = self._facts, deque()
             commands = state.step(*facts)
             if self._failure is not None:

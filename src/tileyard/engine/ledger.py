@@ -77,13 +77,13 @@ class RanOn(Record):
 
 
 class Ledger:
-    """The cases of one run. Each is opened once and ends once."""
+    """The cases of one run. Each is opened once and ends once; ``fresh`` are the trials that ended since ``take`` was called."""
 
     def __init__(self, yard: Yard, run: str) -> None:
         self._yard = yard
         self._run = run
         self._open: dict[str, Progress] = {}
-        self._fresh: list[Trial] = []
+        self.fresh: list[Trial] = []
         self.unrecorded: list[Trial] = []
         self._retry_at_s = 0.0
         # By the devices that their batches are for.
@@ -144,7 +144,7 @@ class Ledger:
 
     def take(self) -> list[Trial]:
         """The trials that ended since the last call, oldest first: recorded, then told to listeners."""
-        fresh, self._fresh = self._fresh, []
+        fresh, self.fresh = self.fresh, []
         self.unrecorded += [trial for trial in fresh if not trial.reused]
         if self._yard.clock.monotonic_s() >= self._retry_at_s:
             self.record()
@@ -347,7 +347,7 @@ class Ledger:
 
     def _end(self, progress: Progress, trial: Trial, slot: str = "") -> None:
         del self._open[progress.case.key]
-        self._fresh.append(trial)
+        self.fresh.append(trial)
         if progress.case.until != "judged":
             self._yard.builds[progress.case.key] = _build_of(progress.built, trial)
         timing, measured = progress.case.timing, trial.measurement

@@ -15,7 +15,7 @@ from tileyard.engine.programs import Programs
 from tileyard.engine.runners import RunnerSite
 from tileyard.errors import HomeError
 from tileyard.events import Event, Note
-from tileyard.model import Case, Device
+from tileyard.model import Case, Device, Trial
 from tileyard.modes import make_folder, open_file
 from tileyard.workers.protocol import RunEntry
 
@@ -38,7 +38,8 @@ class Workplace:
     wait for a device. ``compile_workers`` is None for one on each core that no device owns; ``group_size`` is
     how many kernels are built in one request, None for what suits the target. ``proven_by`` is the run, or
     ``any``, whose passed cases are skipped where their run keys are the same; empty for none. ``check_sync`` has the synchronization of kernels checked before
-    they are built, None where that takes no long time.
+    they are built, None where that takes no long time. ``halts`` says of a trial why it ends the run, as the reason of each case
+    that is not begun then; empty where the run goes on.
     """
 
     reuse: bool = True
@@ -49,6 +50,7 @@ class Workplace:
     group_size: int | None = None
     proven_by: str = ""
     check_sync: bool | None = False
+    halts: Callable[[Trial], str] | None = None
 
 
 @dataclass(kw_only=True)

@@ -1,7 +1,8 @@
 """A run of a suite as JUnit XML, in the form that Maven Surefire gives it.
 
 A testcase is a ``testsuite``, a case a ``testcase``. What the case did wrong is a ``failure``, with its
-outcome as the type; what devices, queues or hosts did to it, and that it never ran, is an ``error``.
+outcome as the type; what devices, queues or hosts did to it, and that it never ran, is an ``error``, unless
+``--fail-fast`` ended the run before it: then it is ``skipped``.
 A case that passed after failed attempts has a ``flakyFailure`` (or ``flakyError``) for each of these. One
 that failed to the end has its first failed attempt as the failure, the others as ``rerunFailure`` (or
 ``rerunError``). Cases in quarantine that failed are ``skipped``: readers of this file gate by it.
@@ -199,7 +200,7 @@ class _Quotes:
 
 
 def _kind_of(verdict: CaseVerdict) -> _Kind:
-    if verdict.outcome is Outcome.SKIPPED:
+    if verdict.outcome is Outcome.SKIPPED or verdict.is_skipped:
         return "skipped"
     if not verdict.is_bad:
         return "passed"
@@ -210,7 +211,7 @@ def _kind_of(verdict: CaseVerdict) -> _Kind:
 
 def _skip_reason(verdict: CaseVerdict) -> str:
     spared = verdict.quarantine
-    if spared is None or verdict.outcome is Outcome.SKIPPED:
+    if spared is None or verdict.outcome is Outcome.SKIPPED or verdict.is_skipped:
         return clean_line(verdict.message or "skipped")
     who = f"in quarantine until {spared.until} ({spared.owner}: {spared.reason})"
     return clean_line(f"{verdict.outcome}, {who}: {why(verdict)}")

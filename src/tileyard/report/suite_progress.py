@@ -7,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import ConsoleOptions
 from rich.text import Text
 
-from tileyard.model import Outcome
+from tileyard.model import Outcome, Trial
 from tileyard.report.suite_words import Rerun, format_case, why
 from tileyard.report.view import DOUBT, Judged, Running, RunView
 from tileyard.report.words import clean_line, format_seconds, outcome_style
@@ -28,10 +28,14 @@ class SuiteLayout:
     heartbeat_s = 30.0
     tick_s = 1.0
 
-    def __init__(self, home: Path, rerun: Rerun) -> None:
-        """Logs are below ``home``; ``rerun`` gives the command that runs just one case."""
+    def __init__(self, home: Path, rerun: Rerun, *, is_verbose: bool = False) -> None:
+        """Logs are below ``home``; ``rerun`` gives the command that runs just one case.
+
+        If it ``is_verbose``, cases that passed have a line, too.
+        """
         self._home = home
         self._rerun = rerun
+        self._is_verbose = is_verbose
 
     def title(self, view: RunView) -> Text:
         """Title, and the numbers of cases and slots."""
@@ -46,6 +50,8 @@ class SuiteLayout:
         if verdict == "flaky":
             passed = f"{clean_line(case)}: {outcome} at attempt {trial.attempt}"
             return Text.assemble((f"{'flaky':<{OUTCOME_WIDTH}}", "yellow"), passed)
+        if verdict == "passed" and self._is_verbose:
+            return _tell_passed(trial)
         if verdict in ("passed", "not_run"):
             return None
         remark = "failed, will be tried again" if verdict == "retried" else ""
@@ -95,6 +101,13 @@ class SuiteLayout:
             case = format_case(last.case.id, last.case.attempt)
             parts.append(Text(f"longest: {case}, {_when(last)}"))
         return Text("; ").join(parts)
+
+
+def _tell_passed(trial: Trial) -> Text:
+    """How long a case ran, or why it did not have to."""
+    told = f": {why(trial)}" if trial.message else f"  {format_seconds(trial.run_s)}"
+    outcome = (f"{trial.outcome:<{OUTCOME_WIDTH}}", outcome_style(trial.outcome))
+    return Text.assemble(outcome, clean_line(trial.case), (told, "dim"))
 
 
 def _counts(view: RunView) -> list[Text]:

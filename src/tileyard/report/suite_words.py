@@ -98,7 +98,8 @@ def describe_end(result: SuiteResult) -> str:
     """What of a run is not well, in a few words; empty where all that gates is."""
     said = (
         (len(result.failed), "failed"),
-        (sum(verdict.gates for verdict in result.never_ran), "never ran"),
+        (sum(one.gates and not one.is_skipped for one in result.never_ran), "never ran"),
+        (sum(one.is_skipped for one in result.never_ran), "skipped"),
         (len(result.faults), "met faults of devices, queues or hosts"),
     )
     wrong = [f"{count_of(number, 'case')} {what}" for number, what in said if number]
@@ -110,6 +111,7 @@ def describe_end(result: SuiteResult) -> str:
 STOPS: dict[StopReason, str] = {
     "done": "",
     "budget": "stopped early: its time was spent",
+    "first_failure": "stopped at the first failure (--fail-fast)",
     "interrupted": "stopped early: it was interrupted",
 }
 """What is said of a run that did not get to its end."""

@@ -39,6 +39,7 @@ def run_suite(suite: str, given: TestOptions, settings: Settings, carry: Carry) 
     options = complete(TestOptions, given)
     start = start_test(suite, options)
     rerun = rerun_command(*_name(suite, options))
+    layout = SuiteLayout(settings.home, rerun, is_verbose=options["verbose"])
     folder = options["logs"]
     logs = None if folder is None else CaseLogs(Path(folder), settings.home)
     asked = ((options["junit"], write_junit), (options["summary"], write_summary))
@@ -54,7 +55,7 @@ def run_suite(suite: str, given: TestOptions, settings: Settings, carry: Carry) 
             elif isinstance(event, CaseEnded) and logs is not None:
                 logs.keep(event.trial)
 
-        result = carry(start, settings, SuiteLayout(settings.home, rerun), hear)
+        result = carry(start, settings, layout, hear)
         writes = [partial(write, result, report) for write, report in reports]
         if page := os.environ.get("GITHUB_STEP_SUMMARY"):
             writes.append(partial(write_step_summary, result, Path(page), rerun))

@@ -8,7 +8,12 @@ from tileyard.requests.values import Names, Pairs, Time, read_time_s
 
 PolicyName = Annotated[str, Option("full, smoke, or a policy of the suite's own.", default="full")]
 Selected = Annotated[
-    Names, Option("Cases by id, glob or tag.", metavar="TEXT", flags=("--select", "--case"))
+    Names,
+    Option(
+        "Cases by id, glob or tag; also joined, as in 'rows and not f16'.",
+        metavar="TEXT",
+        flags=("--select", "--case", "-k"),
+    ),
 ]
 Skipped = Annotated[Names, Option("Leave these cases out, named as for --select.", metavar="TEXT")]
 TargetName = Annotated[str, Option("What kernels are compiled for.", default="cpu")]

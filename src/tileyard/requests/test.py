@@ -70,6 +70,10 @@ class TestOptions(TypedDict, total=False):
     durations: Annotated[FilePath, FileOption("How long cases took elsewhere.")]
     durations_pattern: DurationsPattern
     rerun_failed: Annotated[bool, Switch("Run what failed in the last run of the suite.")]
+    fail_fast: Annotated[
+        bool,
+        Switch("Begin nothing more after the first failure.", flags=("--fail-fast", "-x")),
+    ]
     retries: Annotated[int | None, Option("Run a case that fails so often again.", least=0)]
     toolchain: Annotated[FilePath, FileOption("A toolchain bundle for the steps.")]
     commit: Annotated[str, Text("What toolchain and bundle must be of.")]
@@ -82,6 +86,9 @@ class TestOptions(TypedDict, total=False):
     junit: Annotated[FilePath, FileOption("Write JUnit XML.")]
     summary: Annotated[FilePath, FileOption("Write the result as JSON.")]
     logs: Annotated[FilePath, Option("Copy what each case printed to CASE.log.", metavar="DIR")]
+    verbose: Annotated[
+        bool, Switch("Print a line for each case as it ends.", flags=("--verbose", "-v"))
+    ]
     home: Home
     progress: ShowProgress
 
@@ -127,6 +134,7 @@ def start_test(suite: str, given: TestOptions) -> "StartTest":
         toolchain=read_path(options["toolchain"]),
         commit=options["commit"],
         rerun_failed=options["rerun_failed"],
+        fail_fast=options["fail_fast"],
         retries=options["retries"],
         golden_threads=options["golden_threads"] or 0,
         require_check=options["require_check"],

@@ -32,6 +32,7 @@ ResultT = TypeVar("ResultT")
 STOPPING = (
     "stopping: what runs is finished, and nothing else is begun; Ctrl-C again ends it at once"
 )
+HALTING = "stopping: {} failed; what runs is finished, and nothing else is begun"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,11 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
             async for trial in driver.trials():
                 if yard.programs is not None and not plan.keep_work and trial.outcome in WELL:
                     yard.programs.drop(trial)
+                if driver.halted_by == trial.id:
+                    yard.emit(Note(text=HALTING.format(trial.case)))
         reason: StopReason = "budget" if plan.is_cut_short() else "done"
+        if driver is not None and driver.halted_by:
+            reason = "first_failure"
         if stopping.is_set():
             reason = "interrupted"
         ending = Ending(

@@ -21,7 +21,7 @@ from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.errors import HomeError, UsageError
 from tileyard.events import Note, RunStarted, StepKind
-from tileyard.model import CommandWork, Device, Side, find_case
+from tileyard.model import CommandWork, Device, Side, Trial, find_case
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import add_joined, choose_devices, share_cores
 from tileyard.service.prerequisites import require_prerequisites
@@ -47,7 +47,7 @@ from tileyard.suite.packed import PackedSuite, check_suite, find_packed, pack_su
 from tileyard.suite.plan import make_plan
 from tileyard.suite.proven import explain_cases
 from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
-from tileyard.suite.result import Makespan, SuiteResult, judge_cases
+from tileyard.suite.result import Makespan, SuiteResult, fails_run, judge_cases, skip_unbegun
 from tileyard.suite.shards import parse_shard
 from tileyard.suite.source import Part, SuiteSource, find_target_inputs
 from tileyard.suite.step_times import Goldens, KnownSteps, add_steps, learn_steps
@@ -122,6 +122,7 @@ class _OpenSuite:
         self._devices = {target: add_joined(found, joined) for target, found in devices.items()}
         self._parts = tuple(self._divide())
         self._achieved = Achieved()
+        self._halted = ""
 
     def plan(self) -> Plan[SuiteResult]:
         """What the one loop needs."""
@@ -167,11 +168,22 @@ class _OpenSuite:
                 compile_workers=start.compile_workers,
                 check_sync=start.check_sync,
                 proven_by=self._proven_by,
+                halts=partial(self._halt, retries) if start.fail_fast else None,
             ),
             programs=self._program_site(selection.cases),
             keep_work=start.keep_work,
             packed=None if self._packed is None else partial(find_packed, self._packed),
         )
+
+    def _halt(self, retries: int, trial: Trial) -> str:
+        """Why nothing is begun after a trial; empty unless its case gates and has failed for good."""
+        require_check = self._start.require_check
+        if trial.case in self._outlook.selection.quarantined or not fails_run(
+            trial, retries=retries, require_check=require_check
+        ):
+            return ""
+        self._halted = f"skipped: {trial.case} failed, and --fail-fast ends the run there"
+        return self._halted
 
     @property
     def _proven_by(self) -> str:
@@ -214,6 +226,8 @@ class _OpenSuite:
             selection.quarantined,
             require_check=start.require_check,
         )
+        if self._halted:
+            verdicts = skip_unbegun(verdicts, self._halted)
         if start.is_explained:
             by = "" if self._proven_by == ANY_RUN else self._proven_by
             bench = self._bench

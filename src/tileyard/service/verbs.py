@@ -128,7 +128,7 @@ class StartTest(Verb[SuiteResult], kw_only=True):
     use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
     suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
     policy says. With ``require_check`` a case that nothing was compared with fails. Without
-    ``keep_work`` the folders of cases that passed are removed. ``check_sync`` is as in a yard. ``parameters`` are values of
+    ``keep_work`` the folders of cases that passed are removed. With ``fail_fast`` nothing is begun after the first failure that gates. ``check_sync`` is as in a yard. ``parameters`` are values of
     the suite's parameters; of the others the first ones count.
     """
 
@@ -151,6 +151,7 @@ class StartTest(Verb[SuiteResult], kw_only=True):
     is_bundle: bool = False
     pack_to: str = ""
     rerun_failed: bool = False
+    fail_fast: bool = False
     retries: int | None = None
     require_check: bool = False
     keep_work: bool = False

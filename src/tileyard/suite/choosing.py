@@ -16,6 +16,7 @@ from tileyard.errors import UsageError
 from tileyard.model import KernelWork
 from tileyard.quarantine import find_idle, find_quarantined, fits
 from tileyard.suite.dtypes import dtype_class
+from tileyard.suite.expressions import is_expression, select
 from tileyard.suite.records import (
     LeftOut,
     Policy,
@@ -174,9 +175,15 @@ def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
 
 
 def _find_asked(suite: Suite, asked: str, text: str) -> frozenset[str]:
-    meant = find_meant(text, suite.cases)
+    """The cases that an option selects, each text of an expression at least one. Raises UsageError."""
+    is_joined = is_expression(text) and not _find_named(text, suite.cases)
+    if is_joined:
+        every = frozenset(case.id for case in suite.cases)
+        meant = select(text, every, lambda word: _find_asked(suite, f"{word} in {asked}", word))
+    else:
+        meant = find_meant(text, suite.cases)
     if not meant:
-        near = nearest(text, suite.cases)
+        near = () if is_joined else nearest(text, suite.cases)
         raise UsageError(
             f"{suite.path}: {asked} means none of its {count_of(len(suite.cases), 'case')}",
             f"did you mean {' or '.join(near)}?" if near else "",
@@ -345,19 +352,24 @@ def _size(case: SuiteCase) -> int:
 def find_meant(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
     """The ids of the cases that a text on the command line means; the first of these that means any.
 
-    The case of that id alone; all of a testcase, family or tag of that name; ids like it as a glob;
-    ids that contain it.
+    The case of that id alone; all of a testcase, family or tag of that name; what an expression of such texts
+    selects; ids like it as a glob; ids that contain it.
     """
-    exact = frozenset(case.id for case in cases if text in (case.id, case.plain_id))
-    if exact:
-        return exact
-    named = frozenset(
-        case.id for case in cases if text in (case.testcase, case.family) or text in case.tags
-    )
-    if named:
+    if named := _find_named(text, cases):
         return named
+    if is_expression(text):
+        every = frozenset(case.id for case in cases)
+        return select(text, every, lambda word: find_meant(word, cases))
     like = frozenset(case.id for case in cases if fits_case(text, case))
     return like or frozenset(case.id for case in cases if text in case.id)
+
+
+def _find_named(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
+    """The case of that id, else all of a testcase, family or tag of that name."""
+    exact = frozenset(case.id for case in cases if text in (case.id, case.plain_id))
+    return exact or frozenset(
+        case.id for case in cases if text in (case.testcase, case.family) or text in case.tags
+    )
 
 
 def is_about(text: str, case: SuiteCase) -> bool:

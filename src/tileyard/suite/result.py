@@ -8,7 +8,7 @@ import msgspec
 from tileyard.events import StopReason
 from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, Record, Trial
 from tileyard.quarantine import Quarantine
-from tileyard.suite.records import LeftOut, Plan, SuiteCase
+from tileyard.suite.records import LeftOut, Plan, SuiteCase, is_retried
 
 
 class Attempted(Record):
@@ -27,7 +27,8 @@ class CaseVerdict(Record):
 
     ``is_flaky`` says that an attempt failed before that one passed. ``quarantine`` is who cares for a
     case that does not gate, None for one that does. ``must_check`` says that an unchecked one failed.
-    ``proof`` says what decided whether it was proven, where that was asked for.
+    ``proof`` says what decided whether it was proven, where that was asked for. ``is_skipped`` says that it was not begun
+    because the run ended at its first failure.
     """
 
     case: str
@@ -42,6 +43,7 @@ class CaseVerdict(Record):
     where: str = ""
     proof: str = ""
     must_check: bool = False
+    is_skipped: bool = False
 
     @property
     def is_bad(self) -> bool:
@@ -134,7 +136,8 @@ class SuiteResult(Record):
     @property
     def spared(self) -> tuple[CaseVerdict, ...]:
         """Cases that failed in whatever way, and do not gate."""
-        return tuple(v for v in self.verdicts if v.is_bad and not v.gates)
+        bad = (v for v in self.verdicts if v.is_bad and not v.is_skipped)
+        return tuple(v for v in bad if not v.gates)
 
     @property
     def never_ran(self) -> tuple[CaseVerdict, ...]:
@@ -161,6 +164,24 @@ def judge_cases(
     """A verdict for every case; one that no trial tells of was never reached."""
     verdicts = tuple(_judge(c, trials.get(c.id, ()), quarantined.get(c.id)) for c in cases)
     return tuple(map(_require_check, verdicts)) if require_check else verdicts
+
+
+def skip_unbegun(verdicts: Sequence[CaseVerdict], why: str) -> tuple[CaseVerdict, ...]:
+    """The verdicts of a run that ended at its first failure: the cases that were not begun are skipped, which is not passed."""
+    return tuple(
+        msgspec.structs.replace(one, is_skipped=True, message=why)
+        if one.outcome is Outcome.NOT_RUN
+        else one
+        for one in verdicts
+    )
+
+
+def fails_run(trial: Trial, *, retries: int, require_check: bool) -> bool:
+    """Whether a case has failed for good with this attempt; what devices, queues and hosts did to it is no failure of its own."""
+    if trial.outcome is Outcome.UNCHECKED:
+        return require_check
+    is_failure = trial.outcome not in WELL | INFRASTRUCTURE | {Outcome.NOT_RUN}
+    return is_failure and not is_retried(trial.outcome, trial.attempt, retries)
 
 
 def _require_check(verdict: CaseVerdict) -> CaseVerdict:

@@ -19,7 +19,7 @@ from tileyard.report.junit import TAIL_BYTES, write_junit
 from tileyard.report.suite_files import Report
 from tileyard.suite.imports import read_junit
 from tileyard.suite.records import LeftOut
-from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult
+from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult, skip_unbegun
 
 AGAIN = ("stackTrace", "system-out", "system-err")
 CHILDREN = {
@@ -161,6 +161,18 @@ def test_cases_that_do_not_count_are_skipped_with_their_reason(tmp_path: Path) -
         skipped = find(root, case).find("skipped")
         assert skipped is not None
         assert skipped.attrib["message"] == reason
+
+
+def test_cases_after_a_first_failure_are_skipped(tmp_path: Path) -> None:
+    """The failure itself turns a reader red."""
+    known = suite_result(verdict("row/a", Outcome.CRASHED), verdict("row/b", Outcome.NOT_RUN))
+    why = "skipped: row/a failed, and --fail-fast ends the run there"
+    ended = msgspec.structs.replace(known, verdicts=skip_unbegun(known.verdicts, why))
+    root = write(ended, tmp_path)
+    skipped = find(root, "row/b").find("skipped")
+    assert skipped is not None
+    assert skipped.attrib["message"] == why
+    assert (root.attrib["failures"], root.attrib["errors"], root.attrib["skipped"]) == tuple("101")
 
 
 def test_a_case_in_quarantine_that_passes_has_passed(tmp_path: Path) -> None:

@@ -35,13 +35,13 @@ class SetClock:
 class Watched:
     """A view, what it has printed, and the clock that it reads."""
 
-    def __init__(self, terminal: bool, tick_s: float) -> None:
+    def __init__(self, terminal: bool, tick_s: float, is_verbose: bool) -> None:
         self.file = io.StringIO()
         self.clock = SetClock()
         console = Console(
             file=self.file, width=100, height=24, force_terminal=terminal, color_system=None
         )
-        layout = SuiteLayout(Path("/home/t"), rerun_command("ops.toml"))
+        layout = SuiteLayout(Path("/home/t"), rerun_command("ops.toml"), is_verbose=is_verbose)
         layout.tick_s = tick_s
         self.progress = Progress(console, layout, self.clock)
 
@@ -59,9 +59,11 @@ class Watched:
 
 
 @contextmanager
-def watch(terminal: bool = False, tick_s: float = 1.0) -> Iterator[Watched]:
+def watch(
+    terminal: bool = False, tick_s: float = 1.0, is_verbose: bool = False
+) -> Iterator[Watched]:
     """A view that is open."""
-    watched = Watched(terminal, tick_s)
+    watched = Watched(terminal, tick_s, is_verbose)
     with watched.progress:
         yield watched
 
@@ -160,6 +162,18 @@ def test_faults_of_devices_are_final_and_cases_that_never_ran_are_counted_alone(
     assert rest.count("\n") == 1  # and what failed is not tried again once the run is stopped
     assert "again" not in rest
     assert watched.said().startswith(expected)
+
+
+def test_a_verbose_view_has_a_line_for_each_case() -> None:
+    """As it ends, with its time, or why it did not run; not for those that are never reached."""
+    with watch(is_verbose=True) as watched:
+        watched.tell(started())
+        watched.said()
+        watched.tell(ended("row/a"), ended("row/b", Outcome.SKIPPED), ended("row/c"))
+        watched.tell(ended("row/d", Outcome.NOT_RUN))
+    lines = watched.said().splitlines()
+    expected = ["passed        row/a", "skipped       row/b", "passed        row/c"]
+    assert [line[: len("passed        row/a")] for line in lines] == expected
 
 
 def test_a_build_that_failed_is_final() -> None:

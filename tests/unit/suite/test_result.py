@@ -8,7 +8,7 @@ import pytest
 from tileyard.model import CommandWork, Outcome, Step, Trial
 from tileyard.quarantine import Quarantine
 from tileyard.suite.records import SuiteCase
-from tileyard.suite.result import SuiteResult, judge_cases
+from tileyard.suite.result import SuiteResult, fails_run, judge_cases, skip_unbegun
 
 CARE = Quarantine(cases="*", owner="ana", reason="flaky card", until=date.max)
 
@@ -123,6 +123,41 @@ def test_an_interrupted_run_says_so_whatever_failed() -> None:
     for outcome in (Outcome.PASSED, Outcome.CRASHED):
         stopped = msgspec.structs.replace(result(outcome), reason="interrupted")
         assert stopped.exit_status == 130
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempt", "expected"),
+    [
+        (Outcome.PASSED, 1, False),
+        (Outcome.SKIPPED, 1, False),
+        (Outcome.NOT_RUN, 1, False),
+        (Outcome.INFRA_ERROR, 1, False),
+        (Outcome.QUEUE_TIMEOUT, 1, False),
+        (Outcome.UNCHECKED, 1, True),
+        (Outcome.COMPILE_ERROR, 1, True),
+        (Outcome.MISMATCH, 1, False),
+        (Outcome.MISMATCH, 2, True),
+        (Outcome.CRASHED, 2, True),
+    ],
+)
+def test_a_first_failure_is_a_last_attempt_that_failed(
+    outcome: Outcome, attempt: int, expected: bool
+) -> None:
+    """Where a case is tried again once and must be checked; faults of devices and hosts are none."""
+    (*_, last) = (msgspec.structs.replace(t, attempt=attempt) for t in trials("a", outcome))
+    assert fails_run(last, retries=1, require_check=True) is expected
+
+
+def test_cases_after_a_first_failure_are_skipped_and_have_not_passed() -> None:
+    """Whatever ended beside the failure, the exit status is 1."""
+    for beside in (Outcome.PASSED, Outcome.CRASHED, Outcome.INFRA_ERROR):
+        ran = result(Outcome.MISMATCH, beside, Outcome.NOT_RUN)
+        skipped = skip_unbegun(ran.verdicts, "skipped: t/0 failed")
+        ended = msgspec.structs.replace(ran, verdicts=skipped, reason="first_failure")
+        assert ended.exit_status == 1
+        assert [one.is_skipped for one in ended.verdicts] == [False, False, True]
+        assert ended.never_ran[0].message == "skipped: t/0 failed"
+        assert ended.verdicts[2].is_bad
 
 
 def test_outcomes_are_counted_from_verdicts() -> None:

@@ -1,0 +1,48 @@
+"""Texts that select cases, joined by ``and``, ``or`` and ``not``, as pytest's ``-k`` takes them."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+
+from tileyard.errors import UsageError
+
+_WORD = re.compile(r"[^\s()]+")
+_OPERATORS = ("and", "or", "not")
+Cases = frozenset[str]
+
+
+def is_expression(text: str) -> bool:
+    """Whether a text is more than the name of cases, which holds no blanks."""
+    return bool(re.search(r"\s", text.strip()))
+
+
+def select(text: str, every: Cases, find: Callable[[str], Cases]) -> Cases:
+    """The cases, out of ``every``, that an expression selects; ``find`` gives those of each text in it. Raises UsageError."""
+    words = [word for word in _WORD.findall(text) if word not in _OPERATORS]
+    numbers: Iterator[int] = iter(range(len(words)))
+    # Python's own parser reads it, with a name for each text: these may hold what it cannot read.
+    plain = _WORD.sub(lambda one: one[0] if one[0] in _OPERATORS else f"_{next(numbers)}", text)
+    try:
+        return _evaluate(ast.parse(plain.strip(), mode="eval").body, every, words, find)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise UsageError(
+            f"{text!r} is no expression of names with and, or, not",
+            "for example 'rows and not (f16 or slow)'",
+        ) from None
+
+
+def _evaluate(
+    node: ast.expr, every: Cases, words: list[str], find: Callable[[str], Cases]
+) -> Cases:
+    """The cases of a part of an expression. Raises ValueError for what is no such part."""
+    match node:
+        case ast.BoolOp(op=ast.And(), values=values):
+            return every.intersection(*(_evaluate(one, every, words, find) for one in values))
+        case ast.BoolOp(values=values):
+            return Cases().union(*(_evaluate(one, every, words, find) for one in values))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return every - _evaluate(operand, every, words, find)
+        case ast.Name(id=name):
+            return find(words[int(name[1:])])
+        case _:
+            raise ValueError(ast.dump(node))
