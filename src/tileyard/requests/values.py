@@ -162,8 +162,8 @@ def parse_share(text: str | float, option: str = "") -> float:
 
 
 def parse_bytes(text: str | int, option: str = "") -> int:
-    """``512MiB``, ``8GiB``, ``10G`` (likewise a power of 1024) or a plain number of bytes."""
-    match = re.fullmatch(r"(\d+)\s*(?:([KMGT])(?:iB)?)?", str(text).strip())
+    """``512MiB``, ``8GiB``, ``10GB`` or ``10G`` (all powers of 1024), or a plain number of bytes."""
+    match = re.fullmatch(r"(\d+)\s*(?:([KMGT])(?:i?B)?)?", str(text).strip())
     named = option and f"{option}: "
     if match is None:
         raise UsageError(f"{named}{text!r} is not a size such as 512MiB or 8GiB")

@@ -52,7 +52,14 @@ def test_durations(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("7", 7), ("2KiB", 2048), ("8GiB", 8 << 30), ("10G", 10 << 30), ("1 T", 1 << 40)],
+    [
+        ("7", 7),
+        ("2KiB", 2048),
+        ("8GiB", 8 << 30),
+        ("10G", 10 << 30),
+        ("10GB", 10 << 30),
+        ("1 T", 1 << 40),
+    ],
 )
 def test_sizes(text: str, expected: int) -> None:
     """Sizes come with binary units."""
