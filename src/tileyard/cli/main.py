@@ -45,7 +45,6 @@ app = typer.Typer(
     name="tileyard",
     help="Builds, checks, tunes and tests tile kernels; needs an accelerator only while one runs.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: drawing it costs a fifth of a second
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -27,3 +27,18 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     expected = f"tileyard {tileyard.__version__}\n"
     assert capsys.readouterr().out == expected
     assert tileyard.__version__[0].isdecimal()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("tileyard tes", "test"), ("tileyard test --fail", "--fail-fast")]
+)
+def test_a_shell_completes_commands_and_options(
+    words: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the script asks for them that --show-completion prints."""
+    monkeypatch.setenv("_TILEYARD_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().out.split() == [expected]
