@@ -99,6 +99,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         devices=read_names(devices),
         file=str(file),
         reuse=False,
+        title="run",
         queue_limit_s=read_time_s("--queue-limit", queue_limit),
     )
     return kernel_session.run_config(start, emit=emit, as_json=json, for_debugger=debug)

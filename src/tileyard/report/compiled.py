@@ -15,6 +15,7 @@ from tileyard.report.console import new_table
 from tileyard.report.words import format_bytes, format_config, format_seconds, outcome_style
 from tileyard.targets.reported import PADDING, Resources, read_reported
 from tileyard.tuning.request import CompileResult
+from tileyard.wording import count_of
 
 if TYPE_CHECKING:
     from tileyard.artifacts.manifest import Artifact
@@ -45,7 +46,7 @@ def print_compiled(
     words = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
     known = sum(one.reused for one in result.configs)
     again = f"; {known} known from earlier runs" if known else ""
-    text = f"{len(result.configs)} configs for {result.target} in {format_seconds(result.seconds)}: {words}{again}"
+    text = f"{count_of(len(result.configs), 'config')} for {result.target} in {format_seconds(result.seconds)}: {words}{again}"
     console.print(Text(text), soft_wrap=True, highlight=False)
     built = [one for one in result.configs if one.outcome is Outcome.PASSED]
     if built:

@@ -133,7 +133,11 @@ def _ranked(result: StudyResult) -> list[Trial]:
 def _lines(result: StudyResult, home: Path) -> list[Text]:
     counts = Counter(str(trial.outcome) for trial in result.trials)
     words = ", ".join(f"{number} {outcome}" for outcome, number in counts.most_common())
-    lines = [Text(f"{len(result.trials)} configs in {format_seconds(result.seconds)}: {words}")]
+    lines = [
+        Text(
+            f"{count_of(len(result.trials), 'config')} in {format_seconds(result.seconds)}: {words}"
+        )
+    ]
     if result.reused:
         lines[0].append(f"; {result.reused} known from earlier runs, not built or measured again")
     binaries = {trial.keys.binary for trial in result.trials if trial.keys.binary}
@@ -215,7 +219,7 @@ def _other_target(built: CompileResult) -> list[Text]:
         lines.append(line.append(f"  {names[0]}{more}: {clean_line(message)}"))
     counts = Counter(map(_say_build, built.configs))
     large, left = counts[TOO_LARGE], counts[str(Outcome.NOT_RUN)]
-    text = f"{counts[BUILDS] + large} of {len(built.configs)} configs build for {built.target}"
+    text = f"{counts[BUILDS] + large} of {count_of(len(built.configs), 'config')} build for {built.target}"
     text += f", {large} of them {TOO_LARGE} to be launched" if large else ""
     text += f"; {left} not tried" if left else ""
     return [*lines, Text(text)]

@@ -192,8 +192,8 @@ class _Printer:
     def _print_end(self) -> None:
         result = self._result
         self._console.print()
-        if result.makespan is not None:
-            self._say(Text.assemble(("time: ", "bold"), describe_time(result.makespan)))
+        if result.makespan is not None and (time := describe_time(result.makespan)):
+            self._say(Text.assemble(("time: ", "bold"), time))
         for note in result.notes:
             self._say(Text(clean_line(note), style="yellow"))
         if result.reason != "done":

@@ -98,8 +98,8 @@ def _head(result: SuiteResult) -> Iterator[str]:
     rows += [("left out", str(len(result.left_out)))] if result.left_out else []
     yield _heading(("outcome", "cases"))
     yield from map(_row, rows)
-    if result.makespan is not None:
-        yield f"\n{text(describe_time(result.makespan), limit=0)}\n"
+    if result.makespan is not None and (time := describe_time(result.makespan)):
+        yield f"\n{text(time, limit=0)}\n"
 
 
 def _table(
