@@ -11,7 +11,7 @@ Selected = Annotated[
     Names, Option("Cases by id, glob or tag.", metavar="TEXT", flags=("--select", "--case"))
 ]
 Skipped = Annotated[Names, Option("Leave these cases out, named as for --select.", metavar="TEXT")]
-TargetName = Annotated[str, Option("What kernels are compiled for.", default="cpu")]
+TargetName = Annotated[str, Option("Target that kernels are compiled for.", default="cpu")]
 ParameterValues = Annotated[
     Pairs,
     Option(
