@@ -1,15 +1,30 @@
 """How counted things, files and lines are put into words, the same way in messages and in views."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
+_IES = re.compile("(?<![aeiou])y$")
 VALUE_LENGTH = 60
-"""A value of the user's is shown in at most as many characters."""
+"""Longest form, in characters, in which a user's value is shown."""
 
 
 def count_of(number: int, what: str) -> str:
-    """``1 case``, ``2 cases``."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    """``1 case``, ``2 cases``; what ends as ``launch`` or ``entry`` does gets the plural of English."""
+    if number == 1:
+        return f"1 {what}"
+    stem = _IES.sub("ie", what)
+    return f"{number} {stem}es" if what.endswith(("ch", "sh", "s", "x")) else f"{number} {stem}s"
+
+
+def find_similar(word: str, known: Iterable[str]) -> str:
+    """The known word that is most like a misspelt one, empty if none is; case matters least."""
+    folded: dict[str, str] = {}
+    for one in known:
+        folded.setdefault(one.casefold(), one)
+    near = get_close_matches(word.casefold(), folded, n=1)
+    return folded[near[0]] if near else ""
 
 
 def shorten_path(file: str) -> str:

@@ -60,6 +60,7 @@ def recorded(home: Path) -> int:
         (("tune", f"{LIGHT}::nothing"), "there is no kernel 'nothing'"),
         (("tune", LIGHT, "--arg", "Q=3"), "add_one has no argument 'Q'"),
         (("tune", LIGHT, "--config", "tile=3"), "add_one has no config key 'tile'"),
+        (("tune", LIGHT, "--config", "BLOCK=3"), "did you mean block?"),
         (("tune", LIGHT, "--shape", "huge"), "add_one has no shape 'huge' (it has: default)"),
         (("tune", LIGHT, "--config", "block=wide"), "block"),
         (("tune", LIGHT, "--reference", "nothing"), "nothing"),

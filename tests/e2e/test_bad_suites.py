@@ -82,7 +82,7 @@ def test_a_mistake_is_told_where_it_stands(
     [
         (
             ("--select", "b"),
-            "suite.toml: --select b means none of its 2 cases",
+            "suite.toml: --select b matches none of its 2 cases",
         ),
         (
             ("--select", "a/two"),

@@ -227,7 +227,7 @@ def test_bad_input_is_one_line(packed: CommandLine) -> None:
         ("kernels.tyb", ".", "kernels.py::first"): "base has 0 cases and head has 1 case",
         ("kernels.tyb", ".", "kernels.py", "more.py"): "has a case first/default, and so has",
         ("kernels.tyb", ".", "gone.py"): "neither side has a file gone.py",
-        ("kernels.tyb", "kernels.tyb", "--select", "scale"): "--select scale means none",
+        ("kernels.tyb", "kernels.tyb", "--select", "scale"): "--select scale matches none",
         ("kernels.tyb", "kernels.tyb", "--target", "cuda:sm_90a"): "--target cuda:sm_90a has no",
         ("programs.tyb", "programs.tyb", "--fail-on", "spills:+0"): "--fail-on has no effect on",
         ("kernels.tyb", "kernels.tyb", "--all-configs"): "--all-configs has no effect",

@@ -185,7 +185,7 @@ def test_a_number_that_is_printed_is_compared_in_place_of_time(
         (("nowhere", ".", "suite"), "nowhere is no git revision of"),
         (("one", "two", "suite"), "nothing can be compared: base has 1 case and head has 1 case"),
         (("one", ".", "suite", "suite/suite.toml"), "suite is a suite, and one suite is compared"),
-        (("one", ".", "suite", "--select", "absent"), "suite.toml: --select absent means none"),
+        (("one", ".", "suite", "--select", "absent"), "suite.toml: --select absent matches none"),
         (("one", ".", "suite", "--all-configs"), "--all-configs has no effect with a suite"),
         (("one", ".", "k.py", "--select", "a"), "--select has no effect without a suite"),
         (("one", "kernels", "suite"), "k/a of "),

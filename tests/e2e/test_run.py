@@ -71,6 +71,7 @@ def test_one_config_runs_each_time(place: CommandLine) -> None:
     said = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
     assert [said[1].split()[0], said[2].strip()] == expected
+    assert said[0].startswith("run double  target cpu")
     assert said[1].split()[-1] == "block=32"
     assert "95% interval" in said[3]
     assert (again["config"], again["outcome"], again["reused"]) == ({"block": 32}, "passed", False)
@@ -88,7 +89,7 @@ def test_a_wrong_result_names_its_worst_element(place: CommandLine) -> None:
 
 
 def test_the_program_is_what_is_read_back(place: CommandLine) -> None:
-    """Of a config that is not checked: nothing says what is right, which is no failure."""
+    """Of a config that is not checked: there is no reference, which is no failure."""
     done = place.run("run", "double.py::double", "--no-check", "--emit", "program")
     assert done.returncode == 0, done.stderr
     assert "unchecked" in done.stderr

@@ -551,7 +551,7 @@ def test_ctrl_c_finishes_what_runs(cli: CommandLine, suite: Path) -> None:
     [
         (("none.toml",), "there is no suite none.toml"),
         (("suite.toml", "--policy", "nightly"), "there is no policy 'nightly'"),
-        (("suite.toml", "--select", "rowz"), "--select rowz means none of its 3 cases"),
+        (("suite.toml", "--select", "rowz"), "--select rowz matches none of its 3 cases"),
         (("suite.toml", "--shard", "3/2"), "there is no shard 3 of 2"),
         (("suite.toml", "--split", "soon"), "'soon' is not a duration"),
         (("suite.toml", "--devices", "npu:9"), "there is no device 'npu:9'"),

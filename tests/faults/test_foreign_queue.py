@@ -282,7 +282,7 @@ def test_what_a_passing_run_prints_is_kept_and_flagged(site: Site) -> None:
     answers = run(site, "print", "copy")
     expected = {"1-print": "passed", "2-copy": "passed"}
     assert answers.outcomes == expected
-    assert answers.message("1-print") == "printed 1 lines, kept in its log"
+    assert answers.message("1-print") == "printed 1 line, kept in its log"
     assert answers.message("2-copy") == ""
     logs = site.yard.home / "logs/r"
     assert (logs / "1-print.log").read_text() == "something to say\n"

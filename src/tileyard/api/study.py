@@ -13,6 +13,7 @@ from tileyard.settings import Settings
 from tileyard.store.choices import encode_choices, list_choices
 from tileyard.store.winners import pack_winners
 from tileyard.tuning.request import CurvePoint, Final, StudyResult, TableResult
+from tileyard.wording import count_of
 
 if TYPE_CHECKING:
     from tileyard.api.dispatch import Dispatch
@@ -130,7 +131,7 @@ class Study:
         return [one.config for one in same if one is not self.result.best] + tied
 
     def __repr__(self) -> str:
-        return f"<study {self.result.run} of {self.result.kernel}: {len(self.trials)} configs>"
+        return f"<study {self.result.run} of {self.result.kernel}: {count_of(len(self.trials), 'config')}>"
 
     def _repr_html_(self) -> str:
         """The table of results, for notebooks."""
@@ -177,5 +178,6 @@ class DispatchTable:
         Path(path).write_bytes(encode_choices([one for one in known if one.trial in trials]))
 
     def __repr__(self) -> str:
-        configs = len(self.curve[-1].configs) if self.curve else 0
-        return f"<dispatch table {self.result.run} of {self.result.kernel}: {configs} configs for {len(self.studies)} shapes>"
+        configs = count_of(len(self.curve[-1].configs) if self.curve else 0, "config")
+        shapes = count_of(len(self.studies), "shape")
+        return f"<dispatch table {self.result.run} of {self.result.kernel}: {configs} for {shapes}>"

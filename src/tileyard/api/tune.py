@@ -8,7 +8,7 @@ from tileyard.api.running import carry_on, console_for, find_kernel, settings_fo
 from tileyard.api.study import DispatchTable, Study
 from tileyard.report.console import Console
 from tileyard.report.study import print_study
-from tileyard.report.table import print_table
+from tileyard.report.table import print_dispatch
 from tileyard.requests.options import complete, takes
 from tileyard.requests.shapes import Shapes
 from tileyard.requests.tune import StudyOptions, TuneOptions, check_subject, start_table, start_tune
@@ -70,7 +70,7 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
         return Study(carry_study(placed, settings, console, found.answer), settings, kernel)
     result = carry_on(console, found.answer)(replace(table, tune=placed), settings)
     if console is not None:
-        print_table(console, result, settings.home)
+        print_dispatch(console, result, settings.home)
     return DispatchTable(result, settings, kernel)
 
 

@@ -47,7 +47,7 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     printed: Printed = "",
     higher: Higher = False,
     target: Annotated[
-        str, typer.Option(help="What to compile for, such as cuda:sm_90a; cpu unless said.")
+        str, typer.Option(help="Target to compile for, such as cuda:sm_90a; by default cpu.")
     ] = "",
     devices: DeviceNames = None,
     margin: SmallestChange = "",

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 Folders = Annotated[
     list[str] | None,
-    typer.Option("--bin", metavar="DIR", help="A directory of the tree for PATH, besides bin."),
+    typer.Option(
+        "--bin", metavar="DIR", help="A directory of the tree for PATH, in addition to bin."
+    ),
 ]
 Packages = Annotated[
     list[str] | None,
@@ -26,7 +28,7 @@ Packages = Annotated[
 Prefixes = Annotated[
     list[str] | None,
     typer.Option(
-        "--prefix", metavar="DIR", help="A place that the tree's files take for their own."
+        "--prefix", metavar="DIR", help="The installation prefix that the tree's files contain."
     ),
 ]
 
@@ -47,18 +49,18 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     python: Packages = None,
     prefix: Prefixes = None,
     cpu_level: Annotated[
-        str, typer.Option(metavar="LEVEL", help="What CPU it needs, such as x86-64-v3.")
+        str, typer.Option(metavar="LEVEL", help="Required CPU level, such as x86-64-v3.")
     ] = "",
     driver: Annotated[
-        str, typer.Option(metavar="RANGE", help='What driver it needs, such as ">=535,<600".')
+        str, typer.Option(metavar="RANGE", help='Required driver, such as ">=535,<600".')
     ] = "",
     require: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A TOML file of what a host must have for the tree."),
+        typer.Option(metavar="FILE", help="A TOML file of requirements on the host."),
     ] = None,
     inspect: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Say what a bundle is, and whether it can be used here."),
+        typer.Option(metavar="FILE", help="Describe a bundle, and whether it can be used here."),
     ] = None,
     policy: PolicyName = "full",
     select: Selected = None,

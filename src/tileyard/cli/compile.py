@@ -14,7 +14,8 @@ def compile_configs(
     kernel: KernelName,
     *,
     report: Annotated[
-        bool, typer.Option("--report", help="Show what each config takes of a device.")
+        bool,
+        typer.Option("--report", help="Show registers, shared memory and occupancy per config."),
     ] = False,
     emit: Emit = None,
     json: AsJson = False,

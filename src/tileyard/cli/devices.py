@@ -30,17 +30,17 @@ def devices(
         ),
     ] = False,
     tmpfiles: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where --install tells systemd of it.")
+        Path, typer.Option(metavar="DIR", help="Where --install writes the entry for systemd.")
     ] = Path("/etc/tmpfiles.d"),
 ) -> int:
     """Show the devices of this host: health, holder, queue, and how busy they are.
 
-    "busy" is the share of the window in which the device worked, whoever made it work: for CPU
-    cores by the kernel's account, for GPUs NVML's own figure, for others it is not known. "held
+    "busy" is the share of the window in which the device worked, for any process: for CPU
+    cores as the kernel counts it, for GPUs NVML's own figure, for others it is not known. "held
     idle" is the share in which somebody held it and it did nothing; "?" where that is not known.
-    Both are seen now, through this window: nobody watches while this command does not run.
+    Both are measured during this window only.
 
-    Queues through which devices of others can be had are listed as they are declared; none is asked.
+    Queues for devices of other hosts are listed as declared, and not contacted.
 
     A name may be a class (cuda), a device (cuda:1), or its UUID; see docs for declaring devices.
     """
@@ -73,7 +73,7 @@ def probe(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Probe a device that nobody holds, and draw the consequences.
+    """Probe a free device, and update its quarantine.
 
     A failed probe puts it into quarantine; the third good one in a row brings it back. While
     anybody waits for such a device it is probed once a minute; where nobody does, cron may.
@@ -109,7 +109,7 @@ def probe(
 
 @app.command()
 def readmit(name: Name) -> int:
-    """End a device's quarantine, whoever put it there."""
+    """End a device's quarantine, also one of another user."""
     from tileyard.cli.opening import load_settings
     from tileyard.devices.health import readmit_device
     from tileyard.devices.registry import parse_device

@@ -19,7 +19,7 @@ def doctor(
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Look for what is wrong with this host, and say what to do about it.
+    """Check this host, and print what to do about each problem.
 
     One line a finding: ok, warn (it works, but not as well or as safely) or fail. Devices that
     nobody holds are probed; nothing is changed.

@@ -9,7 +9,7 @@ for the target cpu, and its "cuda" tensors are kept in the host's memory. Its
 prints, exit status and tracebacks stay its own. Times that it takes are
 those of this CPU.
 
-  --summary FORM         what was done, in one line on stderr when the script
+  --summary FORM         a line on stderr about what was compiled when the script
                          has ended: plain (default), json, or none
   --check-sync           check the synchronization of each kernel that it
                          compiles, and print mistakes on stderr

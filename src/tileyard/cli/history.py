@@ -27,7 +27,7 @@ def history(  # noqa: PLR0913 - options, by keyword only
     ] = None,
     *,
     tail: Annotated[
-        bool, typer.Option("--tail", help="Name the longest cases and what has moved.")
+        bool, typer.Option("--tail", help="List the longest cases and those that have moved.")
     ] = False,
     since: Annotated[
         str, typer.Option(metavar="DATE|TIME", help="Compare what ran since then, or so long ago.")
@@ -42,11 +42,11 @@ def history(  # noqa: PLR0913 - options, by keyword only
         typer.Option(metavar="FILE", help="Write the expected times, for --durations of others."),
     ] = None,
     margin: Annotated[
-        str, typer.Option(metavar="PERCENT", help="Of a CASE: the smallest change that matters.")
+        str, typer.Option(metavar="PERCENT", help="With a CASE: the smallest change that matters.")
     ] = "2%",
     png: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Of a CASE: also draw it, a PNG. Takes matplotlib."),
+        typer.Option(metavar="FILE", help="With a CASE: also draw it as a PNG; needs matplotlib."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
@@ -56,7 +56,7 @@ def history(  # noqa: PLR0913 - options, by keyword only
     do not touch; it needs three runs on each side. With --export a table is written instead of all
     that: testcase,case,seconds, which `tileyard test` and `tileyard plan` take with --durations.
 
-    Of a CASE each run of `tileyard regress` is a point, with its revision. Where the level of a series changes, the revisions
+    With a CASE, each run of `tileyard regress` is a point, with its revision. Where the level of a series changes, the revisions
     between the last run before and the first run after can have caused it.
     """
     if case is not None:

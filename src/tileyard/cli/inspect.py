@@ -21,7 +21,7 @@ def inspect(  # noqa: PLR0913 - options, by keyword only
         bool, typer.Option("--launch", help="How it is launched: sizes, arguments, descriptors.")
     ] = False,
     resources: Annotated[
-        bool, typer.Option("--resources", help="What it takes of a device.")
+        bool, typer.Option("--resources", help="Registers, shared memory and occupancy.")
     ] = False,
     ptx: Annotated[
         bool, typer.Option("--ptx", help="PTX, which NVRTC makes of the kept source once more.")
@@ -29,12 +29,12 @@ def inspect(  # noqa: PLR0913 - options, by keyword only
     sass: Annotated[
         bool, typer.Option("--sass", help="Machine code, as NVIDIA's nvdisasm shows it.")
     ] = False,
-    log: Annotated[bool, typer.Option("--log", help="What the compiler said.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="The compiler's messages.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Manifest and the target's own details, as JSON.")
     ] = False,
 ) -> int:
-    """Show an artifact: what it was made of, and as what. Without an option, a summary.
+    """Show an artifact: its sources, its compiler, its files. Without an option, a summary.
 
     An artifact is named as tileyard compile --report names it. Of a bundle that holds several cases,
     say which: x.tyb::CASE. A bundle for another machine can be looked into as well.

@@ -3,9 +3,9 @@
 HELP = """\
 Usage: tileyard lease [OPTIONS] -- COMMAND [ARGS]...
 
-Wait for a device, run a command while holding it, and give it on only once
+Wait for a device, run a command while holding it, and release it only once
 the command's whole process tree is gone. The command finds its device in
-TASK_DEVICE, and in CUDA_VISIBLE_DEVICES or what else its class uses.
+TASK_DEVICE, and in CUDA_VISIBLE_DEVICES or the variable of its class.
 
   --device NAME          auto (default), a class such as cuda, or a device such
                          as cuda:1, cpu or cpu:cores=0-3; repeatable
@@ -14,7 +14,7 @@ TASK_DEVICE, and in CUDA_VISIBLE_DEVICES or what else its class uses.
                          minute of waiting [0]
   --queue-timeout TIME   give up waiting after 30m, 90s, ...
   --max-time TIME        end the command if it runs longer
-  --status-file FILE     where to say, as JSON, what became of it
+  --status-file FILE     write the result here as JSON
   -h, --help             show this
 
 Exit status: the command's own, 128+n if it died of signal n. For itself:

@@ -17,7 +17,7 @@ def plan(
     json: AsJson = False,
     **options: Unpack[PlanOptions],
 ) -> int:
-    """Predict how long a suite runs on some slots, what decides that, and what is usual instead.
+    """Predict how long a suite runs on a number of slots, what limits it, and how long usual splits would take.
 
     Times come from the store, or from a file of another tool with --durations; then no suite is needed.
     Nothing is built, and nothing is run but what lists a suite's cases.

@@ -41,7 +41,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     reference: Reference = "",
     check: Checked = True,
     require_check: RequireCheck = False,
-    target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
+    target: Annotated[str, typer.Option(help="Target to compile for.")] = "cpu",
     cpu_arch: CpuLevel = "",
     devices: DeviceNames = None,
     emit: Emit = None,
@@ -56,12 +56,11 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
 ) -> int:
     """Build one config of a kernel, run it, compare every output, and time it.
 
-    Of an output that is right, the element is named that is closest to being wrong, with the share of its
-    tolerance that it uses; of a wrong one, the worst. What was built before is not built again, and
-    the config always runs. With --debug the last line is the command that runs it again in gdb, up to
-    the kernel's first statement.
+    For a correct output, the element closest to its tolerance is printed; for a wrong one, the worst
+    element. Earlier builds are reused; the config always runs. With --debug the last line is the command
+    that runs it again in gdb, up to the kernel's first statement.
 
-    Exit status: 0 it passed, or nothing says what is right, 1 it did not, 2 bad usage, 3
+    Exit status: 0 it passed, or there is no reference, 1 it failed, 2 bad usage, 3
     infrastructure only, 130 interrupted.
     """
     from tileyard.cli import kernel_session
@@ -99,6 +98,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         devices=read_names(devices),
         file=str(file),
         reuse=False,
+        title="run",
         queue_limit_s=read_time_s("--queue-limit", queue_limit),
     )
     return kernel_session.run_config(start, emit=emit, as_json=json, for_debugger=debug)

@@ -21,10 +21,10 @@ def run_artifact(  # noqa: PLR0913 - options, by keyword only
         str, typer.Option(metavar="FILE|DIGEST", help="Run this batch: what a queue is given.")
     ] = "",
     environment: Annotated[
-        str, typer.Option(metavar="DIGEST", help="What the passed environment must come to.")
+        str, typer.Option(metavar="DIGEST", help="Digest that the passed environment must have.")
     ] = "",
     read_token: Annotated[
-        str, typer.Option(metavar="NAME", help="Say whether this file of doctor's can be read.")
+        str, typer.Option(metavar="NAME", help="Check that this token file of doctor can be read.")
     ] = "",
 ) -> int:
     """Run built artifacts on a device. Never builds; inputs are found by content.

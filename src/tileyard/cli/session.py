@@ -11,7 +11,7 @@ from tileyard.events import Event
 from tileyard.report.console import Console, silence
 from tileyard.report.progress import Layout
 from tileyard.report.study import print_study
-from tileyard.report.table import print_table
+from tileyard.report.table import print_dispatch
 from tileyard.requests.carrying import Carry, ignore, run_shown
 from tileyard.service.client import RunClient
 from tileyard.service.verbs import ResultT, StartTable, StartTune, Verb
@@ -32,7 +32,7 @@ def run_table(start: StartTable, *, as_json: bool) -> int:
     """The same for many shapes."""
     settings = load_settings()
     result = carry_out(start, settings, Console(stderr=as_json))
-    present(result, as_json, print_table, settings.home)
+    present(result, as_json, print_dispatch, settings.home)
     return result.exit_status
 
 

@@ -44,7 +44,7 @@ def export(
         str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
     ],
 ) -> int:
-    """Write recorded trials, and what studies have decided by them, into a file for tileyard trials import.
+    """Write recorded trials, and the winners of their studies, into a file for tileyard trials import.
 
     Exit status: 0 they were written, 2 there are none, or bad usage.
     """
@@ -70,7 +70,7 @@ def import_(
         str, typer.Argument(metavar="FILE", help="What tileyard trials export has written.")
     ],
 ) -> int:
-    """Import trials that were recorded elsewhere; those that are here already are passed over.
+    """Import trials that were recorded elsewhere; those that are here already are skipped.
 
     Exit status: 0 they are here now, 2 bad usage; then nothing was imported.
     """

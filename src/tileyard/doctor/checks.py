@@ -168,7 +168,7 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             subject="objects",
             level=Level.FAIL,
-            message=f"{closed[0]} and {len(closed) - 1} others of {len(paths)} may not be read",
+            message=f"{len(closed)} of {len(paths)} may not be read, the first: {closed[0]}",
             todo=f"let their owner run chmod -R {sharers}+rX {root}",
         )
     elif damaged:

@@ -27,6 +27,7 @@ from tileyard.model import Device
 from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory
 from tileyard.processes.keeper.tree import all_pids, read_process
 from tileyard.settings import Settings
+from tileyard.wording import count_of
 
 JUDGEMENTS = {
     Verdict.GOOD: (Level.OK, "{message}", ""),
@@ -56,7 +57,7 @@ def check_declarations(settings: Settings) -> Iterator[Finding]:
     """The files that declare devices are valid."""
     devices, slots = read_devices(settings)
     files = [str(path) for path in declaration_files(settings) if path.is_file()]
-    what = f"{len(devices)} devices and {slots} simulators in {', '.join(files)}"
+    what = f"{count_of(len(devices), 'device')} and {count_of(slots, 'simulator')} in {', '.join(files)}"
     yield Finding(
         subject="declared devices",
         level=Level.OK,

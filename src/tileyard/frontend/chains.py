@@ -33,7 +33,7 @@ from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Const, Program, Tensor, Var
 from tileyard.model import Value
-from tileyard.wording import show_value
+from tileyard.wording import count_of, show_value
 
 
 class ChainError(UsageError, ValueError, code="chain"):
@@ -273,7 +273,7 @@ def _match(
 ) -> dict[str, Value]:
     """The dimensions and numbers of a Program, from the inputs that it is called with."""
     if len(inputs) != len(taken):
-        raise ChainError(f"{name} takes {len(taken)} inputs, not {len(inputs)}")
+        raise ChainError(f"{name} takes {count_of(len(taken), 'input')}, not {len(inputs)}")
     numbers: dict[str, Value] = {}
     for place, value in zip(taken, inputs, strict=True):
         param = program.params[place]

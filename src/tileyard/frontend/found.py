@@ -30,6 +30,7 @@ from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params
 from tileyard.model import TensorSpec, Value
+from tileyard.wording import count_of
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
@@ -239,7 +240,9 @@ class Found:
             given: Any = supply(params)
             arrays = list(given)
         if len(arrays) != len(passed):
-            raise UsageError(f"{what} gives {len(arrays)} tensors, the kernel takes {len(passed)}")
+            raise UsageError(
+                f"{what} gives {count_of(len(arrays), 'tensor')}, the kernel takes {len(passed)}"
+            )
         return [array for array, spec in zip(arrays, passed, strict=True) if spec.role != "out"]
 
 

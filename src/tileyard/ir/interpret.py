@@ -60,6 +60,7 @@ from tileyard.ir.specs import (
 from tileyard.ir.tiles import Array, Box, Memory, atomic, copy, fill, gemm, reduce
 from tileyard.ir.walk import operands
 from tileyard.model import Value
+from tileyard.wording import count_of
 
 
 def interpret(
@@ -136,7 +137,9 @@ class Run:
         numbers = bind_dims(program, [array.shape for array in arrays], scalars)
         params = scalar_params(program)
         if len(scalars) != len(params):
-            raise BindError(f"{program.name} takes {len(params)} scalars, not {len(scalars)}")
+            raise BindError(
+                f"{program.name} takes {count_of(len(params), 'scalar')}, not {len(scalars)}"
+            )
         given = [
             *((var, numbers[var.name]) for var in program.dims),
             *zip(params, scalars, strict=True),

@@ -45,6 +45,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.walk import walk, walk_expr
 from tileyard.model import TensorSpec, Value
+from tileyard.wording import count_of
 
 LoadElement = Callable[[str, tuple[int, ...]], np.generic]
 
@@ -212,7 +213,7 @@ def bind_dims(
     if len(shapes) != len(chosen):
         chosen = tuple(tensor for tensor in chosen if tensor.role != "out")
     if len(shapes) != len(chosen):
-        raise BindError(f"{program.name} takes {len(chosen)} arrays, not {len(shapes)}")
+        raise BindError(f"{program.name} takes {count_of(len(chosen), 'array')}, not {len(shapes)}")
     bound = _bind_scalars(program, scalars)
     for tensor, shape in zip(chosen, shapes, strict=True):
         _bind_shape(tensor, shape, bound, {var.name for var in program.dims})
@@ -232,7 +233,9 @@ def bind_dims(
 def _bind_scalars(program: Program, scalars: Sequence[Value]) -> dict[str, int]:
     params = scalar_params(program)
     if len(scalars) not in (0, len(params)):
-        raise BindError(f"{program.name} takes {len(params)} scalars, not {len(scalars)}")
+        raise BindError(
+            f"{program.name} takes {count_of(len(params), 'scalar')}, not {len(scalars)}"
+        )
     return {
         var.name: int(value)
         for var, value in zip(params, scalars, strict=False)
@@ -245,7 +248,8 @@ def _bind_shape(
 ) -> None:
     buffer = tensor.buffer
     if len(shape) != len(buffer.shape):
-        raise BindError(f"{buffer.name} has {len(buffer.shape)} dimensions, the array {len(shape)}")
+        dimensions = count_of(len(buffer.shape), "dimension")
+        raise BindError(f"{buffer.name} has {dimensions}, the array {len(shape)}")
     for extent, size in zip(buffer.shape, shape, strict=True):
         names = {part.name for part in walk_expr(extent) if isinstance(part, Var)} - bound.keys()
         if len(names) == 1 and names <= dims:

@@ -214,7 +214,7 @@ class Recording:
             write(_describe_steps(report))
         for use in report.devices:
             write(
-                f"device {use.device} was held {use.holds} times, {use.held_s:.2f} s of "
+                f"device {use.device} was held {count_of(use.holds, 'time')}, {use.held_s:.2f} s of "
                 f"{report.wall_s:.2f} s ({use.share:.1%})"
             )
         leased = {hold.test for hold in report.holds if hold.dynamic}

@@ -12,6 +12,7 @@ from tileyard.artifacts.toolchains import Layout
 from tileyard.decoding import decode_json
 from tileyard.errors import BundleError
 from tileyard.report.words import clean_line, format_bytes
+from tileyard.wording import count_of
 
 SHOWN = 5
 
@@ -22,7 +23,7 @@ def print_bundle(console: Console, manifest: BundleManifest, name: str, size: in
     target = f" for {manifest.target}" if manifest.target else ""
     facts = (
         f"{name}: {manifest.kind}{target}{commit}, {format_bytes(size)}"
-        f" ({format_bytes(manifest.size)} in {len(manifest.contents)} entries)"
+        f" ({format_bytes(manifest.size)} in {count_of(len(manifest.contents), 'entry')})"
     )
     console.print(Text(clean_line(facts)), soft_wrap=True)
     for line in describe_needs(manifest.requires):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from tileyard.report.console import new_table, say
+from tileyard.report.console import new_table, print_table, say
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.jobs_duplicates import Duplicate, Duplicates, Finding, JobShare
 from tileyard.suite.jobs_matrix import Matrix
@@ -30,7 +30,7 @@ def print_duplicates(console: Console, found: Duplicates) -> None:
             format_seconds(job.saves_s) if job.dropped else "",
             _say_state(job),
         )
-    console.print(table)
+    print_table(console, table)
     told = {finding.identity for finding in found.findings}
     for line in _say_groups(one for one in found.duplicates if one.identity not in told):
         say(console, line)
@@ -56,7 +56,7 @@ def print_matrix(console: Console, matrix: Matrix) -> None:
         for job in matrix.jobs:
             families = Text(clean_line(_shorten(job.families)))
             table.add_row(job.shard, str(job.cases), format_seconds(job.expected_s), families)
-        console.print(table)
+        print_table(console, table)
     for line in _facts_of(matrix):
         say(console, line)
 

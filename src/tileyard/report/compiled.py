@@ -11,10 +11,11 @@ from rich.text import Text
 
 from tileyard.artifacts.manifest import Build
 from tileyard.model import Outcome
-from tileyard.report.console import new_table
+from tileyard.report.console import new_table, print_table
 from tileyard.report.words import format_bytes, format_config, format_seconds, outcome_style
 from tileyard.targets.reported import PADDING, Resources, read_reported
 from tileyard.tuning.request import CompileResult
+from tileyard.wording import count_of
 
 if TYPE_CHECKING:
     from tileyard.artifacts.manifest import Artifact
@@ -33,7 +34,7 @@ def print_compiled(
 ) -> None:
     """Print failures with their logs, the table of resources if it is asked for, and one line."""
     if with_report:
-        console.print(_table(result, console.width))
+        print_table(console, _table(result, console.width))
     for one in result.configs:
         if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):
             line = Text(str(one.outcome), style=outcome_style(one.outcome))
@@ -45,7 +46,7 @@ def print_compiled(
     words = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
     known = sum(one.reused for one in result.configs)
     again = f"; {known} known from earlier runs" if known else ""
-    text = f"{len(result.configs)} configs for {result.target} in {format_seconds(result.seconds)}: {words}{again}"
+    text = f"{count_of(len(result.configs), 'config')} for {result.target} in {format_seconds(result.seconds)}: {words}{again}"
     console.print(Text(text), soft_wrap=True, highlight=False)
     built = [one for one in result.configs if one.outcome is Outcome.PASSED]
     if built:
@@ -162,4 +163,4 @@ def print_resources(console: Console, resources: Sequence[Resources]) -> None:
     table = new_table(COLUMNS, left=("kernel", "mix"), wrapped=COLUMNS)
     for taken in resources:
         table.add_row(*describe_resources(taken).values())
-    console.print(table)
+    print_table(console, table)

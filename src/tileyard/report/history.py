@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from tileyard.report.console import new_table, say
+from tileyard.report.console import new_table, print_table, say
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.history import CaseHistory, History
 from tileyard.wording import count_of
@@ -43,7 +43,7 @@ def print_history(console: Console, history: History, *, tail: bool) -> None:
             Text(f"{moved.ratio:.2f}", style="red" if moved.ratio > 1 else "green"),
             f"{moved.samples_before} / {moved.samples_after}",
         )
-    console.print(table)
+    print_table(console, table)
 
 
 def _print_longest(console: Console, title: str, longest: Sequence[CaseHistory]) -> None:
@@ -60,4 +60,4 @@ def _print_longest(console: Console, title: str, longest: Sequence[CaseHistory])
             f"{so_far:.1%}",
             str(one.samples),
         )
-    console.print(table)
+    print_table(console, table)

@@ -7,7 +7,7 @@ from rich.text import Text
 from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport, Verdict
 from tileyard.devices.survey import DeviceState, Survey
 from tileyard.doctor.findings import Diagnosis, Level
-from tileyard.report.console import new_table
+from tileyard.report.console import new_table, print_table
 from tileyard.report.words import clean_line, format_seconds
 
 COMMAND_LENGTH = 60
@@ -38,10 +38,10 @@ def print_survey(console: Console, survey: Survey) -> None:
             _share(state.busy_share),
             _share(state.held_idle_share) if state.holder is not None else "",
         )
-    console.print(table)
+    print_table(console, table)
     if survey.queues:
         console.print()
-        console.print(_list_queues(survey))
+        print_table(console, _list_queues(survey))
     for note in survey.notes:
         console.print(Text(clean_line(note), style="yellow"), soft_wrap=True)
 

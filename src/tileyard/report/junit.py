@@ -6,6 +6,7 @@ outcome as the type; what devices, queues or hosts did to it, and that it never 
 A case that passed after failed attempts has a ``flakyFailure`` (or ``flakyError``) for each of these. One
 that failed to the end has its first failed attempt as the failure, the others as ``rerunFailure`` (or
 ``rerunError``). Cases in quarantine that failed are ``skipped``: readers of this file gate by it.
+Paths of files below the working directory are relative: servers look for them in the repository.
 """
 
 import re
@@ -23,6 +24,7 @@ from tileyard.report.suite_words import MESSAGE_LENGTH, failed_attempts, run_s, 
 from tileyard.report.words import clean_line
 from tileyard.suite.records import LeftOut
 from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult
+from tileyard.wording import shorten_path
 
 TAIL_BYTES = 16 << 10
 """So much of a log is quoted."""
@@ -126,7 +128,7 @@ def _testcase(suite: Element, verdict: CaseVerdict, quotes: "_Quotes") -> None:
     )
     file, _, line = verdict.where.rpartition(":")
     if file and line.isdecimal():
-        element.set("file", _clean(file))
+        element.set("file", _clean(shorten_path(file)))
         element.set("line", line)
     failed = failed_attempts(verdict)
     match _kind_of(verdict):
@@ -162,7 +164,7 @@ def _add_failures(element: Element, verdict: CaseVerdict, quotes: "_Quotes") -> 
     if verdict.mismatch is not None and verdict.mismatch.describe() not in reason:
         details.append(verdict.mismatch.describe())
     if verdict.where:
-        details.append(f"at {verdict.where}")
+        details.append(f"at {shorten_path(verdict.where)}")
     found.text = _clean("\n".join(details))
     for attempt in failed:
         if attempt is not main:

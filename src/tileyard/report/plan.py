@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.report.console import new_table, say
+from tileyard.report.console import new_table, print_table, say
 from tileyard.report.suite_words import describe_guess
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.outlook import IN_SHARD
@@ -26,7 +26,7 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
         f" (expected times: {_sources(prediction)})",
     )
     _say_shards(console, prediction)
-    console.print(_table(prediction))
+    print_table(console, _table(prediction))
     say(
         console,
         f"lower bound of any split, max(longest case, total/slots): "

@@ -12,6 +12,7 @@ from rich.text import Text
 from tileyard.artifacts.manifest import Build
 from tileyard.model import WELL, Measurement, Outcome, Trial
 from tileyard.report.compiled import is_too_large
+from tileyard.report.console import print_table
 from tileyard.report.words import (
     clean_line,
     format_config,
@@ -37,7 +38,7 @@ BUSY_TEXT = "the machine was busy and ties are not resolved"
 def print_study(console: Console, result: StudyResult, home: Path) -> None:
     """Print the best configs, the verdict of the finals, and where things are."""
     for one in (result, *result.others):
-        console.print(_table(one, is_one_of_several=bool(result.others)))
+        print_table(console, _table(one, is_one_of_several=bool(result.others)))
         for line in _lines(one, home):
             console.print(line, soft_wrap=True, highlight=False)
 
@@ -57,11 +58,11 @@ def _table(result: StudyResult, *, is_one_of_several: bool) -> Table:
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("", justify="right")
     for key in keys:
-        table.add_column(key, justify="right")
-    table.add_column("latency", justify="right")
-    table.add_column("± 95 %", justify="right")
+        table.add_column(key, justify="right", no_wrap=True)
+    table.add_column("latency", justify="right", no_wrap=True)
+    table.add_column("± 95 %", justify="right", no_wrap=True)
     if result.flops:
-        table.add_column("GFLOP/s", justify="right")
+        table.add_column("GFLOP/s", justify="right", no_wrap=True)
     table.add_column("outcome")
     for built in result.also_built:
         table.add_column(built.target)
@@ -133,7 +134,11 @@ def _ranked(result: StudyResult) -> list[Trial]:
 def _lines(result: StudyResult, home: Path) -> list[Text]:
     counts = Counter(str(trial.outcome) for trial in result.trials)
     words = ", ".join(f"{number} {outcome}" for outcome, number in counts.most_common())
-    lines = [Text(f"{len(result.trials)} configs in {format_seconds(result.seconds)}: {words}")]
+    lines = [
+        Text(
+            f"{count_of(len(result.trials), 'config')} in {format_seconds(result.seconds)}: {words}"
+        )
+    ]
     if result.reused:
         lines[0].append(f"; {result.reused} known from earlier runs, not built or measured again")
     binaries = {trial.keys.binary for trial in result.trials if trial.keys.binary}
@@ -215,7 +220,7 @@ def _other_target(built: CompileResult) -> list[Text]:
         lines.append(line.append(f"  {names[0]}{more}: {clean_line(message)}"))
     counts = Counter(map(_say_build, built.configs))
     large, left = counts[TOO_LARGE], counts[str(Outcome.NOT_RUN)]
-    text = f"{counts[BUILDS] + large} of {len(built.configs)} configs build for {built.target}"
+    text = f"{counts[BUILDS] + large} of {count_of(len(built.configs), 'config')} build for {built.target}"
     text += f", {large} of them {TOO_LARGE} to be launched" if large else ""
     text += f"; {left} not tried" if left else ""
     return [*lines, Text(text)]

@@ -16,6 +16,7 @@ from tileyard.report.words import (
     format_time,
     outcome_style,
 )
+from tileyard.wording import count_of
 
 BAR_WIDTH = 24
 
@@ -34,7 +35,9 @@ class StudyLayout:
         """Title, target and devices."""
         about = view.about
         devices = ", ".join(
-            f"{device.name} ({len(device.cores)} cores)" if device.cores else device.name
+            f"{device.name} ({count_of(len(device.cores), 'core')})"
+            if device.cores
+            else device.name
             for device in about.devices
         )
         return Text.assemble(

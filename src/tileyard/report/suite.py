@@ -63,7 +63,7 @@ class _Printer:
         self._print_counts()
         self._print_section("failed", result.failed, self._tell)
         self._print_section("failed by devices, queues or hosts", result.faults, self._tell)
-        self._print_section("in quarantine, failed, do not gate", result.spared, self._tell_spared)
+        self._print_section("in quarantine, failed, not counted", result.spared, self._tell_spared)
         self._print_section("flaky", result.flaky, self._tell_flaky)
         self._print_groups("never ran", [(v.case, why(v)) for v in result.never_ran])
         skipped = [v for v in verdicts if v.outcome is Outcome.SKIPPED]
@@ -76,7 +76,7 @@ class _Printer:
         self._print_groups("what decided whether cases are proven", proofs, len(proofs))
         self._print_groups("left out", [(one.case, one.reason) for one in result.left_out])
         if result.uncovered:
-            self._head("families of which nothing ran", len(result.uncovered))
+            self._head("families without a run", len(result.uncovered))
             self._say(_name_few(result.uncovered, SHOWN), indent=2)
         self._print_longest()
         self._print_end()
@@ -95,7 +95,7 @@ class _Printer:
         rows = [
             *((counts[one], str(one), outcome_style(one)) for one in Outcome if counts[one]),
             (len(result.flaky), "of these flaky: passed after they had failed", "yellow"),
-            (len(result.spared), "of these in quarantine: failed, and do not gate", "yellow"),
+            (len(result.spared), "of these in quarantine: failed, not counted", "yellow"),
             (len(result.left_out), "left out", "dim"),
         ]
         for number, what, style in rows:
@@ -192,8 +192,8 @@ class _Printer:
     def _print_end(self) -> None:
         result = self._result
         self._console.print()
-        if result.makespan is not None:
-            self._say(Text.assemble(("time: ", "bold"), describe_time(result.makespan)))
+        if result.makespan is not None and (time := describe_time(result.makespan)):
+            self._say(Text.assemble(("time: ", "bold"), time))
         for note in result.notes:
             self._say(Text(clean_line(note), style="yellow"))
         if result.reason != "done":
@@ -203,7 +203,7 @@ class _Printer:
         elif result.reason == "done":
             unchecked = result.count()[Outcome.UNCHECKED]
             doubt = f", {count_of(unchecked, 'case')} unchecked: no reference" if unchecked else ""
-            end = Text.assemble(("all that gates is well", "bold green"), (doubt, "yellow"))
+            end = Text.assemble(("PASSED", "bold green"), (doubt, "yellow"))
             self._say(end)
 
     # ---- lines -----------------------------------------------------------------------------

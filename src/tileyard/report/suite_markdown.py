@@ -46,7 +46,7 @@ def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str
         len(failed),
     )
     yield from _table(
-        "In quarantine, failed, do not gate",
+        "In quarantine, failed, not counted",
         ("outcome", "case", "message", "owner", "until", "reason"),
         ((str(v.outcome), code(v.case), text(why(v)), *_quarantine(v)) for v in spared[:ROWS]),
         len(spared),
@@ -61,7 +61,7 @@ def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str
     if result.uncovered:
         names = ", ".join(code(name) for name in result.uncovered[:NAMED])
         more = len(result.uncovered) - NAMED
-        yield f"\n**Families of which nothing ran:** {names}{f' and {more} more' if more > 0 else ''}\n"
+        yield f"\n**Families without a run:** {names}{f' and {more} more' if more > 0 else ''}\n"
     yield from _groups("Left out", [(one.case, one.reason) for one in result.left_out])
     longest = find_longest(result, FEW)
     yield from _table(
@@ -98,8 +98,8 @@ def _head(result: SuiteResult) -> Iterator[str]:
     rows += [("left out", str(len(result.left_out)))] if result.left_out else []
     yield _heading(("outcome", "cases"))
     yield from map(_row, rows)
-    if result.makespan is not None:
-        yield f"\n{text(describe_time(result.makespan), limit=0)}\n"
+    if result.makespan is not None and (time := describe_time(result.makespan)):
+        yield f"\n{text(time, limit=0)}\n"
 
 
 def _table(

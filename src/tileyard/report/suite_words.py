@@ -13,6 +13,10 @@ from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 from tileyard.wording import count_of, describe_unrecorded
 
 MESSAGE_LENGTH = 500
+SHORT_S = 10.0
+"""In a shorter run, starting processes takes most of the time: its makespan is not described."""
+VAGUE = 2.0
+"""A guess whose upper end is more than this factor above its lower end is not shown once a run has ended."""
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
 
@@ -79,18 +83,24 @@ def describe_guess(guess: Makespan | Plan) -> str:
 
 
 def describe_time(span: Makespan) -> str:
-    """The lower bound, the prediction, what was achieved, the gap, and its reason."""
+    """The lower bound, the prediction, the time achieved, the gap, and its reason; empty for a short run.
+
+    A gap larger than the bound, and a prediction that was a vague guess, are left out.
+    """
+    if span.achieved_s < SHORT_S:
+        return ""
+    predicted = gap = ""
+    if not span.guessed or span.high_s <= VAGUE * span.low_s:
+        guess = f" ({describe_guess(span)})" if span.guessed else ""
+        predicted = f"predicted {format_seconds(span.predicted_s)}{guess}, "
     gap_s = span.achieved_s - span.bound_s
-    sign = "-" if gap_s < 0 else ""
-    part = f", {gap_s / span.bound_s:.1%}" if span.bound_s else ""
+    if 0 <= gap_s <= span.bound_s:
+        gap = f"; gap {format_seconds(gap_s)}, {gap_s / span.bound_s:.1%}"
     reason = f": {clean_line(span.reason)}" if span.reason else ""
-    guess = f" ({describe_guess(span)})"
     return (
         f"{format_seconds(span.total_s)} of work on {count_of(span.slots, 'slot')}; "
         f"lower bound max(longest piece, total/slots) {format_seconds(span.bound_s)}, "
-        f"predicted {format_seconds(span.predicted_s)}{guess if span.guessed else ''}, "
-        f"achieved {format_seconds(span.achieved_s)}; "
-        f"gap {sign}{format_seconds(abs(gap_s))}{part}{reason}"
+        f"{predicted}achieved {format_seconds(span.achieved_s)}{gap}{reason}"
     )
 
 

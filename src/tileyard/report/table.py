@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tileyard.report.console import print_table
 from tileyard.report.study import BUSY_TEXT
 from tileyard.report.words import format_config, format_seconds, format_time
 from tileyard.tuning.request import TableResult
@@ -15,11 +16,11 @@ POINTS = 12
 """Rows of the curve at most: the first ones and the last."""
 
 
-def print_table(console: Console, result: TableResult, home: Path) -> None:
+def print_dispatch(console: Console, result: TableResult, home: Path) -> None:
     """Print each shape with its config, what fewer configs can do, and where things are."""
-    console.print(_table(result))
+    print_table(console, _table(result))
     if len(result.curve) > 1:
-        console.print(_curve(result))
+        print_table(console, _curve(result))
     for line in _lines(result, home):
         console.print(line, soft_wrap=True, highlight=False)
 
@@ -28,8 +29,8 @@ def _table(result: TableResult) -> Table:
     title = f"{result.kernel}: a config for each shape"
     table = Table(title=title, title_justify="left", header_style="bold")
     for name in ("shape", "weight", "latency", "slowdown", "config", "its own best config"):
-        justify = "right" if name in ("weight", "latency", "slowdown") else "left"
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]  # one of two words
+        is_number = name in ("weight", "latency", "slowdown")
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
     for study, row in zip(result.studies, result.rows, strict=True):
         shape, weight = row.name, f"{row.weight:g}"
         if row.trial is None or study.best is None:

@@ -9,7 +9,7 @@ from rich.text import Text
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Measurement, SourceLine, Trial
-from tileyard.report.console import new_table
+from tileyard.report.console import new_table, print_table
 from tileyard.report.suite_words import format_case
 from tileyard.report.words import (
     clean_line,
@@ -31,9 +31,9 @@ SAID = 20
 
 
 def print_trials(console: Console, found: list[Trial]) -> None:
-    """One row a trial."""
+    """One line per trial."""
     columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
-    table = new_table(columns, left=columns, wrapped=("config", "target", "message"))
+    table = new_table(columns, left=columns)
     for trial in found:
         latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
         table.add_row(
@@ -45,7 +45,7 @@ def print_trials(console: Console, found: list[Trial]) -> None:
             Text(str(trial.outcome), style=outcome_style(trial.outcome)),
             clean_line(trial.message),
         )
-    console.print(table)
+    print_table(console, table, cut="message")
 
 
 def _say_role(trial: Trial) -> str:

@@ -40,7 +40,7 @@ class CompileOptions(TypedDict, total=False):
     """The options of ``compile``."""
 
     target: Annotated[
-        str, Option("What to compile for, such as cpu or cuda:sm_90a.", default="cpu")
+        str, Option("Target to compile for, such as cpu or cuda:sm_90a.", default="cpu")
     ]
     cpu_arch: CpuLevel
     arg: ArgumentValues
@@ -58,7 +58,7 @@ class CompileOptions(TypedDict, total=False):
     pipeline: Annotated[
         str,
         Text(
-            "Who pipelines loops for a GPU: tilelang, or tileyard, or one of 'tileyard passes'.",
+            "Pipeline for GPU loops: tilelang, tileyard, or one that 'tileyard passes' lists.",
             metavar="PIPELINE",
         ),
     ]
@@ -71,7 +71,7 @@ class CompileOptions(TypedDict, total=False):
     commit: Annotated[str, Text("The commit that the kernel is of, for the bundle.", metavar="SHA")]
     reference: Annotated[
         str | Callable[..., object],
-        Text("A function of the file that says what is right, for the bundle."),
+        Text("A reference function of the file, for the bundle."),
     ]
     build_limit: BuildLimit
     memory_limit: Annotated[

@@ -47,7 +47,9 @@ Checked = Annotated[bool, Option("Compare results with the reference.", default=
 DeviceNames = Annotated[
     Names, Option("cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them.", metavar="ID")
 ]
-RequireCheck = Annotated[bool, Switch("Fail where nothing says what is right (exit status 1).")]
+RequireCheck = Annotated[
+    bool, Switch("Fail where there is no reference to compare with (exit status 1).")
+]
 CheckSync = Annotated[
     bool | None,
     Option(
@@ -100,7 +102,11 @@ GroupSize = Annotated[
 ]
 Resume = Annotated[
     bool,
-    Option("Use what earlier runs found out, or not.", flags=("--resume/--fresh",), default=True),
+    Option(
+        "Reuse earlier results, or measure everything again.",
+        flags=("--resume/--fresh",),
+        default=True,
+    ),
 ]
 AllConfigs = Annotated[bool, Switch("All configs of each space, not the first one only.")]
 USUAL_MARGIN = "2%"
@@ -117,7 +123,7 @@ TimeEach = Annotated[
 ]
 Emit = Annotated[
     EmittedText | None,
-    Option("Print what was generated, on standard output; all else goes to the other."),
+    Option("Print the generated code on standard output; everything else goes to standard error."),
 ]
 
 

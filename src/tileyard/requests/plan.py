@@ -32,23 +32,24 @@ class PlanOptions(TypedDict, total=False):
     startup: Annotated[
         Time | None,
         TimeOption(
-            "What each process needs before its first case; else as the suite's last run says."
+            "Start-up time of a process, before its first case; by default as in the suite's last run."
         ),
     ]
     launch: Annotated[
         Time | None,
         TimeOption(
-            "For so much of that no other process can start; else as the suite's last run says."
+            "The part of it in which no other process can start; by default as in the suite's last run."
         ),
     ]
     lead: Annotated[
         Time | None,
         TimeOption(
-            "What passes before the first process can start; else as the suite's last run says."
+            "Time before the first process can start; by default as in the suite's last run."
         ),
     ]
     per: Annotated[
-        Literal["piece", "case"], Option("What has a process of its own.", default="piece")
+        Literal["piece", "case"],
+        Option("Run one process per piece, or one per case.", default="piece"),
     ]
     policy: PolicyName
     select: Selected

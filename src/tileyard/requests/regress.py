@@ -53,7 +53,7 @@ class RegressOptions(TypedDict, total=False):
     reports: Annotated[
         Names,
         Option(
-            "In place of all that: reports of others with a number for each side, in Markdown or JSON; repeatable.",
+            "Compare reports of other tools instead: a number per side, in Markdown or JSON; repeatable.",
             metavar="FILE",
         ),
     ]
@@ -77,7 +77,7 @@ class RegressOptions(TypedDict, total=False):
     repeat: Annotated[
         int,
         Option(
-            "With --static: build so many times more, in turn, to tell build times apart.",
+            "With --static: number of further builds, in turn, to compare build times.",
             least=0,
             default=0,
         ),
@@ -85,7 +85,7 @@ class RegressOptions(TypedDict, total=False):
     target: Annotated[
         str,
         Text(
-            "What to compile for; by default what a side was built for already, or cpu, with --static cuda:sm_90a."
+            "Target to compile for; by default the one of a side that is built already, else cpu, with --static cuda:sm_90a."
         ),
     ]
     devices: DeviceNames
@@ -99,6 +99,6 @@ class RegressOptions(TypedDict, total=False):
     build_limit: BuildLimit
     compile_workers: CompileWorkers
     summary: Annotated[FilePath, FileOption("Also write a comment for a pull request: Markdown.")]
-    png: Annotated[FilePath, FileOption("Also draw the intervals: a PNG. Takes matplotlib.")]
+    png: Annotated[FilePath, FileOption("Also draw the intervals as a PNG; needs matplotlib.")]
     home: Home
     progress: ShowProgress

@@ -16,7 +16,7 @@ Selected = Annotated[
     ),
 ]
 Skipped = Annotated[Names, Option("Leave these cases out, named as for --select.", metavar="TEXT")]
-TargetName = Annotated[str, Option("What kernels are compiled for.", default="cpu")]
+TargetName = Annotated[str, Option("Target that kernels are compiled for.", default="cpu")]
 ParameterValues = Annotated[
     Pairs,
     Option(

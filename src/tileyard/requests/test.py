@@ -59,14 +59,19 @@ class TestOptions(TypedDict, total=False):
     shard: Annotated[
         str,
         Text(
-            "Run the I-th of N parts, alike in what --durations says or in number.", metavar="I/N"
+            "Run the I-th of N parts of equal time by --durations, else of equal number.",
+            metavar="I/N",
         ),
     ]
     budget: Annotated[Time | None, TimeOption("Run the most valuable cases that fit.")]
     changed: Annotated[
-        str, Text("Skip what passed there with the same content.", metavar="RUN|any")
+        str,
+        Text(
+            "Skip cases that passed in run RUN, or in any run, with identical inputs.",
+            metavar="RUN|any",
+        ),
     ]
-    why: Annotated[bool, Switch("Say of each case what --changed decided by.")]
+    why: Annotated[bool, Switch("Print for each case why --changed runs or skips it.")]
     durations: Annotated[FilePath, FileOption("How long cases took elsewhere.")]
     durations_pattern: DurationsPattern
     rerun_failed: Annotated[bool, Switch("Run what failed in the last run of the suite.")]
@@ -74,9 +79,9 @@ class TestOptions(TypedDict, total=False):
         bool,
         Switch("Begin nothing more after the first failure.", flags=("--fail-fast", "-x")),
     ]
-    retries: Annotated[int | None, Option("Run a case that fails so often again.", least=0)]
+    retries: Annotated[int | None, Option("How many times to run a failed case again.", least=0)]
     toolchain: Annotated[FilePath, FileOption("A toolchain bundle for the steps.")]
-    commit: Annotated[str, Text("What toolchain and bundle must be of.")]
+    commit: Annotated[str, Text("Refuse a toolchain or bundle of another commit.")]
     require_check: RequireCheck
     check_sync: CheckSync
     golden_threads: GoldenThreads

@@ -98,13 +98,15 @@ class StudyOptions(TypedDict, total=False):
     require_check: RequireCheck
     check_sync: CheckSync
     seeds: Annotated[
-        int, Option("Check what may win on inputs of so many seeds.", default=1, least=1)
+        int, Option("Number of input seeds on which the finalists are checked.", default=1, least=1)
     ]
     edge_values: Annotated[
         Names,
-        Option("Check what may win on zeros, tiny, largest, inf, nan, or all.", metavar="KIND,..."),
+        Option(
+            "Also check finalists on zeros, tiny, largest, inf, nan, or all.", metavar="KIND,..."
+        ),
     ]
-    target: Annotated[str, Option("What to compile for.", default="cpu")]
+    target: Annotated[str, Option("Target to compile for.", default="cpu")]
     cpu_arch: CpuLevel
     devices: DeviceNames
     also_build: Annotated[

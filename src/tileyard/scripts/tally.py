@@ -96,7 +96,7 @@ def summary_line(summary: Summary) -> str:
     kernels = count_of(summary.built, "kernel")
     parts = [
         f"{kernels} built, {summary.cached} built before,"
-        f" {count_of(summary.launched, 'launch') if summary.launched == 1 else f'{summary.launched} launches'}"
+        f" {count_of(summary.launched, 'launch')}"
         f" on {count_of(summary.cores, 'CPU core')}"
     ]
     if summary.refused:

@@ -20,6 +20,7 @@ from tileyard.measure.sampling import BestSoFar, measure
 from tileyard.model import INFRASTRUCTURE, WELL, TimingPolicy, Trial
 from tileyard.scripts.grounds import Ground, Studied, StudyOrder
 from tileyard.scripts.tilelang_timing import CalledLaunch, time_call
+from tileyard.wording import count_of
 from tileyard.workers.author import Author
 from tileyard.workers.tensors import to_numpy
 
@@ -211,7 +212,9 @@ class Race:
             return
         wanted, got = _as_list(asked.ref_prog(*inputs)), _as_list(kernel(*inputs))
         if len(wanted) != len(got):
-            raise ChainError(f"ref_prog gives {len(wanted)} outputs, the kernel {len(got)}")
+            raise ChainError(
+                f"ref_prog gives {count_of(len(wanted), 'output')}, the kernel {len(got)}"
+            )
         if own is not None:
             own(got, wanted)
             return
@@ -226,7 +229,7 @@ class Race:
     def _lose(self, why: str) -> NothingWonError:
         name, count = self._chain.found.name, len(self._chain.configs)
         return NothingWonError(
-            f"none of {count} configs of {name} passed: {why}".removesuffix(": ")
+            f"none of {count_of(count, 'config')} of {name} passed: {why}".removesuffix(": ")
         )
 
 

@@ -41,7 +41,7 @@ async def open_compiling(
     warnings: list[str] = []
     notes = []
     if len(space.configs) < space.size:
-        text = f"{len(space.configs)} of {space.size} points of the space are built"
+        text = f"building {len(space.configs)} of {space.size} configs of the space"
         notes.append(
             Note(text=text + ("" if start.all_configs else "; --all-configs builds them all"))
         )

@@ -19,6 +19,7 @@ from tileyard.store.choices import add_choices, list_choices
 from tileyard.tuning.request import TableResult
 from tileyard.tuning.study import Study
 from tileyard.tuning.table import ShapeStudy, Studies
+from tileyard.wording import count_of
 
 
 async def open_table(
@@ -65,7 +66,7 @@ async def open_table(
         "source": source,
         "fold": fold,
         "begun": RunStarted(
-            title=f"{first.begun.title} for {len(studies)} shapes",
+            title=f"{first.begun.title} for {count_of(len(studies), 'shape')}",
             target=first.begun.target,
             cases=sum(plan.begun.cases for plan in plans),
         ),

@@ -46,7 +46,13 @@ def plan_study(
         text = f"{kinds} kinds of devices: each config is timed on each kind, which has a winner of its own"
         notes.append(Note(text=text))
     if space.is_whole and 1 < len(space.configs) < space.size:
-        text = f"{len(space.configs)} of {space.size} points of the space are tried"
+        left = space.size - len(space.configs)
+        why = (
+            f"at most {space.wanted}"
+            if len(space.configs) == space.wanted
+            else f"{left} excluded by `where`"
+        )
+        text = f"trying {len(space.configs)} of {space.size} configs ({why})"
         notes.append(Note(text=text))
 
     def fold(ending: Ending) -> StudyResult:
@@ -68,7 +74,7 @@ def plan_study(
         grounds={start.target: devices, **{t: () for t in also_build if t != start.target}},
         named=start.devices,
         begun=RunStarted(
-            title=f"tune {space.kernel}",
+            title=f"{start.title} {space.kernel}",
             target=start.target,
             cases=space.at_most * kinds,
             flops=space.flops,

@@ -60,13 +60,15 @@ class StartTune(Verb[StudyResult], kw_only=True):
 
     ``compile_workers`` and ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
     ``also_build`` the configs are built, and not run. ``check_sync`` is as in a yard. With a ``bundle`` its
-    configs are timed, for the target that they are built for; there is no file then.
+    configs are timed, for the target that they are built for; there is no file then. ``title`` is the word
+    that reports put before the kernel's name.
     """
 
     request: TuneRequest
     target: str
     file: str
     reuse: bool
+    title: str = "tune"
     check_sync: bool | None = False
     bundle: str = ""
     also_build: tuple[str, ...] = ()

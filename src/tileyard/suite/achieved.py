@@ -19,7 +19,7 @@ from tileyard.suite.result import Makespan
 from tileyard.wording import count_of
 
 NOTICED = 0.01
-"""A part of the gap is told of if it is at least this share of the whole."""
+"""A part of the gap, or an error of the prediction, is reported if it is more than this share of the whole."""
 
 
 class Span(Record):
@@ -242,11 +242,19 @@ def _explain(
             f"{tail_s:.1f} s at the end with fewer than {plan.slots} at work, for {last.case}"
         )
     expected_s = plan.total_s - plan.startup_s * len(plan.pieces)
-    if expected_s > 0 and abs(ratio := sum(took.values()) / expected_s - 1) > NOTICED:
-        parts.append(f"cases took {ratio:+.0%} against what was expected")
+    error_s = sum(took.values()) - expected_s
+    if expected_s > 0 and not plan.guessed and abs(error_s) > least_s * plan.slots:
+        parts.append(_describe_error(error_s / expected_s))
     if is_noticed and not parts:
         parts.append("starting processes, and slots that waited for a build")
     return "; ".join(parts)
+
+
+def _describe_error(ratio: float) -> str:
+    """The time that cases took, relative to the predicted time."""
+    if ratio > 1:
+        return f"cases took {1 + ratio:.1f} times as long as predicted"
+    return f"cases took {abs(ratio):.0%} {'more' if ratio > 0 else 'less'} time than predicted"
 
 
 def _explain_steps(steps: Sequence[StepSpan], spans: Sequence[Span], whole_s: float) -> str:

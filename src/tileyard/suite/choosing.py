@@ -160,7 +160,7 @@ def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
         meant = frozenset().union(
             *(_find_asked(suite, f"--select {text}", text) for text in wish.select)
         )
-        reason = f"is not what --select {' '.join(wish.select)} means"
+        reason = f"is not selected by --select {' '.join(wish.select)}"
         sieve.drop({case.id: reason for case in sieve.rest if case.id not in meant})
     for text in wish.skip:
         asked = f"--skip {text}"
@@ -185,7 +185,7 @@ def _find_asked(suite: Suite, asked: str, text: str) -> frozenset[str]:
     if not meant:
         near = () if is_joined else nearest(text, suite.cases)
         raise UsageError(
-            f"{suite.path}: {asked} means none of its {count_of(len(suite.cases), 'case')}",
+            f"{suite.path}: {asked} matches none of its {count_of(len(suite.cases), 'case')}",
             f"did you mean {' or '.join(near)}?" if near else "",
         )
     return meant

@@ -19,6 +19,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite import log_times
 from tileyard.suite.log_times import TimedLine
+from tileyard.wording import count_of
 
 _BRACKETED = re.compile(r"\[\s*([A-Za-z=-][^]\"]*|\d+\s*[%/][^]]*)\]")
 """How lines of logs begin that are no JSON: ``[INFO]``, ``[=====]``, ``[ 50%]``, ``[3/71]``."""
@@ -118,7 +119,8 @@ def _read_table(path: Path, text: str) -> Iterator[ImportedTime]:
     for number, line in lines:
         fields = _split(path, number, line)
         if len(fields) != len(columns):
-            _fail(path, number, f"has {len(fields)} fields for {len(columns)} columns")
+            wanted = count_of(len(columns), "column")
+            _fail(path, number, f"has {count_of(len(fields), 'field')} for {wanted}")
         row = dict(zip(columns, fields, strict=True))
         if not row["testcase"]:
             _fail(path, number, "testcase: is empty")

@@ -9,6 +9,7 @@ from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Program, Scalar, Tensor
 from tileyard.ir.specs import tensors
 from tileyard.targets.base import Array
+from tileyard.wording import count_of
 
 PAGE = 4096
 
@@ -24,9 +25,10 @@ def match_arguments(
     for params in (list(signature.params), given):
         if len(arguments) == len(params):
             return list(zip(params, arguments, strict=True))
-    counts = sorted({len(given), len(signature.params)})
+    *fewer, most = sorted({len(given), len(signature.params)})
+    counts = " or ".join((*map(str, fewer), count_of(most, "argument")))
     raise BindError(
-        f"{signature.name} takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}",
+        f"{signature.name} takes {counts}, not {len(arguments)}",
         hint=f"in this order: {', '.join(map(find_name, signature.params))}",
     )
 
@@ -40,7 +42,9 @@ def check_arrays(signature: Program, arrays: Sequence[Array]) -> None:
     """Raise BindError where these are not one of the right type for each ``in`` and ``inout`` tensor."""
     given = [tensor for tensor in tensors(signature) if tensor.role != "out"]
     if len(arrays) != len(given):
-        raise BindError(f"{signature.name} takes {len(given)} arrays, not {len(arrays)}")
+        raise BindError(
+            f"{signature.name} takes {count_of(len(given), 'array')}, not {len(arrays)}"
+        )
     for tensor, array in zip(given, arrays, strict=True):
         want = find_dtype(tensor.buffer.dtype).numpy
         if array.dtype != want:

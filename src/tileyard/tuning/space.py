@@ -1,6 +1,5 @@
 """From a kernel's space to the list of configs that a study tries."""
 
-import difflib
 import itertools
 import math
 import random
@@ -16,7 +15,7 @@ from tileyard.model import TimingPolicy, Tolerance, Value
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
 from tileyard.tuning.request import TuneRequest
-from tileyard.wording import count_of
+from tileyard.wording import count_of, find_similar
 from tileyard.workers.protocol import CheckConfigs, DescribeKernels, ExpandSpace, Failed, Space
 from tileyard.workers.question import AnswerT, Question
 
@@ -239,9 +238,9 @@ def _missing(info: KernelInfo, names: Sequence[str]) -> UsageError:
 
 
 def _guess(word: str, known: Sequence[str]) -> str:
-    """What was meant, if there is a choice and one of them looks like it."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near and len(known) > 1 else ""
+    """A suggestion, if there is a choice and one of them is similar."""
+    near = find_similar(word, known)
+    return f"; did you mean {near}?" if near and len(known) > 1 else ""
 
 
 def _unique(values: Sequence[Value]) -> tuple[Value, ...]:

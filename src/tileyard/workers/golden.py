@@ -21,6 +21,7 @@ from tileyard.ir.dtypes import find_dtype
 from tileyard.measure.inputs import input_key, make_input
 from tileyard.model import Digest, GoldenKey, Record, TensorSpec
 from tileyard.targets.base import Array
+from tileyard.wording import count_of
 from tileyard.workers.protocol import Golden, MakeGolden
 from tileyard.workers.reference import Reference, bind_reference
 from tileyard.workers.tensors import keep_on_cpu, to_numpy
@@ -155,7 +156,11 @@ class GoldenMaker:
         with blame_user(what):
             arrays = [given] if len(wanted) == 1 and hasattr(given, "dtype") else list(given)  # type: ignore[call-overload]
         if len(arrays) != len(wanted):
-            raise UserCodeError(f"{what}: {len(arrays)} arrays for {len(wanted)} input tensors")
+            arrays_given, tensors = (
+                count_of(len(arrays), "array"),
+                count_of(len(wanted), "input tensor"),
+            )
+            raise UserCodeError(f"{what}: {arrays_given} for {tensors}")
         return [_fit(spec, array, what) for (_, spec), array in zip(wanted, arrays, strict=True)]
 
     def _bind(self) -> Reference | None:

@@ -12,6 +12,7 @@ from tileyard.frontend.blame import blame_user, parameters_of
 from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.model import TensorSpec
 from tileyard.targets.base import Array
+from tileyard.wording import count_of
 from tileyard.workers.tensors import has_torch, to_numpy, to_torch
 
 
@@ -83,7 +84,7 @@ class Reference:
             if len(returned) != len(meant):
                 names = ", ".join(final)
                 raise UserCodeError(
-                    f"{self.what} returned {len(returned)} outputs, "
+                    f"{self.what} returned {count_of(len(returned), 'output')}, "
                     f"the kernel has {len(written)} ({names})"
                 )
             final |= {spec.name: value for spec, value in zip(meant, returned, strict=True)}
@@ -119,7 +120,7 @@ def bind_reference(
     positional = [p for p in parameters or () if p.kind in _POSITIONAL]
     if len(positional) < len(names) and not takes_more:
         raise UsageError(
-            f"{what} takes {len(positional)} tensors, the kernel reads {len(names)} "
+            f"{what} takes {count_of(len(positional), 'tensor')}, the kernel reads {len(names)} "
             f"({', '.join(names)})"
         )
     further = [

@@ -87,7 +87,7 @@ def test_declarations_are_counted_or_refused(declared: Settings) -> None:
     """A file that is not valid fails with file and key."""
     (well,) = check_declarations(declared)
     file = declared.host_config / "devices.toml"
-    expected = f"4 devices and 1 simulators in {file}"
+    expected = f"4 devices and 1 simulator in {file}"
     assert well.message == expected
     file.write_text("[[devices]]", encoding="utf-8")
     (broken,) = run_checks([("declared devices", check_declarations)], declared).findings

@@ -242,11 +242,11 @@ def test_dimensions_and_scalars_are_bound() -> None:
 @pytest.mark.parametrize(
     ("arrays", "scalars", "error", "message"),
     [
-        ([], (), BindError, "f takes 1 arrays, not 0"),
-        ([np.zeros((2, 2), "f4")], (), BindError, "X has 1 dimensions, the array 2"),
+        ([], (), BindError, "f takes 1 array, not 0"),
+        ([np.zeros((2, 2), "f4")], (), BindError, "X has 1 dimension, the array 2"),
         ([np.zeros(3, "f4")], (), BindError, "X has shape (4,), the array (3,)"),
         ([np.zeros(4, "f8")], (1,), BindError, "X is float32, the array float64"),
-        ([np.zeros(4, "f4")], (), BindError, "f takes 1 scalars, not 0"),
+        ([np.zeros(4, "f4")], (), BindError, "f takes 1 scalar, not 0"),
         ([np.zeros(4, "f4")], (1.5,), BindError, "1.5 is not int32"),
         ([np.zeros(4, "f4")], (2**31,), BindError, "2147483648 is out of the range of int32"),
     ],

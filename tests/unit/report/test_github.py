@@ -47,7 +47,7 @@ are wrong | <code>tileyard test ops.toml --case row/f16</code> |
 | infra_error | <code>cast/f4</code> | slot&#58;3 went away | \
 <code>tileyard test ops.toml --case cast/f4</code> |
 
-### In quarantine, failed, do not gate (1)
+### In quarantine, failed, not counted (1)
 
 | outcome | case | message | owner | until | reason |
 | --- | --- | --- | --- | --- | --- |
@@ -66,7 +66,7 @@ rounds to even since 2.4 |
 </ul>
 </details>
 
-**Families of which nothing ran:** <code>gemm</code>, <code>softmax</code>
+**Families without a run:** <code>gemm</code>, <code>softmax</code>
 
 <details><summary>Left out (8)</summary>
 <ul>

@@ -124,6 +124,18 @@ def test_failures_and_faults_of_infrastructure_are_told_apart(tmp_path: Path) ->
     assert "at /suites/ops.toml:7" in (wrong[0].text or "")
 
 
+def test_paths_below_the_working_directory_are_relative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the attribute and in the text of a failure: servers look for files in the repository."""
+    monkeypatch.chdir(tmp_path)
+    bad = verdict("t/a", Outcome.CRASHED, message="m")
+    bad = msgspec.structs.replace(bad, where=f"{tmp_path}/suites/ops.toml:12")
+    case = find(write(suite_result(bad), tmp_path), "t/a")
+    assert (case.attrib["file"], case.attrib["line"]) == ("suites/ops.toml", "12")
+    assert case.findtext("failure") == "m\nat suites/ops.toml:12"
+
+
 def test_retries_are_told_apart_as_surefire_does(tmp_path: Path) -> None:
     """A pass after failures has these as flaky ones; a failure has the later ones as reruns."""
     flaky = verdict("t/flaky", Outcome.CRASHED, Outcome.INFRA_ERROR, Outcome.PASSED, message="a")

@@ -8,7 +8,7 @@ from rich.console import Console
 from tests.unit.report.test_views import result, trial
 
 from tileyard.model import Outcome
-from tileyard.report.table import print_table
+from tileyard.report.table import print_dispatch
 from tileyard.tuning.request import Control, CurvePoint, TableResult, TableRow
 
 STUDY = result()
@@ -41,7 +41,7 @@ TABLE = TableResult(
 def shown(table: TableResult) -> list[str]:
     """The lines, without frames and repeated spaces."""
     file = io.StringIO()
-    print_table(Console(file=file, width=160), table, Path("/home/x"))
+    print_dispatch(Console(file=file, width=160), table, Path("/home/x"))
     return [" ".join(line.replace("│", " ").split()) for line in file.getvalue().splitlines()]
 
 

@@ -184,6 +184,20 @@ def test_the_table_names_winner_ties_and_failures() -> None:
     assert 'tileyard.load("r.1")' in text
 
 
+def test_a_study_on_a_narrow_screen_keeps_its_values() -> None:
+    """Parameters with one value are named below the table, whose columns are as wide as their values."""
+    more = {"num_stages": 3, "threads_per_block": 128, "block_swizzle": 8}
+    wide = [msgspec.structs.replace(one, config={**one.config, **more}) for one in result().trials]
+    file = io.StringIO()
+    narrow = msgspec.structs.replace(result(), trials=tuple(wide))
+    print_study(Console(file=file, width=60), narrow, Path("/home/x"))
+    text = file.getvalue()
+    below = "the same in all rows: num_stages 3, threads_per_block 128, block_swizzle 8"
+    assert below in text.splitlines()
+    assert "…" not in text
+    assert "┃ tile ┃ latency ┃ ± 95 % ┃ GFLOP/s ┃ outcome" in text
+
+
 def shown(changed: StudyResult) -> list[str]:
     """The lines that people see of a result."""
     file = io.StringIO()

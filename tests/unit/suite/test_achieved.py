@@ -127,11 +127,23 @@ def test_the_gap_has_its_reason(spans: list[Span], began: float, expected: str) 
     assert (found.achieved_s > found.bound_s) == bool(expected)
 
 
-def test_a_wrong_expectation_is_told() -> None:
-    """By how much cases took longer in all."""
-    spans = [span("a", 0.0, 6.0)]
-    (found,) = measure_makespans(spans, plan(1, ("a",), total_s=4.0), 0.0)
-    assert found.reason == "cases took +50% against what was expected"
+@pytest.mark.parametrize(
+    ("slots", "total_s", "guessed", "expected"),
+    [
+        (1, 4.0, 0, "cases took 50% more time than predicted"),
+        (1, 12.0, 0, "cases took 50% less time than predicted"),
+        (1, 2.0, 0, "cases took 3.0 times as long as predicted"),
+        (1, 4.0, 1, ""),
+        (100, 4.0, 0, ""),
+    ],
+)
+def test_a_wrong_prediction_is_reported(
+    slots: int, total_s: float, guessed: int, expected: str
+) -> None:
+    """Where it was no guess, and where the slots' time shows the error."""
+    planned = msgspec.structs.replace(plan(slots, ("a",), total_s=total_s), guessed=guessed)
+    (found,) = measure_makespans([span("a", 0.0, 6.0)], planned, 0.0)
+    assert found.reason == expected
 
 
 def test_starting_costs_what_lies_between_two_pieces_of_a_device() -> None:
@@ -190,16 +202,32 @@ def test_parts_that_ran_one_after_another_add_up() -> None:
     assert both.reason.startswith("2.0 s before the first case could start")
 
 
-def test_a_prediction_from_nothing_is_called_a_guess() -> None:
-    """Where nothing was known of some cases, who reads the prediction is told of how many."""
-    guessed = msgspec.structs.replace(plan(2, ("a",), ("b",)), guessed=2, low_s=0.7, high_s=70.0)
-    (makespan,) = measure_makespans([span("a", 0.0, 1.0), span("b", 0.0, 2.0)], guessed, 0.0)
-    expected = (
-        "predicted 7.0 s (a guess, between 0.7 s and 70 s: nothing was known of 2 cases), achieved"
-    )
-    assert expected in describe_time(makespan)
-    (known,) = measure_makespans([span("a", 0.0, 1.0)], plan(2, ("a",)), 0.0)
-    assert "guess" not in describe_time(known)
+@pytest.mark.parametrize(
+    ("seconds", "begin", "guessed", "high_s", "expected"),
+    [
+        (30.0, 6.0, 0, 0.0, "30 s, predicted 7.0 s, achieved 36 s; gap 6.0 s, 20.0%: 6.0 s before"),
+        (
+            30.0,
+            6.0,
+            2,
+            60.0,
+            "predicted 7.0 s (a guess, between 40 s and 60 s: nothing was known of 2 cases), achieved",
+        ),
+        (30.0, 6.0, 2, 4000.0, "total/slots) 30 s, achieved 36 s; gap 6.0 s, 20.0%: 6.0 s before"),
+        (0.5, 60.0, 0, 0.0, "0.5 s, predicted 7.0 s, achieved 60 s: 60.0 s before"),
+        (0.5, 4.0, 0, 0.0, ""),
+    ],
+)
+def test_the_sentence_about_time_has_only_figures_that_say_something(
+    seconds: float, begin: float, guessed: int, high_s: float, expected: str
+) -> None:
+    """No vague guess, no gap above the bound, and nothing of a short run."""
+    planned = plan(1, ("a",))
+    planned = msgspec.structs.replace(planned, guessed=guessed, low_s=40.0, high_s=high_s)
+    (makespan,) = measure_makespans([span("a", begin, begin + seconds)], planned, 0.0)
+    described = describe_time(makespan)
+    assert expected in described
+    assert bool(expected) == bool(described)
 
 
 def test_the_lead_of_a_run_is_what_neither_builds_nor_golden_steps_explain() -> None:

@@ -168,7 +168,7 @@ def test_several_texts_select_what_any_of_them_means() -> None:
     selection = run(select=("odd", "rowsum/c1"))
     expected = ["c1", "x"]
     assert names(selection) == expected
-    assert selection.left_out[0].reason == "is not what --select odd rowsum/c1 means"
+    assert selection.left_out[0].reason == "is not selected by --select odd rowsum/c1"
     assert selection.uncovered == ("max",)
 
 
@@ -177,7 +177,7 @@ def test_a_text_that_means_nothing_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
         run(select=("rowmax", "rowsun"))
     expected = (
-        "/s/suite.toml: --select rowsun means none of its 7 cases",
+        "/s/suite.toml: --select rowsun matches none of its 7 cases",
         "did you mean rowsum",
     )
     assert refused.value.message == expected[0]
@@ -344,7 +344,7 @@ def test_skips_on_the_command_line_are_named_as_selections_are() -> None:
     assert names(run(rerun=("rowsum/c1", "rowsum/c2"), skip=("rowsum/c1",))) == ["c2"]
     with pytest.raises(UsageError) as refused:
         run(skip=("rowsun/*",))
-    assert refused.value.message == "/s/suite.toml: --skip rowsun/* means none of its 7 cases"
+    assert refused.value.message == "/s/suite.toml: --skip rowsun/* matches none of its 7 cases"
     assert refused.value.hint.startswith("did you mean rowsum")
     with pytest.raises(UsageError, match=r"policy full, --select odd, --skip odd/x: odd/x is left"):
         run(select=("odd",), skip=("odd/x",))

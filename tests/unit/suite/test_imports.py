@@ -231,7 +231,7 @@ def test_the_long_tail_is_read() -> None:
     [
         ("testcase,time\na,1\n", ":1: needs one column 'seconds'; its columns are testcase, time"),
         ("#\nseconds,seconds,testcase\n", ":2: needs one column 'seconds'"),
-        ("testcase,seconds\na,1\nb\n", ":3: has 1 fields for 2 columns"),
+        ("testcase,seconds\na,1\nb\n", ":3: has 1 field for 2 columns"),
         ("testcase,seconds\na,soon\n", ":2: seconds: 'soon' is not a number of seconds"),
         ("testcase,seconds\na,-1\n", ":2: seconds: '-1' is not a number of seconds"),
         ("testcase,seconds\na,nan\n", ":2: seconds: 'nan' is not a number of seconds"),

@@ -211,7 +211,7 @@ def test_a_reference_that_fails_ends_its_case(bench: Bench, reference: Any, mess
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        (lambda A: A, "takes 1 tensors, the kernel reads 2 (A, B)"),
+        (lambda A: A, "takes 1 tensor, the kernel reads 2 (A, B)"),
         (lambda A, B, C, wide: None, "asks for wide, which the kernel does not have"),
     ],
 )
@@ -280,7 +280,7 @@ def test_inputs_that_are_left_out_are_the_usual_ones(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (lambda: [np.ones((4, 3))], "1 arrays for 2 input tensors"),
+        (lambda: [np.ones((4, 3))], "1 array for 2 input tensors"),
         (lambda: {"Z": np.ones(3)}, "Z is not one of A, B"),
         (lambda: {"A": np.ones((3, 4))}, "A has the shape (3, 4), the kernel takes (4, 3)"),
         (lambda: 3, "TypeError"),

@@ -18,6 +18,7 @@ from tileyard.engine.yard import Yard
 from tileyard.errors import WorkerLostError
 from tileyard.events import Note
 from tileyard.model import WELL, Batch, Case, Digest, Outcome
+from tileyard.wording import count_of
 from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Side, Task
 
@@ -125,7 +126,8 @@ class QueueTask:
         self._yard.append_log(self._logs[result.case], result.log)
         message = result.message
         if result.outcome in WELL and result.log.strip() and not message:
-            message = f"printed {len(result.log.splitlines())} lines, kept in its log"
+            lines = count_of(len(result.log.splitlines()), "line")
+            message = f"printed {lines}, kept in its log"
         self._answer(
             CaseRan(
                 case=result.case,
@@ -170,10 +172,10 @@ class QueueTask:
         folder = Path(self._entries[0].log).parent
         log = str(folder / f"queue-{self._submission.token}.stderr.log")
         self._yard.append_log(log, text)
-        lines = len(text.splitlines())
+        lines = count_of(len(text.splitlines()), "line")
         self._yard.emit(
             Note(
-                text=f"queue {self._queue.name}: a task that ended well wrote {lines} lines to "
+                text=f"queue {self._queue.name}: a task that ended well wrote {lines} to "
                 f"stderr, kept in {log}",
                 level="warning",
             )

@@ -15,7 +15,7 @@ from tileyard.ir.specs import bind_dims, convert_scalar, scalar_params
 from tileyard.model import SourceLine, Value
 from tileyard.targets.cpu.abi import KERNEL_FILE, Details, read_details
 from tileyard.targets.cpu.emit.context import Fault
-from tileyard.wording import name_line
+from tileyard.wording import count_of, name_line
 
 # ---- what a launch tells --------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class CpuBinary:
         params = scalar_params(self.signature)
         if len(params) != len(scalars):
             raise BindError(
-                f"{self.signature.name} takes {len(params)} scalars, not {len(scalars)}"
+                f"{self.signature.name} takes {count_of(len(params), 'scalar')}, not {len(scalars)}"
             )
         found = [dims[var.name] for var in self.signature.dims]
         for var, value in zip(params, scalars, strict=True):

@@ -42,6 +42,7 @@ from tileyard.targets.cuda.records import (
     TensorParam,
     WorkspaceParam,
 )
+from tileyard.wording import count_of
 
 # ---- TMA descriptors ------------------------------------------------------------------------------
 
@@ -239,7 +240,7 @@ class CudaModule:
         dims = bind_dims(self.signature, shapes, scalars)
         if len(params) != len(scalars):
             raise BindError(
-                f"{self.signature.name} takes {len(params)} scalars, not {len(scalars)}"
+                f"{self.signature.name} takes {count_of(len(params), 'scalar')}, not {len(scalars)}"
             )
         return {**{var.name: one for var, one in zip(params, scalars, strict=True)}, **dims}
 

@@ -1,0 +1,60 @@
+"""Tables on narrow screens: what is left out, and what never is."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tileyard.report.console import new_table, print_table
+
+COLUMNS = ("trial", "target", "config", "note", "message")
+ROWS = (
+    ("r.1", "cuda:sm_90a", "block_M=128 block_N=64", "", ""),
+    ("r.2", "cuda:sm_90a", "block_M=64 block_N=256", "", "the result of output C is wrong"),
+)
+
+
+def show(width: int, *rows: tuple[str, ...], is_terminal: bool = False) -> list[str]:
+    """The lines of a table on a screen of that width."""
+    file = io.StringIO()
+    table = new_table(COLUMNS, left=COLUMNS)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(file=file, width=width, force_terminal=is_terminal, color_system=None)
+    print_table(console, table, cut="message")
+    return file.getvalue().splitlines()
+
+
+def test_a_table_that_fits_has_all_columns() -> None:
+    """Empty ones and those with one value, too."""
+    head, first, _ = show(120, *ROWS)
+    assert head.split() == list(COLUMNS)
+    assert "cuda:sm_90a" in first
+
+
+@pytest.mark.parametrize(("width", "has_target"), [(70, True), (60, False), (20, False)])
+def test_a_narrow_table_leaves_out_what_is_equal_in_all_rows(width: int, has_target: bool) -> None:
+    """Empty columns first, then those with one value, which a line below names; values are whole."""
+    lines = show(width, *ROWS)
+    assert "note" not in lines[0]
+    assert ("target" in lines[0]) == has_target
+    assert [line.strip() for line in lines[3:]] == (
+        [] if has_target else ["the same in all rows: target cuda:sm_90a"]
+    )
+    assert all(row[2] in line for row, line in zip(ROWS, lines[1:3], strict=True))
+    assert lines[2].endswith(ROWS[1][4])
+
+
+def test_on_a_terminal_the_text_of_a_row_ends_with_the_screen() -> None:
+    """Each row is one line; the values before the text are whole."""
+    lines = show(60, *ROWS, is_terminal=True)
+    expected = " r.2    block_M=64 block_N=256  the result of output C is …"
+    assert lines[2] == expected
+    assert len(lines[2]) < 60
+
+
+def test_one_row_has_no_equal_columns() -> None:
+    """It keeps all of its values."""
+    lines = show(20, ROWS[1])
+    assert len(lines) == 2
+    assert all(cell in lines[1] for cell in ROWS[1])
