@@ -144,7 +144,7 @@ class ContextLostError(KernelFault, code="context_lost"):
 
 @dataclass(eq=False)
 class WorkerLostError(TileyardError, code="worker_lost", exit_status=3):
-    """A worker ended before it answered; the outcome of what it did is told by how it ended."""
+    """A worker ended before it answered; its end decides the outcome."""
 
 
 @dataclass(eq=False)

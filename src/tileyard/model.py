@@ -122,7 +122,7 @@ PLACES = (
     *("work", "out", "cache", "golden", "build", "device"),
     *("threads", "toolchain", "targets", "cases", "works"),
 )
-"""What a step is told when it runs.
+"""What a step receives when it runs.
 
 ``work`` is the case's private directory, with a copy of what its golden step made. ``out`` is where a build or golden step puts its results; ``golden`` and
 ``build`` are these results, read-only. ``cache`` stays from one build to the next, for what the build tool itself does not do twice. ``device`` is the index or

@@ -1,4 +1,4 @@
-"""Who else may use what is made in a home: those who may use the folder in which it is made.
+"""Who else may use the files of a data directory: those who may use the folder in which they are made.
 
 A home is made for one user. One that its user has opened to others stays open to them, whatever the
 umask of a process says, while the user's own programs have the umask that the user has.

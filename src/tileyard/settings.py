@@ -50,7 +50,7 @@ class Settings(Record):
     def make_home(self) -> Path:
         """The home; a missing one is made, for this user alone, with a ``.gitignore``.
 
-        Raises UsageError where a home that was merely found cannot be trusted, or would be made in a
+        Raises UsageError where a data directory that was merely found cannot be trusted, or would be made in a
         folder that cannot, and HomeError where it cannot be made.
         """
         self.require_trusted(self.home)
@@ -90,7 +90,7 @@ class Settings(Record):
 def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
     """Settings from the variables ``TILEYARD_*`` that ``environment`` names, and ``CC``.
 
-    Raises UsageError for a home or project file that was merely found and cannot be trusted.
+    Raises UsageError for a data directory or project file that was merely found and cannot be trusted.
     """
     named = environ.get("TILEYARD_HOME", "")
     home = Path(named).absolute() if named else default_home(cwd)
@@ -157,7 +157,7 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
 
 
 def _hide_from_git(home: Path) -> None:
-    """Give a home a ``.gitignore`` of its own unless it has one, or holds other things than a home's."""
+    """Give a data directory a ``.gitignore`` of its own unless it has one, or holds other things."""
     with contextlib.suppress(OSError):  # what cannot be written is reported where it matters
         names = {path.name for path in home.iterdir()}
         if ".git" in names or (names and names.isdisjoint(("objects", "store.lock"))):

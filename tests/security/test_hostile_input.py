@@ -217,7 +217,7 @@ def test_a_working_directory_that_is_gone(cli: CommandLine) -> None:
         ("/*/*", "it covers the whole file system: name a folder"),
         ("/", "it covers the whole file system: name a folder"),
         ("../../../../../../../../../../**", "it covers the whole file system: name a folder"),
-        ("a/**b", "** stands for folders, and must be a part of its own"),
+        ("a/**b", "** matches folders, and must be a part of its own"),
         ("*/../..", "there must be no .. behind a *, ? or ["),
         ("/proc/*/mem", "nothing is stored in /proc"),
     ],

@@ -39,8 +39,14 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 
 
+_ODD = re.compile(
+    r"\b(?:(?:is|are) told|whoever|stands? for|is said|a home|is to be had|So many)\b"
+)
+"""Phrases that read like a translation."""
+
+
 class Said(NamedTuple):
-    """A text of a page, and where it stands."""
+    """A text of a page, and its place."""
 
     where: str
     text: str
@@ -120,6 +126,17 @@ def test_commands_that_pages_show_exist() -> None:
     assert len(shown) > 50
     problems = [f"{where}: {found}" for where, text in shown if (found := complain(text))]
     assert problems == expected
+
+
+def test_odd_phrases_are_not_used() -> None:
+    """Neither in pages nor in code: others say the same in plain English."""
+    texts = (*PAGES, *(ROOT / "src").rglob("*.py"))
+    found = [
+        f"{path.relative_to(ROOT)}: {phrase}"
+        for path in texts
+        for phrase in _ODD.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert not found
 
 
 def test_commands_that_our_messages_name_exist() -> None:

@@ -2,7 +2,7 @@
 
 A bundle holds blobs, trees and records of an object store, and a case list. Opening one checks that
 it is what was asked for and fits this host, unpacks it into a private folder, verifies every digest,
-and only then publishes, records last. A bundle is trusted as much as whoever made it: digests
+and only then publishes, records last. A bundle is trusted as much as its author: digests
 protect from damage, not from a maker who means harm and whose programs are then run. One module because what is
 packed is what is opened: contents, records and needs.
 """
@@ -277,7 +277,7 @@ def open_bundle(
 ) -> Bundle:
     """Check a bundle, verify all of it and put its blobs, trees and records into a store.
 
-    With ``expected`` None it need not fit this host: for whoever only looks at what is in it. A record
+    With ``expected`` None it need not fit this host: to look at its content alone. A record
     that the store has already stays as it is while all that it names is there. ``accept`` is
     called before anything is published; what it raises refuses the bundle. Raises
     IncompatibleError, BundleError or HomeError; then nothing was published.
@@ -310,7 +310,7 @@ def _require_fit(
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        # Not to wait for whoever might write into a pipe of this name.
+        # Not to wait for a writer of a pipe of this name.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise BundleError(f"cannot read the bundle {path}: {error.strerror}") from error

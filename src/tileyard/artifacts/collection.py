@@ -100,7 +100,7 @@ class Collection(Record):
 
 
 def is_nowhere_else(_stream: Path) -> bool:
-    """What a run has told stands in its stream alone."""
+    """The events of a run are in its stream alone."""
     return False
 
 
@@ -112,7 +112,7 @@ def collect(
     clock: Clock = _CLOCK,
     is_recorded: Callable[[Path], bool] = is_nowhere_else,
 ) -> Collection:
-    """Remove from a home what is older than is to be kept, the least recently used first.
+    """Remove from a data directory what is older than is to be kept, the least recently used first.
 
     Safe beside any number of runs. Trials are never removed; a run's stream of events is, once it is older
     than ``keep.days`` and ``is_recorded`` says that all its trials are. Raises UsageError where there is nothing to collect from or another collection goes on, HomeError
@@ -240,7 +240,7 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def survey_home(home: Path, now_s: float) -> list[Holding]:
-    """All holdings of a home. Leftovers are listed once they are a day old. Raises OSError."""
+    """All holdings of a data directory. Leftovers are listed once they are a day old. Raises OSError."""
     root = home / "objects"
     found = [
         *_survey_objects(root),
@@ -257,7 +257,7 @@ def survey_home(home: Path, now_s: float) -> list[Holding]:
 
 
 def survey_streams(home: Path) -> list[Holding]:
-    """What runs have told as they went, a file each, whoever else holds it. Raises OSError."""
+    """The event streams of runs, a file each, whether or not something else holds them. Raises OSError."""
     return [_holding(STREAMS, path, status) for path, status in _files(home / "runs")]
 
 

@@ -77,7 +77,7 @@ def open_plain(path: Path) -> int:
 
 @contextlib.contextmanager
 def writing_to(place: Path, hint: str = "") -> Iterator[None]:
-    """Raise HomeError where something of a home cannot be written in the block."""
+    """Raise HomeError where a file of a data directory cannot be written in the block."""
     try:
         yield
     except OSError as error:

@@ -82,7 +82,7 @@ class Needs(Record):
     """What one ELF file says. ``versions`` has the highest of each of GLIBC, GLIBCXX and CXXABI.
 
     ``libraries`` are the sonames that it asks the dynamic loader for. ``is_rpath`` says that
-    ``search`` stands in DT_RPATH, which counts before LD_LIBRARY_PATH. ``cpu_level`` is the one that
+    ``search`` is in DT_RPATH, which counts before LD_LIBRARY_PATH. ``cpu_level`` is the one that
     its linker marked it with, which few do; empty for none.
     """
 

@@ -1,7 +1,7 @@
 """Whole directories by their content, read-only, beside the blobs of an object store.
 
 A tree is named by the digest of its listing, which is a blob. Its files lie once, in a directory
-below ``<root>/trees``, published by one rename; whoever wants to write takes a copy. They are not
+below ``<root>/trees``, published by one rename; a process that writes takes a copy. They are not
 synced: a directory is compared with its listing before it is handed out, so one that a power cut
 tore is noticed like any other damage, moved aside and made anew.
 """

@@ -71,7 +71,7 @@ def print_line(line: Line) -> None:
 
 
 def _find_record(named: str, objects: ObjectStore) -> RunRecord:
-    """The run that a trial's id, a run key or a build key stands for. Raises UsageError."""
+    """The run that a trial's id, a run key or a build key names. Raises UsageError."""
     record = find_run(objects, named) if KEY.fullmatch(named) else None
     if record is not None:
         return record

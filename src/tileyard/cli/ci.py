@@ -84,7 +84,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
     select: Selected = None,
     skip: Skipped = None,
     parameters: ParameterValues = None,
-    jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many jobs.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of jobs.")] = None,
     max_time: Annotated[
         str,
         typer.Option(metavar="TIME", help="As many jobs as it takes for each to be this short."),

@@ -107,7 +107,7 @@ def print_json(value: object) -> None:
     from tileyard.report.console import outliving_readers
 
     text = msgspec.json.format(msgspec.json.encode(value)).decode()
-    # Within strings alone, where an escape stands for the same: no terminal obeys what is printed.
+    # Within strings alone, where an escape means the same: no terminal obeys what is printed.
     with outliving_readers():
         print(
             re.sub(

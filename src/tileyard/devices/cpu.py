@@ -1,6 +1,6 @@
 """What a CPU is and how it is driven, as the kernel tells it: the identity behind measurements.
 
-Also sets of its cores: how they are written, and the locks that stand for them.
+Also sets of its cores: how they are written, and their locks.
 """
 
 import platform

@@ -23,7 +23,7 @@ from tileyard.model import Device, Record
 from tileyard.settings import Settings
 
 NO_CLASSES = frozenset({"auto", "queue"})
-"""Names that stand for devices of several classes."""
+"""Names for devices of several classes."""
 TABLES = ("device", "simulators", "queue")
 """What these files may hold; queues are read by ``foreign``."""
 MAX_SLOTS = 4096
@@ -134,7 +134,7 @@ def is_declarable(name: str) -> bool:
 
 
 def make_device(declaration: Declaration, where: str, settings: Settings) -> Device:
-    """The device that a declaration stands for. Raises UsageError that begins with ``where``."""
+    """The device of a declaration. Raises UsageError that begins with ``where``."""
     name = declaration.name
     kind = class_of(name)
     values = {"id": declaration.id, "index": index_of(name), "name": name}
@@ -199,7 +199,7 @@ def _fill_env(
 
 
 def _fill(template: str, values: Mapping[str, str], where: str) -> str:
-    """Put the values in. ``{{`` and ``}}`` stand for braces."""
+    """Put the values in. ``{{`` and ``}}`` are braces."""
     try:
         for _, field, form, conversion in string.Formatter().parse(template):
             if field is not None and (field not in values or form or conversion):

@@ -25,7 +25,7 @@ INHERITED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 ALWAYS: Final = ("TILEYARD_HOME", "TILEYARD_CONFIG", "TILEYARD_PLUGINS", step_site.VARIABLE)
 """Variables by which the far side finds what is declared and plugged in here, and what steps share."""
 SUBMISSION_VARIABLE: Final = "TILEYARD_SUBMISSION"
-"""Set on the far side: whoever sees it already runs on a device of a queue."""
+"""Set on the far side: a process that sees it already runs on a device of a queue."""
 
 ABOVE_ZERO: Final = (
     "slots",

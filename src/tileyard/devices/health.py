@@ -239,7 +239,7 @@ def quarantine_device(device: Device, reason: str) -> None:
 
 
 def readmit_device(device: Device) -> bool:
-    """End a device's quarantine, whoever stated it; False if it was in none.
+    """End a device's quarantine; False if it was in none.
 
     Raises UsageError if that cannot be written down.
     """

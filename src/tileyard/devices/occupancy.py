@@ -83,7 +83,7 @@ def try_hold(
 
     No place in the queue is asked for, and a device in quarantine can be had too: this is for
     probes. Where there is no lock directory nobody has anything, and none is made: it would belong
-    to whoever happened to look. A device in quarantine is not had where a sick part of it was held
+    to the process that happened to look. A device in quarantine is not had where a sick part of it was held
     within ``rest_s``, by the kernel's word on its records: so many may ask, and one gets it for each
     such time. Raises UsageError where the lock directory cannot be used.
     """

@@ -36,7 +36,7 @@ def read_queues(settings: Settings) -> tuple[ForeignQueue, ...]:
 
 
 def find_queue(name: str, settings: Settings) -> ForeignQueue:
-    """The queue that ``queue:NAME`` stands for. Raises UsageError if there is none."""
+    """The queue of ``queue:NAME``. Raises UsageError if there is none."""
     queues = {queue.name: queue for queue in read_queues(settings)}
     found = queues.get(name.removeprefix(PREFIX))
     if found is None or not is_queue(name):

@@ -63,7 +63,7 @@ def parse_device(name: str, settings: Settings) -> Device:
     devices = resolve_devices(name, settings)
     if len(devices) > 1:
         names = ", ".join(device.name for device in devices)
-        raise UsageError(f"{name!r} stands for several devices", f"name one of {names}")
+        raise UsageError(f"{name!r} means several devices", f"name one of {names}")
     return devices[0]
 
 

@@ -3,7 +3,7 @@
 Run as ``python -P -m tileyard.devices.reprobe lifeline=FD``, with a ``Job`` on stdin; it ends as soon
 as the other end of that pipe is closed. On stdout stands the name of each device that has come back.
 
-Any number of these may run on a host: whoever comes first holds the device for its probe, and the
+Any number of these may run on a host: the first one holds the device for its probe, and the
 kernel's word on when a device was last held keeps all others from it for an interval. What a
 person has put into quarantine is left alone.
 """

@@ -1,7 +1,7 @@
 """All devices of a host at one moment: health, holder, queue, and how busy they are.
 
 Beside them stand the queues through which devices of others can be had. How busy cores are is the
-kernel's account of them, whoever used them; for GPUs it is NVML's own figure; of other devices nothing is
+kernel's account of them, of all processes; for GPUs it is NVML's own figure; of other devices nothing is
 known. Nobody watches when no command does, so there is no history.
 """
 
@@ -93,7 +93,7 @@ def find_free_cores(
 class DeviceState(Record):
     """One device.
 
-    ``busy_share`` is the share of the window in which it worked, whoever made it work: for cores
+    ``busy_share`` is the share of the window in which it worked, by any process: for cores
     by the kernel's account, for GPUs NVML's figure; None where nobody knows. ``held_idle_share`` is
     the share of the window in which it was held and did not work: 0 if nobody held it, None if it
     changed hands meanwhile, if only a part of it was held, or if its work is not known.

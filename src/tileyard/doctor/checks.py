@@ -163,7 +163,7 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
         except PermissionError:
             closed.append(path)
     if closed:
-        # Whom a home is shared with, as chmod calls them.
+        # Whom a data directory is shared with, as chmod calls them.
         sharers = "a" if mode_in(settings.home, 0o005) == 0o005 else "g"
         yield Finding(
             subject="objects",

@@ -1,4 +1,4 @@
-"""Slots that stand for no device: so many programs may run at the same time, and that is all.
+"""Slots without a device: they limit the number of programs that run at the same time.
 
 For simulators and whatever else runs on a CPU and shares it. Nothing is leased; the step host runs
 the programs and ends each at its own limit.
@@ -18,7 +18,7 @@ KIND = "slot"
 
 
 def make_slots(count: int) -> tuple[Device, ...]:
-    """So many of them, as devices that own nothing."""
+    """Slots as devices that own nothing."""
     return tuple(
         Device(name=f"{KIND}:{number}", kind=KIND, identity="anonymous slot")
         for number in range(count)

@@ -51,7 +51,7 @@ class BuildQueue:
         return [case, *(fact.case for fact in followers)]
 
     def fail(self, case: str) -> None:
-        """A build failed: the cases with the same key are told one by one, each by its own build.
+        """A build failed: the cases with the same key are reported one by one, each by its own build.
 
         The driver finds the recorded failure at once, so nothing is compiled twice.
         """

@@ -29,7 +29,7 @@ MAX_RETRIES = 2
 
 @dataclass
 class _BatchState:
-    """A batch, and what will stand for it among those that are ready."""
+    """A batch, and its place among those that are ready."""
 
     batch: Batch
     entry: Ready
@@ -107,7 +107,7 @@ class PlannedCases:
             self.to_build.add(fact)
 
     def fail_build(self, case: str) -> None:
-        """A case could not be built; those that share its build are told by builds of their own."""
+        """A case could not be built; those that share its build are reported by builds of their own."""
         self.to_build.fail(case)
         self.move(case, Stage.ENDED)
 

@@ -1,4 +1,4 @@
-"""What the engine's state is told, and what it orders. Plain values; nothing here acts."""
+"""The inputs of the engine's state, and its orders. Plain values; nothing here acts."""
 
 from tileyard.model import Batch, BuildKey, Outcome, Record
 

@@ -187,7 +187,7 @@ class Driver:
                     self._carry_out(command)
             if commands:
                 await asyncio.sleep(0)  # lets the tasks send what they were started for
-            # Recorded before it is told, and told before the source is asked for more: it may have
+            # Recorded before it is reported, and reported before the source is asked for more: it may have
             # been waiting for just this.
             taken = self._ledger.take()
             self._halt_after(taken)

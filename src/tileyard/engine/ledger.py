@@ -185,9 +185,9 @@ class Ledger:
     def finish(
         self, progress: Progress, outcome: Outcome, message: str, ran: RanOn | None = None
     ) -> None:
-        """End a case with a new trial, which ``take`` records before anyone is told.
+        """End a case with a new trial, which ``take`` records before anything is reported.
 
-        Of one that ran well the flags that were put up on its way are told, too.
+        Of one that ran well the flags that were put up on its way are reported, too.
         """
         case, work = progress.case, progress.case.work
         if outcome in (Outcome.PASSED, Outcome.UNCHECKED):
@@ -333,7 +333,7 @@ class Ledger:
         )
 
     def _names_old_lines(self, known: Trial, progress: Progress) -> bool:
-        """Whether a failure was told with lines of the user's that are no longer those."""
+        """Whether a failure was reported with lines of the user's that are no longer those."""
         elaborated = progress.elaborated
         if elaborated is None or not elaborated.lines:
             return False
@@ -382,7 +382,7 @@ class Ledger:
 
 
 def _place_of(slot: str) -> str:
-    """The device of a slot; the slots of a queue stand for all of its devices."""
+    """The device of a slot; the slots of a queue share all of its devices."""
     return slot.partition("/")[0]
 
 

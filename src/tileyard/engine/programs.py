@@ -327,7 +327,7 @@ class Programs:
             return Judged(outcome=Outcome.MISMATCH, message=message)
         return _failed("check step", done)
 
-    # ---- what steps are told -------------------------------------------------------------------
+    # ---- what steps receive -------------------------------------------------------------------
 
     async def _do(self, case: Case, kind: StepKind, request: Question[AnswerT]) -> AnswerT:
         async with self._lanes:

@@ -7,7 +7,7 @@ from tileyard.model import Batch, Trial
 
 
 class CaseSource(Protocol):
-    """Feeds the engine. A suite is a fixed source; a study's strategy answers to what it is told."""
+    """Feeds the engine. A suite is a fixed source; a study's strategy reacts to results."""
 
     async def ask(self, limit: int) -> Sequence[Batch]:
         """The next batches to start, best first; empty if there are none right now.

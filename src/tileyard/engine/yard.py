@@ -59,7 +59,7 @@ class Yard(Workplace, RunnerSite):
 
     ``programs`` answers for cases of programs, None where there are none.
 
-    ``listeners`` are told every event, ``unwritten`` is what they were told that it cannot be written, and ``flushes`` are called whenever some have been told: a
+    ``listeners`` receive every event, ``unwritten`` is what they were told that it cannot be written, and ``flushes`` are called whenever some have been told: a
     listener may keep events until then. ``sync_unchecked`` are the works of cases whose synchronization was to be checked and was not.
 
     ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` takes what a runner would need for

@@ -1,6 +1,6 @@
 """Running a user's code: calls by the names of parameters, and what is raised as one line and a short traceback.
 
-What is the user's own is told from installed packages by where objects and files come from.
+The origin of objects and files separates the user's own code from installed packages.
 """
 
 import ast

@@ -150,7 +150,7 @@ class _Guard:
         return _with_divisors(value, [_joined("or", group) for group in possible])
 
     def _plain(self, expr: Expr) -> Expr:
-        """``expr`` with variables that stand for short expressions replaced by these."""
+        """``expr`` with variables that name short expressions replaced by these."""
         return _substituted(expr, self._lets)
 
     def _bound(self, site: _Site) -> frozenset[str]:

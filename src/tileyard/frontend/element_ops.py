@@ -80,7 +80,7 @@ def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 def _print(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """The line that a GPU prints, without the thread: of a block all together print it once."""
     function, message, *rest = list(call.args)
-    # A pair of braces would stand for a value.
+    # A pair of braces would be a place for a value.
     text = f"msg='{str(message.value).replace('{}', '{ }')}' BlockIdx=({{}}, {{}}, {{}})"
     if str(function.value) == "debug_print_buffer_value":
         text += f": buffer={rest[0].value}, index={{}}, dtype={rest[-1].dtype} value={{}}"

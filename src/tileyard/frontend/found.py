@@ -357,7 +357,7 @@ def probe(found: Found, arguments: Arguments, expansion: Expansion) -> "MadeKern
             if found.accepts(arguments, config):
                 return lower_config(found, arguments, config)
     except (UserCodeError, UnsupportedError, InvalidProgramError):
-        # Whatever is wrong with this config is told when its own turn comes.
+        # An error in this config is reported when its own turn comes.
         return None
     return None
 

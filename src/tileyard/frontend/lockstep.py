@@ -69,7 +69,7 @@ class Lockstep:
         kind = type(stmt).__name__
         is_frame = kind == "SBlockRealize" or (is_loop(stmt, THREAD_BINDING))
         position = self._scope.position
-        # What stands in a loop that the threads share out is done once for each element.
+        # The body of a loop that the threads share out is done once for each element.
         if is_frame or position.is_single or position.is_spread or not self._threads.extents:
             return False
         return self._mask is not None or self._code.mentions(stmt)

@@ -128,7 +128,7 @@ class Scope:
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     ``given_up`` are asynchronous operations that no statement says, ``races`` are between the threads of one. ``lost`` changes no result, and
     a GPU would do otherwise without it; ``swizzle`` is the order of blocks, as the function and the number of TileLang's. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
-    ``analyzer`` is bound to what is known of integer variables. ``on_load`` is told the name of each buffer that an expression reads.
+    ``analyzer`` is bound to what is known of integer variables. ``on_load`` receives the name of each buffer that an expression reads.
     """
 
     def __init__(
@@ -293,7 +293,7 @@ class Scope:
             self._ready.add(key_of(var))
 
     def deferred(self, var: object) -> object | None:
-        """The expression that stands for ``var``; None where it is bound in the usual way."""
+        """The expression that replaces ``var``; None where it is bound in the usual way."""
         return self._deferred.get(key_of(var))
 
     def knows_var(self, var: object) -> bool:
@@ -301,7 +301,7 @@ class Scope:
         return key_of(var) in self._vars
 
     def is_unbound(self, var: object) -> bool:
-        """Whether nothing is known of ``var`` yet, or of what it stands for."""
+        """Whether nothing is known of ``var`` yet, or of its value."""
         known = (self._vars, self._threads, self._ready, self.position.values)
         return all(key_of(var) not in names for names in known)
 

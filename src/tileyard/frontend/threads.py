@@ -338,7 +338,7 @@ class RoleLowering:
     def require_own_registers(self) -> None:
         """Refuse threads that read what others have in registers: each has its own.
 
-        So whoever reads one has to take part in all that is written to it.
+        So a thread that reads one has to take part in all that is written to it.
         """
         uses: dict[str, dict[_Use, None]] = {}
         for buffer in self._scope.buffers:

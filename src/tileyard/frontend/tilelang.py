@@ -302,7 +302,7 @@ def make_kernel(
     tir, digest = "", ""
     if with_tir:
         func = without_target(func)
-        # TileLang's own mark: whoever reads the TIR finds the outputs as they were given here.
+        # TileLang's own mark: readers of the TIR find the outputs as they were given here.
         func = func if out_idx is None else func.with_attr(OUTPUTS_MARK, list(out_idx))
         tir, digest = save_tir(func)
     try:
@@ -329,7 +329,7 @@ def _describe(error: UnsupportedError | InvalidProgramError) -> Diagnostic:
 
 
 _PLACES = frozenset({"ir.Span", "ir.SourceName"})
-"""Nodes of TVM's JSON that say where something stands in the user's file, and nothing else."""
+"""Nodes of TVM's JSON that say where something is in the user's file, and nothing else."""
 
 
 def save_tir(func: Any) -> tuple[str, Digest]:  # noqa: ANN401 (TVM's nodes are untyped)

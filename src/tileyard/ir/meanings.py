@@ -159,7 +159,7 @@ def _fused(left: np.generic, right: np.generic, addend: np.generic) -> Any:  # n
         near = math.copysign(math.inf, exact)
     if left.dtype.itemsize == _DOUBLE or math.isinf(near) or Fraction(near) == exact:
         return left.dtype.type(near)
-    # An odd last bit says that something was left out, to whoever rounds to fewer bits.
+    # An odd last bit says that something was left out, for a later rounding to fewer bits.
     if struct.pack("<d", near)[0] % 2 == 0:
         near = math.nextafter(near, math.inf if exact > near else -math.inf)
     return left.dtype.type(near)

@@ -176,7 +176,7 @@ class Atomic(Node, tag="atomic"):
 class Print(Node, tag="print"):
     """Writes ``message`` as one line to standard output.
 
-    Each ``{}`` in it stands for one of the values; those that are left over stand behind it.
+    Each ``{}`` in it is replaced by one of the values; those that are left over follow.
     """
 
     message: str

@@ -75,12 +75,12 @@ def print_program(program: Program, comments: Mapping[int, str] | None = None) -
 
 
 def print_statement(program: Program, stmt: Stmt) -> str:
-    """The first line of ``stmt`` as it stands in ``program``, for messages."""
+    """The first line of ``stmt`` as it is printed in ``program``, for messages."""
     return _informed(program).statement(stmt, 0)[0]
 
 
 def print_expr(program: Program, expr: Expr) -> str:
-    """``expr`` as it stands in ``program``, for messages."""
+    """``expr`` as it is printed in ``program``, for messages."""
     return _informed(program).expr(expr)
 
 
@@ -130,7 +130,7 @@ class _Printer:
         return ", ".join(map(self.expr, exprs)) or "()"
 
     def region(self, region: Region) -> str:
-        """A region as it stands in a call."""
+        """A region as it is printed in a call."""
         buffer = self.buffers.get(region.buffer)
         shape = buffer.shape if buffer is not None else ()
         known = len(region.starts) == len(region.extents) == len(shape)
@@ -232,7 +232,7 @@ class _Printer:
         return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}"
 
     def origin(self, buffer: Buffer) -> str:
-        """Whose storage it is, or where its elements lie, if that is said."""
+        """Whose storage it is, or where its elements lie, if that is known."""
         if buffer.layout is not None:
             return f" = {self._layout(buffer.layout, len(buffer.shape))}"
         return f" = {self.name(buffer.view_of)}" if buffer.view_of else ""

@@ -249,7 +249,7 @@ def _text(value: np.generic) -> str:
 
 
 def _read(path: Path, check: OutputCheck, what: str) -> Array:
-    """The valid region of a file. A golden file is told from an output: it is another one's fault."""
+    """The valid region of a file. A golden file is named apart from an output: the fault is another one's."""
     dtype = find_dtype(check.dtype).numpy
     shape = "x".join(str(size) for size in check.shape) or "one element"
     expected = math.prod(check.shape) * dtype.itemsize

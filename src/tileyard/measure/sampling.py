@@ -34,7 +34,7 @@ class BestSoFar:
     high_ns: float = math.inf
 
     def lower(self, high_ns: float) -> None:
-        """Take in the bound of another member of the group; 0 stands for one that is not known."""
+        """Take in the bound of another member of the group; 0 if it is not known."""
         if high_ns > 0.0:
             self.high_ns = min(self.high_ns, high_ns)
 

@@ -44,7 +44,7 @@ TAIL_BYTES: Final = 2048
 LOG_BYTES: Final = 32 << 20
 """How much of what a program prints is kept in a log; beyond that only its end."""
 COUNTED: Final = 1000
-"""So many complaints are told from empty lines; who has more of them is not read line by line."""
+"""Complaints read line by line; the output of a program with more is not."""
 
 
 class Heard:
@@ -413,7 +413,7 @@ def describe_end(end: StepEnd, order: StepOrder) -> str:
     how = f"{Path(order.argv[0]).name} {describe_kind(end, order)}"
     lines = end.tail.strip().splitlines()
     if lines:
-        # A compiler goes on after its first error; whoever else fails says so last.
+        # A compiler goes on after its first error; other programs say why they fail last.
         telling = next((line for line in lines if COMPILER_ERROR.search(line)), lines[-1])
         return f"{how}: {telling.strip()[:200]}"
     return f"{how} and printed nothing; argv {list(order.argv)}, in {order.cwd}"

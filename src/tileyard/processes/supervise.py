@@ -63,7 +63,7 @@ class KeeperLink:
     """A running keeper. ``started`` and ``ended`` are each answered exactly once, never by an error.
 
     ``started`` is None once the worker runs, or why it cannot; ``leased`` likewise once an early
-    worker has its lease, which it is told by the keeper itself.
+    worker has its lease, which the keeper itself passes to it.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     ) -> Self:
         """Start a worker; return once it has its devices and runs its program; an early one has none yet.
 
-        ``waiting`` is told its place in the queue whenever that changes.
+        ``waiting`` receives its place in the queue whenever that changes.
         Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
         cannot be. In both cases, and if cancelled, nothing is left of it.
         """
@@ -382,7 +382,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
         """Return the next message of this kind, or of one of a union.
 
         Raises WorkerLostError once the worker has ended and all that it sent was received. A
-        worker that sends something else, or closes its channel, is ended first: whoever catches
+        worker that sends something else, or closes its channel, is ended first: a caller that catches
         the error finds ``ended`` answered.
         """
         try:

@@ -129,7 +129,7 @@ class Active:
         return {result.build for result in failed if result.build}
 
     def enter(self, teller: Teller) -> Holdings:
-        """In a test's own process: what it holds is told through ``teller``."""
+        """In a test's own process: it reports what it holds through ``teller``."""
         limit_s = self.options.queue_limit_s
         self._holdings = Holdings(self.devices, limit_s, teller, may_ask=self.is_far)
         return self._holdings

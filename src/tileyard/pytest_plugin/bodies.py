@@ -120,7 +120,7 @@ def find_compiles(
 
 def lower(prim_func: Any, out_idx: Sequence[int] | None) -> Elaborated:  # noqa: ANN401 - TVM's
     """What ``tileyard.compile`` builds of a PrimFunc, so that it finds it built."""
-    # TVM, which whoever made a PrimFunc has paid for already.
+    # TVM, whose import the author of a PrimFunc has paid for already.
     from tileyard.frontend.tilelang import lower_prim_func
 
     lowered = lower_prim_func(prim_func, out_idx)
@@ -369,7 +369,7 @@ class _Reader:
 
 
 def _is_compile(function: object) -> bool:
-    """Whether it is ``tileyard.compile``; whoever has that has loaded its module, which is heavy."""
+    """Whether it is ``tileyard.compile``; then its module, which is heavy, is loaded."""
     module = sys.modules.get("tileyard.api.kernels")
     return module is not None and function is module.compile
 

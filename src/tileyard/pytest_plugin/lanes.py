@@ -7,7 +7,7 @@
 The guard is a child subreaper: whatever a copy starts stays below it, in whatever session and with
 whatever environment. The forker is the parent of each copy, waits for it, and ends all that it has left
 behind. If the forker dies, the guard ends everything below it and makes another. If this process dies,
-or the guard is told to end, everything below the guard ends with it. All copies begin as this process
+or the guard is to end, everything below the guard ends with it. All copies begin as this process
 was when the lane was made.
 """
 

@@ -46,7 +46,7 @@ def case_of(nodeid: str) -> str:
 def read_durations(store: Store) -> dict[str, float]:
     """How long tests take, in seconds by case: the median of the latest runs.
 
-    A case's name without its parameters has the median over all of these, which stands for those
+    A case's name without its parameters has the median over all of these, which serves for those
     that were not run before.
     """
     by_case: dict[str, list[float]] = {}

@@ -154,7 +154,7 @@ class Inside:
     ) -> None:
         """Tell of every warning that can be told."""
         if not self._has_begun:
-            return  # a plugin that is new is told all that was warned of before it came
+            return  # a plugin that is new receives all warnings from before it came
         # Its source is an object of the test's.
         warning_message.source = None
         arguments = {

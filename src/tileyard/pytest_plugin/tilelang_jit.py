@@ -62,7 +62,7 @@ def keep_factories(factories: Iterable[object]) -> Iterator[None]:
     """Undo at the end what compiling changes of what ``@tilelang.jit`` made.
 
     TileLang writes positions of outputs anew in place, and they are part of the keys of its cache:
-    whoever comes after would look under another key than a process that has compiled nothing yet.
+    a later process would look under another key than a process that has compiled nothing yet.
     """
     before = [(each, copy.copy(getattr(each, "out_idx", None))) for each in factories if each]
     yield

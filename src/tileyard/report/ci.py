@@ -12,7 +12,7 @@ from tileyard.suite.jobs_matrix import Matrix
 from tileyard.wording import count_of, shorten_path
 
 WIDEST = 400
-"""So many characters of a line about a finding are shown; JSON has all."""
+"""Characters shown of a line about a finding; JSON has all."""
 LISTED = 20
 """How many names of duplicates, and how many notes, are listed."""
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
 SHOWN_KEY = 10
-"""So many digits of a build key are shown."""
+"""Digits shown of a build key."""
 ROOM = {"mix": 130, "code": 100, "threads": 100}
 """The narrowest screen on which a column is shown; tileyard inspect shows them all."""
 SHOWN_KINDS = 3
-"""So many kinds of instructions are shown of each function."""
+"""Kinds of instructions shown of each function."""
 
 
 def print_compiled(

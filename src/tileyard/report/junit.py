@@ -149,7 +149,7 @@ def _testcase(suite: Element, verdict: CaseVerdict, quotes: "_Quotes") -> None:
 def _add_failures(element: Element, verdict: CaseVerdict, quotes: "_Quotes") -> None:
     """The failure or error of a case, and what became of it when it was tried again.
 
-    The first attempt of the verdict's own kind stands for it, as with Surefire.
+    The first attempt of the verdict's own kind represents it, as with Surefire.
     """
     is_error = verdict.outcome in ERRORS
     failed = failed_attempts(verdict)

@@ -73,7 +73,7 @@ def _draw_rows(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
 
 
 def _find_reach(result: Regression) -> float:
-    """What the ends of a drawing stand for: five margins, or more where a row that changed lies beyond."""
+    """The values at the ends of a drawing: five margins, or more where a row that changed lies beyond."""
     changed = [row.ratio.ratio for row in result.rows if row.ratio and row.verdict in CHANGED]
     return max([5 * result.margin, *(1.1 * abs(ratio - 1) for ratio in changed)])
 

@@ -31,9 +31,9 @@ from tileyard.wording import count_of
 
 PASSING = frozenset({Outcome.PASSED, Outcome.UNCHECKED})
 SHOWN = 20
-"""So many cases are shown one by one."""
+"""Number of cases shown one by one."""
 FEW = 5
-"""So many are named where only their number matters."""
+"""Number of names where only the count matters."""
 COUNT_WIDTH = 9
 
 

@@ -40,7 +40,7 @@ class Report(contextlib.AbstractContextManager["Report"]):
         self._draft.__exit__(kind, error, trace)
 
     def reserve(self, room_bytes: int) -> None:
-        """Take a place for the file, and as many bytes for it as there are, so that no full disk stands in its way.
+        """Take a place for the file, and as many bytes for it as there are, so that a full disk cannot prevent it.
 
         What is no plain file, as a pipe, is opened when it is written.
         """

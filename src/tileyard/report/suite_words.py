@@ -1,4 +1,4 @@
-"""What is said of a case of a suite, the same way while it runs and after it."""
+"""Phrases about a case of a suite, the same while it runs and after it."""
 
 import heapq
 import shlex
@@ -67,7 +67,7 @@ def find_longest(result: SuiteResult, number: int) -> list[tuple[CaseVerdict, fl
 
 
 def group_by_reason(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """Ids of cases by what is said of them, the largest group first."""
+    """Ids of cases by their phrase, the largest group first."""
     groups: dict[str, list[str]] = {}
     for case, reason in cases:
         groups.setdefault(reason, []).append(case)
@@ -124,4 +124,4 @@ STOPS: dict[StopReason, str] = {
     "first_failure": "stopped at the first failure (--fail-fast)",
     "interrupted": "stopped early: it was interrupted",
 }
-"""What is said of a run that did not get to its end."""
+"""Phrases for a run that did not get to its end."""

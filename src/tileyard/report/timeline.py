@@ -37,7 +37,7 @@ def draw_timeline(finding: Finding) -> Iterator[str]:
 
 
 def _cut(steps: Sequence[TimelineStep]) -> list[TimelineStep | None]:
-    """The steps around the marks; None stands for those that are left out."""
+    """The steps around the marks; None is in place of those that are left out."""
     marked = [i for i, step in enumerate(steps) if step.mark]
     start = max(0, min(marked, default=len(steps) - TAIL) - BEFORE)
     shown = list(steps[start:])

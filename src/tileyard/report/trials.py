@@ -27,7 +27,7 @@ from tileyard.wording import count_of
 from tileyard.workers.run_records import find_run
 
 SAID = 20
-"""So many lines of what a case has printed are shown with its verdict."""
+"""Lines of a case's output shown with its verdict."""
 
 
 def print_trials(console: Console, found: list[Trial]) -> None:

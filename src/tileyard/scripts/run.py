@@ -133,7 +133,7 @@ def run_file(path: str) -> None:
 
 
 def place_first(folder: Path) -> None:
-    """Have modules be found in a folder first, unless the interpreter was told to keep it out."""
+    """Have modules be found in a folder first, unless an option of the interpreter keeps it out."""
     if not sys.flags.safe_path:
         sys.path[0] = str(folder)
 

@@ -15,7 +15,7 @@ from tileyard.scripts.tally import Tally
 _LONGEST_MS = 200.0
 """What one measurement may cost whatever it is asked for: a CPU needs a thousand times as long."""
 _CLEARLY_WORSE = 4.0
-"""So many times the best time, even a cold first call says enough."""
+"""Multiple of the best time from which a cold first call says enough."""
 
 
 class CalledLaunch:

@@ -20,7 +20,7 @@ from tileyard.targets.registry import BUILT_IN, find_needs
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
     """The devices of a run, each once, in the order in which they are named.
 
-    A name may be that of a class, or of a queue: then it stands for the queue's slots. Raises
+    A name may be that of a class, or of a queue: then it means the queue's slots. Raises
     UsageError for one that there is not, for one that cannot run what the target builds, and for two
     devices that cannot be held at the same time.
     """

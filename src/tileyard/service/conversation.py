@@ -26,7 +26,7 @@ class Client(Protocol):
 
 
 class Conversation:
-    """Talks with one client. ``tell`` never blocks; what is told is written in order."""
+    """Talks with one client. ``tell`` never blocks; messages are written in order."""
 
     def __init__(self, channel: AsyncChannel) -> None:
         self._channel = channel
@@ -58,7 +58,7 @@ class Conversation:
         return await answer
 
     async def write(self) -> None:
-        """Write what is told until ``finish``, or until the client is gone."""
+        """Write messages until ``finish``, or until the client is gone."""
         while (message := await self._outbox.get()) is not None:
             try:
                 await self._channel.send(message)

@@ -61,7 +61,7 @@ def find_side(named: str) -> Side:
     if not (program.is_file() and os.access(program, os.X_OK)):
         raise UsageError(
             f"{named} is neither a Python, nor a virtual environment, nor pass options KEY=VALUE,...",
-            f"{HERE} stands for what is installed here",
+            f"{HERE} is what is installed here",
         )
     return Side(name=named, python=str(program))
 

@@ -32,7 +32,7 @@ from tileyard.wording import count_of
 _RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
 _MOST_IDS = 500
-"""So many ids are asked for at once."""
+"""Number of ids per query."""
 _IS_ITS_PART = (
     (suite_trials.c.case_id == trials.c.case_id)
     & (suite_trials.c.started_at == trials.c.started_at)

@@ -27,7 +27,7 @@ def pack_winners(choices: Sequence[Choice], home: Path, output: Path) -> None:
 
 
 def open_winners(path: Path, home: Path) -> tuple[Choice, ...]:
-    """Put the binaries of a bundle into a home; the choices that they are of.
+    """Put the binaries of a bundle into a data directory; the choices that they are of.
 
     Raises IncompatibleError for a bundle that does not fit this host, BundleError, and UsageError.
     """

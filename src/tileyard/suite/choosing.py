@@ -232,7 +232,7 @@ def _follow_policy(
         stands = choose_smoke(sieve.rest, expected_s)
         sieve.drop(
             {
-                case.id: f"policy {policy.name}: {stands[stand_of(case)][0]} stands for it"
+                case.id: f"policy {policy.name}: {stands[stand_of(case)][0]} represents it"
                 for case in sieve.rest
                 if case.id not in stands[stand_of(case)]
             }
@@ -315,7 +315,7 @@ def _tell_of_lost(suite: Suite, wish: Wish) -> Iterator[str]:
 def choose_smoke(
     cases: Sequence[SuiteCase], expected_s: Mapping[str, float]
 ) -> dict[Stand, tuple[str, ...]]:
-    """The ids that stand for each family and class of dtypes.
+    """The ids that represent each family and class of dtypes.
 
     These are the cases that are declared as smoke cases; where there is none, the one that is expected
     to be the quickest. A case of which nothing is known comes after those of which something is; of
@@ -332,7 +332,7 @@ def choose_smoke(
 
 
 def stand_of(case: SuiteCase) -> Stand:
-    """What a case may stand for."""
+    """What a case may represent."""
     return case.family or case.testcase, dtype_class(case.dtype)
 
 

@@ -21,7 +21,7 @@ ENDED = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
 
 LIKELY = 0.5
 HIGH = 0.9
-"""The quantiles of earlier runs that are told of."""
+"""The quantiles of earlier runs that are reported."""
 
 DEFAULT_S = 10.0
 """What a case is taken for where nothing at all is known."""

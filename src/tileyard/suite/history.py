@@ -31,7 +31,7 @@ class CaseHistory(Record):
 
 
 class Quantile(Record):
-    """So many of all cases take no longer than ``seconds``."""
+    """The number of cases that take no longer than ``seconds``."""
 
     share: float
     seconds: float

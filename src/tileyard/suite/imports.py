@@ -2,7 +2,7 @@
 
 Known are tables (``testcase,seconds`` or ``testcase,case,seconds`` by the names of their columns, lines
 that begin with ``#`` passed over), ``.test_durations`` of pytest-split, the JSON of lit, JUnit XML, and logs of
-the tools in ``log_times``. What a file is is told by its content.
+the tools in ``log_times``. The content decides the kind of a file.
 """
 
 import csv
@@ -192,7 +192,7 @@ def _read_lit_json(path: Path, text: str, tests: list[object]) -> Iterator[Impor
 
 
 def _line_of(text: str, key: str) -> int:
-    """Where a key stands in JSON, 1 where it is written in some other way."""
+    """Where a key is in JSON, 1 where it is written in some other way."""
     place = max(text.find(json.dumps(key)), text.find(json.dumps(key, ensure_ascii=False)), 0)
     return text.count("\n", 0, place) + 1
 

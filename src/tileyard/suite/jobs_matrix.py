@@ -212,7 +212,7 @@ class _Cut:
         return max(self.predict_s(indexes) for indexes in self.shards(count).values())
 
     def jobs(self, count: int, select: Sequence[str]) -> Iterator[MatrixJob]:
-        """So many jobs, fewer where some would have no case."""
+        """That number of jobs, fewer where some would have no case."""
         for number, indexes in self.shards(count).items():
             shard = f"{number}/{count}"
             families = (self.cases[i].family or self.cases[i].testcase for i in indexes)

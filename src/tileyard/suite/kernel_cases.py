@@ -145,6 +145,6 @@ def _missing(work: KernelWork, info: KernelInfo) -> list[str]:
 
 
 def _dtype(work: KernelWork, info: KernelInfo) -> str:
-    """The type that a kernel is told to compute with, empty where it is told none."""
+    """The type that a kernel's argument has it compute with, empty where there is none."""
     given = {**info.defaults, **work.arguments}
     return next((str(given[key]) for key in DTYPE_ARGUMENTS if key in given), "")

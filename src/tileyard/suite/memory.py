@@ -1,4 +1,4 @@
-"""What a home remembers of a suite from run to run: what failed, and what starting a piece costs."""
+"""What a data directory remembers of a suite from run to run: what failed, and what starting a piece costs."""
 
 import os
 from collections.abc import Callable, Iterable

@@ -1,6 +1,6 @@
 """A suite whose cases are built and have their golden results, as it travels in a bundle.
 
-Paths of the suite's folder, and of the Python that ran it, are marked in its text, and stand for their
+Paths of the suite's folder, and of the Python that ran it, are marked in its text, and are replaced by their
 like on the machine on which it is opened.
 """
 

@@ -140,7 +140,7 @@ def cut(work: Work, costs: Costs, limit_s: float = inf) -> Cuts:
 
 
 def to_pieces(work: Work, cuts: Cuts) -> tuple[Piece, ...]:
-    """The same pieces in the same order, as they are told to others."""
+    """The same pieces in the same order, as other processes receive them."""
     owners = np.searchsorted(work.bounds, cuts.begins, side="right") - 1
     columns = (owners.tolist(), cuts.begins.tolist(), cuts.ends.tolist(), cuts.lengths_s.tolist())
     return tuple(

@@ -20,7 +20,7 @@ Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 
 
 class SuiteCase(Record):
-    """One case. ``family`` is the operator family that it stands for, its testcase's name by default.
+    """One case. ``family`` is its operator family, its testcase's name by default.
 
     ``smoke`` asks for it to be in the smoke run, ``only_smoke`` to be in no full one. ``where`` is
     ``file:line`` of its declaration.

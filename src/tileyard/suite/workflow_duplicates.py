@@ -23,10 +23,10 @@ from tileyard.suite.workflows import WorkflowJob
 MANUAL = frozenset({"workflow_dispatch", "repository_dispatch", "workflow_call", "workflow_run"})
 """Events that start one workflow, and no other one with it."""
 MOST_APART = 20
-"""So many jobs that never run together are named."""
+"""Number of names of jobs that never run together."""
 FEWEST_NAMESAKES = 3
 FEWEST_FILES = 8
-"""So many files, or so many tests by their names or folders of tests, make a tree the copy of another one."""
+"""Number of equal files, tests or folders of tests that make a tree the copy of another one."""
 MOST_BEARERS = 20
 """A name that more folders hold says nothing of them."""
 _Jobs = Mapping[str, WorkflowJob]
@@ -92,7 +92,7 @@ def _is_same(one: Work, other: Work) -> bool:
 def _agree(one: Work, other: Work) -> bool:
     """Whether machines, versions of languages and variables that count are the same for both.
 
-    A job that sets up no version of a language takes what is there.
+    A job that sets up no version of a language takes the installed one.
     """
     if one.kind == "label" or one.platform != other.platform:
         return one.kind == "label"

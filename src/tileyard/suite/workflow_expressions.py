@@ -16,7 +16,7 @@ _COMPARED = re.compile(
     r"([A-Za-z_][\w.-]*)\s*[!=]=\s*'([^']*)'|'([^']*)'\s*[!=]=\s*([A-Za-z_][\w.-]*)"
 )
 MOST_CASES = 4096
-"""So many combinations of values are tried on two conditions; with more of them they may both hold."""
+"""Combinations of values tried on two conditions; with more of them both may hold."""
 
 
 class _Unknown:

@@ -21,7 +21,7 @@ from tileyard.suite.files.yaml_files import YamlFile
 from tileyard.suite.workflow_expressions import fill
 
 DEEPEST = 10
-"""So many workflows or actions may call each other, as GitHub allows."""
+"""Depth of calls of workflows and actions that GitHub allows."""
 
 
 def _keys(words: str) -> type[Record]:

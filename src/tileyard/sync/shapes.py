@@ -18,7 +18,7 @@ FAR = 16
 """A size is multiplied by this to see what depends on it: a multiple keeps what divides it."""
 
 MOST_MEASURED = 48
-"""So many choices of sizes are looked at for a plan."""
+"""Choices of sizes examined for a plan."""
 
 LONG = 4
 """The long run has so many times as many iterations as there are stages, and a few more: two roles then come back to a state."""

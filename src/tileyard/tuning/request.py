@@ -104,7 +104,7 @@ def median_ns(trial: Trial) -> float:
 
 
 def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
-    """The first trial of each binary, in order; one of which no binary is known stands for itself."""
+    """The first trial of each binary, in order; one of which no binary is known is its own."""
     first: dict[str, Trial] = {}
     for trial in trials:
         first.setdefault(trial.keys.binary or trial.id, trial)

@@ -28,7 +28,7 @@ from tileyard.tuning.request import (
 from tileyard.tuning.study import Study
 
 MEETINGS = 3
-"""How often a table is proposed; in the last one configs stand for shapes whose best one they have met."""
+"""How often a table is proposed; in the last one configs serve shapes whose best one they have met."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ class HostFailed(Record, tag="host_failed"):
 class DoStep(Question[StepDone], tag="do_step"):
     """Run a program of a case that needs no device.
 
-    ``places`` and ``env`` are what it is told, ``cwd`` where it runs if it does not say itself. ``title``
+    ``places`` and ``env`` are what it receives, ``cwd`` where it runs if it does not say itself. ``title``
     is what it is called in the log. ``golden``
     is the tree at ``{golden}``, of which the case uses ``part``, ``build`` the artifact at ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
     a tree; if one was made before with the same key, nothing is run.
@@ -125,7 +125,7 @@ HostReply = (
 
 
 class Asked(Record):
-    """A request with a number, by which its answers are told from others'."""
+    """A request with a number, which separates its answers from others'."""
 
     number: int
     request: HostRequest

@@ -39,7 +39,7 @@ Tell = Callable[[CaseBegan | CaseRan], None]
 class CommandRuns:
     """Runs batches of such cases, under the lease of this number.
 
-    With ``limited`` each case is ended at its own limit here; else whoever listens sees to that.
+    With ``limited`` each case is ended at its own limit here; else the caller does that.
     Once ``is_stopped`` says so, no further case is begun.
     """
 
@@ -60,7 +60,7 @@ class CommandRuns:
         self._limited = limited
 
     def run(self, request: RunBatch) -> None:
-        """Run every entry; each is told of by its own CaseRan."""
+        """Run every entry; each is reported by its own CaseRan."""
         cases = {case.key: case for case in request.batch.cases}
         left = [
             Member(case=cases[e.case], entry=e, command=_command(e), log=self._home / e.log)
@@ -162,7 +162,7 @@ class CommandRuns:
                     heard.note_end(how)
                 return
             if heard.current is None and heard.answered and not (end.ok or end.survivors):
-                heard.note_end(how)  # whoever comes next is begun by a process of its own
+                heard.note_end(how)  # the next one is begun by a process of its own
                 continue
             culprit = heard.current or left[0]
             if culprit is not heard.current:

@@ -39,7 +39,7 @@ class FileDigests:
     def digest(self, folder: Path, patterns: Sequence[str]) -> str:
         """The digest of names and contents of all files that fit; a pattern may fit none.
 
-        A pattern is a path or a glob below ``folder``, or absolute; a directory stands for all files in
+        A pattern is a path or a glob below ``folder``, or absolute; a directory means all files in
         it. Names count as they are found from ``folder``, so that the same tree elsewhere is the same.
         Raises UsageError for a file that cannot be read, and for more than anybody could read.
         """
@@ -106,7 +106,7 @@ def find_problem(pattern: Path) -> str:
     signs = [number for number, part in enumerate(parts) if _SIGN.search(part)]
     fixed = os.path.normpath(Path(*parts[: signs[0]] if signs else parts))
     if any("**" in part and part != "**" for part in parts):
-        return "** stands for folders, and must be a part of its own"
+        return "** matches folders, and must be a part of its own"
     if signs and ".." in parts[signs[0] :]:
         return "there must be no .. behind a *, ? or ["
     if fixed == "/":

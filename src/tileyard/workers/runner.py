@@ -237,7 +237,7 @@ class Runner:
     def _fail(
         self, case: Case, error: MemoryError | TileyardError, started: float | None = None
     ) -> CaseRan:
-        """How a case ended by an error, since ``started`` where its time is told."""
+        """How a case ended by an error, since ``started`` where its time is reported."""
         outcome, message = self._explain(error)
         return CaseRan(
             case=case.key,

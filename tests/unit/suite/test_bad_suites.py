@@ -362,7 +362,7 @@ BAD = {
     "eps beside rtol": (
         "shape = [4, 8]",
         "shape = [4, 8]\neps = 1\nrtol = 1",
-        "suite.toml:30: testcase[0].case[0].eps: stands for both rtol and atol",
+        "suite.toml:30: testcase[0].case[0].eps: sets both rtol and atol",
     ),
     "a variable with a name that is taken": (
         'vars = { op = "sum" }',

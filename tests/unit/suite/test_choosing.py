@@ -96,7 +96,7 @@ def test_smoke_has_one_of_each_family_and_class_of_dtypes() -> None:
     expected = ["c10", "c3", "u", "x"]
     assert names(selection) == expected
     assert selection.left_out[0] == LeftOut(
-        case="rowsum/c1", reason="policy smoke: rowsum/c10 stands for it"
+        case="rowsum/c1", reason="policy smoke: rowsum/c10 represents it"
     )
     assert [one.case for one in selection.left_out[1:]] == ["rowsum/c2", "rowmax/i"]
     assert selection.uncovered == ()

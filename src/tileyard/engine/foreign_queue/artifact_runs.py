@@ -143,7 +143,7 @@ class TaskRun:
     def _next_entries(self) -> tuple[RunEntry, ...]:
         """What is left, up to the first case that needs another memory limit.
 
-        So many that their outputs have room and that those which are timed know of each other's times.
+        Few enough that their outputs have room and that those which are timed know of each other's times.
         """
         left = tuple(self._left.values())
         if self._task.batch.order == "interleaved":

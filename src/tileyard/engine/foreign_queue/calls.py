@@ -92,7 +92,7 @@ AskDeadline = Callable[[], Deadline]
 
 
 class QueueCall:
-    """One call. What is told of it does not show the values of the environment."""
+    """One call. Reports of it do not show the values of the environment."""
 
     def __init__(self, queue: ForeignQueue, command: Sequence[str], run_limit_s: float) -> None:
         environment = queue.pick_environment(os.environ)

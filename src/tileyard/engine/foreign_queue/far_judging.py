@@ -11,7 +11,7 @@ from tileyard.workers.protocol import CaseRan, CaseToJudge
 
 
 class FarJudging:
-    """The cases of a task that ran and are not told yet. They are told in the order in which they ran.
+    """The cases of a task that ran and are not reported yet. They are reported in the order in which they ran.
 
     ``bound_ns`` is the lowest upper bound of a time that was judged well, 0 for none.
     """

@@ -44,7 +44,7 @@ def run_submitted(named: str, objects: Path, device: str, environment: str, tell
     """Run the batch in a file, or in the object of this digest, on a device that a queue gave.
 
     ``device`` is what the queue calls it, empty to look into the environment. ``environment`` is
-    the digest of what was passed. The task's prologue is read first: it may set variables. What makes the batch as a whole impossible is said in its last
+    the digest of what was passed. The task's prologue is read first: it may set variables. What makes the batch as a whole impossible is in its last
     line. Raises UsageError and DamagedError where there is no batch at all.
     """
     task = read_task(named, ObjectStore(objects))

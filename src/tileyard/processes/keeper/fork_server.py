@@ -77,7 +77,7 @@ class ForkServer:
         return True
 
     def read(self, size: int) -> bytes:
-        """So many bytes; fewer where the other side is gone."""
+        """Exactly that many bytes; fewer where the other side is gone."""
         data = b""
         while len(data) < size and (part := self.socket.recv(size - len(data))):
             data += part

@@ -255,7 +255,7 @@ class Keeper(Watcher):
     def finish(self, told: bool, survivors: list[int]) -> None:
         """Report the end and give the lease back; devices that may be sick are probed in between."""
         suspects = [d for d in self.held if d.probe] if self.is_suspect else []
-        if survivors or suspects:  # whoever waits for the end need not wait for these
+        if survivors or suspects:  # the end need not wait for these
             self.report(told=told, survivors=survivors, is_last=False)
             self.let_go_of_output()
         if survivors:  # the lease goes on while anything is there
@@ -295,7 +295,7 @@ class Keeper(Watcher):
         return "; ".join(f"{name}: {why.reason}" for name, why in found if why is not None)
 
     def report(self, *, told: bool, survivors: list[int], is_last: bool = True) -> None:
-        """Say how the worker ended; ``told`` if it did so because the keeper was told to end it.
+        """Say how the worker ended; ``told`` if it did so on an order to the keeper.
 
         Not ``is_last`` where the keeper lives on for a while.
         """

@@ -343,7 +343,7 @@ def read_tolerance(table: CommonTable | OutputTable, place: Place) -> Tolerance 
     """What a table says of tolerances: ``eps`` for both, or each by its name; None for nothing."""
     if table.eps is not None:
         if table.rtol is not None or table.atol is not None:
-            (place / "eps").fail("stands for both rtol and atol, so neither can stand beside it")
+            (place / "eps").fail("sets both rtol and atol, so neither can be given beside it")
         return Tolerance(rtol=table.eps, atol=table.eps)
     if table.rtol is None and table.atol is None:
         return None

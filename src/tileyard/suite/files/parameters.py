@@ -43,7 +43,7 @@ def read_parameters(
 ) -> Parameters:
     """The parameters that are declared at a place; of each the value that is wanted, else the first.
 
-    ``taken`` are names that stand for something else. Raises UsageError.
+    ``taken`` are names with another meaning. Raises UsageError.
     """
     try:
         declared = msgspec.convert(raw, dict[str, tuple[Value, ...]])

@@ -60,7 +60,7 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A place in a suite file, for messages. ``note`` is said of it besides, as of a listed case."""
+    """A place in a suite file, for messages. ``note`` is added, as for a listed case."""
 
     document: Document
     keys: KeyPath = ()
@@ -88,7 +88,7 @@ class Place:
 
     def _line(self) -> int:
         lines = self.document.lines
-        # What stands in no file, as the rows that a command printed, has the line of what brought it.
+        # What is in no file, as the rows that a command printed, has the line of what brought it.
         for length in range(len(self.keys), 0, -1):
             if self.keys[:length] in lines:
                 return lines[self.keys[:length]]
@@ -137,7 +137,7 @@ class _Scanner:
             if is_array and number == len(keys) - 1:
                 self._counts[path] = self._counts.get(path, 0) + 1
             if path in self._counts:
-                # A name in a header stands for the array's last table so far.
+                # A name in a header means the array's last table so far.
                 path = (*path, self._counts[path] - 1)
         # A table that dotted names made before begins where its header stands.
         self.lines[path] = line

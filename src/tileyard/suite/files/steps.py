@@ -42,7 +42,7 @@ PLACES_OF: dict[Kind, frozenset[str]] = {
     "hot": frozenset({"work", "build", "device", "threads", "toolchain", "cases", "works"}),
     "list": frozenset(),
 }
-"""What each step is told when it runs. A golden result that knew of a build would depend on it."""
+"""What each step receives when it runs. A golden result that knew of a build would depend on it."""
 IN_WORK: frozenset[Kind] = frozenset({"run", "check", "hot"})
 """Steps that run in the case's work directory unless they say otherwise."""
 ALONE = ("targets", "cases", "works")
@@ -134,7 +134,7 @@ def read_text(text: str, place: Place) -> Text:
 
 
 def double(text: str) -> str:
-    """A text as a template that stands for it."""
+    """A text as a template that yields it."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -179,7 +179,7 @@ class StepPlan:
         return frozenset(name for text in (*texts, *versions) for name in text.names)
 
     def fill_in(self, values: Mapping[str, str], home: Path) -> Step:
-        """The step of a case. ``home`` is the suite's folder, which an empty ``cwd`` stands for."""
+        """The step of a case. ``home`` is the suite's folder, which an empty ``cwd`` means."""
         if self._kept is not None:
             return self._kept
         folder = self.place.document.folder
@@ -276,7 +276,7 @@ class GoldenPlan:
         self._is_linked = bool(table.part) if table.link is None else table.link
 
     def find_part(self, values: Mapping[str, str]) -> GoldenPart:
-        """The part of a case; signs of patterns in what its names stand for are no patterns."""
+        """The part of a case; signs of patterns in the values of its names are no patterns."""
         path = self._part.fill({name: glob.escape(value) for name, value in values.items()})
         if path and not {"", ".", ".."}.isdisjoint(path.split("/")):
             self._part.place.fail(f"{path!r} is no plain path below {{out}}")

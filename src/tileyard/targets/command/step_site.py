@@ -1,6 +1,6 @@
 """What is the same for all steps of a run, as every process that runs steps finds it.
 
-It is told in one variable, so that no path of it is part of what is kept: equal suites in two places
+It is passed in one variable, so that no path of it is part of what is kept: equal suites in two places
 have equal keys. A toolchain's variables are for steps alone: our own processes must not load its libraries.
 """
 
@@ -28,7 +28,7 @@ class StepSite(Record):
 
     @property
     def places(self) -> dict[str, str]:
-        """What ``{suite}``, ``{python}`` and ``{toolchain}`` stand for here."""
+        """The values of ``{suite}``, ``{python}`` and ``{toolchain}`` here."""
         known = {"suite": self.suite, "toolchain": self.toolchain, "python": sys.executable}
         return {name: place for name, place in known.items() if place}
 
@@ -52,6 +52,6 @@ def tell_site(site: StepSite) -> None:
 
 
 def find_site(environ: Mapping[str, str] = os.environ) -> StepSite:
-    """What whoever started this process has told of."""
+    """What the parent of this process has passed on."""
     text = environ.get(VARIABLE)
     return msgspec.json.decode(text, type=StepSite) if text else StepSite()

@@ -106,7 +106,7 @@ def load_runtime(path: str) -> ctypes.CDLL:
 class Binding:
     """A kernel with its arguments' addresses and numbers, ready for the runtime: ``grids`` are numbers of blocks.
 
-    What a launch has to tell stands in ``report``, which ``lines`` gives the user's lines.
+    What a launch has to tell is in ``report``, which ``lines`` gives the user's lines.
     """
 
     def __init__(

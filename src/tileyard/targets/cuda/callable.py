@@ -227,7 +227,7 @@ class CudaCallable:
     else ``DeviceArray``; otherwise it returns None.
 
     Raises BindError where an argument does not fit, KernelFault where it cannot be launched. What fails
-    on the device later, whoever waits for it learns.
+    on the device later, the caller that waits for it learns.
     """
 
     def __init__(self, module: CudaModule) -> None:
@@ -375,7 +375,7 @@ class _Thread(local):
 
 
 class DeviceArray:
-    """An array on a GPU that a kernel wrote, for whoever reads ``__cuda_array_interface__``."""
+    """An array on a GPU that a kernel wrote, for readers of ``__cuda_array_interface__``."""
 
     def __init__(self, gpu: Gpu, spec: TensorSpec, stream: int) -> None:
         """Raises MemoryError."""

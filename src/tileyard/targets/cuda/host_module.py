@@ -4,7 +4,7 @@ The host module checks and unpacks its arguments, makes TMA descriptors, and cal
 with its arguments and its sizes. It is followed here once, from its begin to its end. Names stand in place
 of values: a tensor is known by its position, and a size by the signature's own dimensions.
 
-One module because what its variables stand for is collected on the way from which its launches are read.
+One module because the values of its variables are collected on the way from which its launches are read.
 """
 
 import contextlib

@@ -192,7 +192,7 @@ class CudaLaunch:
         return milliseconds * 1e6 / count
 
     def _capture(self, launches: int) -> Any:  # noqa: ANN401 - the driver's own
-        """So many launches as one graph; that of the last call is kept."""
+        """A number of launches as one graph; that of the last call is kept."""
         if self._graph is not None:
             known, graph = self._graph
             if known == launches:

@@ -5,7 +5,7 @@ in two to four seconds, and a kernel in half a second. It can
 write down its memory once it has read the headers, and take that over in another process in which
 everything stands at the same addresses: compile workers are started like that. Processes of another
 kind, in which it stands elsewhere, have images of their own or, where addresses are random, none to
-share. An image that does not fit after all is told by NVRTC, and not used again by who tried it.
+share. An image that does not fit after all is refused by NVRTC, and this process does not use it again.
 
 One module because all of it is how NVRTC is asked.
 """
@@ -73,7 +73,7 @@ def find_image(caches: Path, headers: str, flags: Sequence[str]) -> Path:
 def making(image: Path) -> Iterator[Path | None]:
     """Hold the right to make an image: where to write it, None if somebody has made it meanwhile.
 
-    It stands in its place once the block is left without an error. Its time says when it was last used.
+    It is in its place once the block is left without an error. Its time says when it was last used.
     """
     with locked_cache(image.parent):
         if image.exists():

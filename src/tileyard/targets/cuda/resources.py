@@ -1,6 +1,6 @@
 """What the device functions of an artifact take of a device, from cubin, launch record and compiler's log.
 
-A cubin is an ELF file. What NVIDIA's compilers note of a function stands in ``.nv.info`` (for all) and
+A cubin is an ELF file. What NVIDIA's compilers note of a function is in ``.nv.info`` (for all) and
 ``.nv.info.NAME`` as a row of attributes: format, number, and two bytes of value or of size.
 """
 

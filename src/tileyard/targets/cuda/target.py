@@ -166,7 +166,7 @@ class CudaTarget:
         for old, new in zip(lowered.launch.launches, launches, strict=True):
             text = re.sub(rf"\b{re.escape(old.symbol)}\b", new.symbol, text)
         headers, body = split_source(text)
-        # The name is what NVRTC is told that the source is called, so that it can be told from others in a group.
+        # NVRTC reports errors under this name, which separates the sources of a group.
         member = Member(
             name=f"{binary[:12]}.cu",
             text=body,

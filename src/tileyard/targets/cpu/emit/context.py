@@ -88,7 +88,7 @@ class Writer:
         self._lines.insert(place, "  " * self._depth + text)
 
     def has(self, word: str, since: int) -> bool:
-        """Whether ``word`` stands in what was written since that place."""
+        """Whether ``word`` is in what was written since that place."""
         return any(re.search(rf"\b{word}\b", line) for line in self._lines[since:])
 
     def text(self) -> str:
@@ -175,7 +175,7 @@ class Context:
     are kept between blocks, each with the C array of its slots' claims. ``arrays`` has everything in
     global memory: parameters, workspaces, and views of them. ``outliving`` are the variables that are
     declared outside the statements that bind them. ``repeats`` are the tiles that are not filled, each
-    with what stands for its element at given indices.
+    with the name of its element at given indices.
     """
 
     program: Program

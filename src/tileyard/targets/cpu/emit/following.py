@@ -206,7 +206,7 @@ _MANY = 10
 class Row:
     """Rows of an array that a nest reads, and reads others of when ``turn`` is one more.
 
-    ``source`` is their elements, ``bytes`` one row's size. So many bytes are ``done`` as are fetched
+    ``source`` is their elements, ``bytes`` one row's size. As many bytes are ``done`` as are fetched
     already.
     """
 

@@ -2,7 +2,7 @@
 
 A tile is kept from block to block if it is only filled by one copy, from an array that is only read, and blocks
 exist that would copy the same. Where memory has room for all contents, each has a slot of its own in
-the memory that all threads share: whoever comes first fills it. Else each thread keeps those that it
+the memory that all threads share: the first thread fills it. Else each thread keeps those that it
 will need again soon, in slots that say which content they hold. Blocks are run in groups of columns
 whose contents fit.
 

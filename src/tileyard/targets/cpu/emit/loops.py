@@ -39,7 +39,7 @@ from tileyard.targets.cpu.emit.scalars import SATURATED, SCALARS
 def is_independent(ctx: Context, stmt: For) -> bool:
     """Whether no iteration of an innermost parallel loop touches what another one writes.
 
-    The compiler is told so only where the indices show it: each buffer that is written is
+    The compiler gets this only where the indices show it: each buffer that is written is
     touched in one place only, which this loop's variable alone moves.
     """
     inner = tuple(walk(stmt.body))

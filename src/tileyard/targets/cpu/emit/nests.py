@@ -266,7 +266,7 @@ def _has_gain(ctx: Context, found: Pass) -> bool:
 
 
 def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[Step, ...]:
-    """The steps with what stands for elements of tiles; a tile that is written stands for itself."""
+    """The steps with the names of elements of tiles; a tile that is written is itself."""
 
     def known(expr: Expr) -> Expr | None:
         if not isinstance(expr, Load) or expr.buffer not in standing:

@@ -4,7 +4,7 @@ In memory that blocks share, updates are atomic operations of the CPU, unless on
 tile is one thread's own.
 
 A kernel prints lines, checks assertions and tells its failures. Lines of the user's files are not in it:
-statements are told by number, and ``binary.py`` knows the rest.
+statements are reported by number, and ``binary.py`` knows the rest.
 
 Roles are bodies that advance in turns, each a ``switch`` that is entered where it last had to wait.
 What has to outlive a wait, bindings and the counters of loops, is declared outside the ``switch``.
@@ -133,7 +133,7 @@ def _function(ctx: Context, kind: str, dtype: str) -> str:
 
 
 MOST_VALUES = 6
-"""How many values are told of an assertion that fails."""
+"""Number of values that are reported of an assertion that fails."""
 
 
 def emit_print(ctx: Context, stmt: Print) -> None:

@@ -134,7 +134,7 @@ def _locate(error: UnsupportedError, program: Program, lines: dict[int, SourceLi
 
 
 def _entry(names: list[str]) -> str:
-    """The kernel under the name that all have: it runs blocks of the grid that it is told."""
+    """The kernel under the name that all have: it runs blocks of the grid that its arguments name."""
     if len(names) == 1:
         return f"{ENTRY.format(name=names[0])}\n"
     out = Writer()

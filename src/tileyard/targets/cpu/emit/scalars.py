@@ -1,7 +1,7 @@
 """How each scalar type lives in C: in arrays, in tiles, in variables; its literals, operators and conversions.
 
 Narrow floats are kept in ``float`` outside the user's arrays, always as a value that they can hold:
-whoever computes one rounds it.
+each computation of one rounds it.
 """
 
 import math
