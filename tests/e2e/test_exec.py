@@ -707,5 +707,5 @@ def test_kernels_say_their_lines(scripts: Scripts) -> None:
         "script.py:13: msg='here' BlockIdx=(0, 0, 0): dtype=int32 value=0\n" * 2,
         "script.py:14: assertion failed: too large (tile[1] = 9)",
     )
-    assert (done.returncode, done.stdout[-len(expected[0]) :]) == (1, expected[0])
+    assert (done.returncode, done.stdout[-len(expected[0]) :]) == (1, expected[0]), done.stderr
     assert expected[1] in done.stderr
