@@ -1,6 +1,8 @@
 """Elaborated kernels become functions on the CPU; what was built before is found by its content."""
 
 import dataclasses
+import re
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ from tileyard.workers.local_builder import LocalBuilder
 
 TARGET = "cpu"
 SOURCE = find_needs(TARGET).emits["c"]
+PRINTING = re.compile(r"\bTY_PRINT\(report, \d")
+"""The C of a kernel that prints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +101,9 @@ class Builder:
                 signature=signature,
                 lines=made.lines,
                 source=annotate(source, made.lines),
-                run=loaded.as_callable(),
+                run=_after_python(loaded.as_callable())
+                if PRINTING.search(source)
+                else loaded.as_callable(),
             )
             with self._lock:
                 self._ready[wanted] = ready
@@ -124,3 +130,13 @@ class Builder:
             file=file,
             line=line,
         )
+
+
+def _after_python(run: Callable[..., object]) -> Callable[..., object]:
+    """A kernel that prints: what the script has printed before comes first, also in a pipe."""
+
+    def launch(*arguments: object) -> object:
+        sys.stdout.flush()
+        return run(*arguments)
+
+    return launch
