@@ -71,7 +71,6 @@ def run_far(file: Path, options: Sequence[str]) -> int:
     """Run a task; ``options`` are what the queue has put after our command: ``--device NAME``."""
     task = msgspec.json.decode(file.read_bytes(), type=FarTask)
     lines = os.dup(1)  # the other one is captured
-
     written = open_file(lines_of(file), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def tell(line: Line) -> None:

@@ -94,16 +94,14 @@ class Builder:
             if isinstance(loaded, KnowsLines):
                 loaded.know_lines(made.lines)
             source = artifact.file(SOURCE).read_text(encoding="utf-8")
-            signature = made.signature
+            run, signature = loaded.as_callable(), made.signature
             shape = (signature.params, signature.dims, signature.grid)
             ready = BuiltKernel(
                 work=digest_parts(artifact.manifest.binary, repr(shape)),
                 signature=signature,
                 lines=made.lines,
                 source=annotate(source, made.lines),
-                run=_after_python(loaded.as_callable())
-                if PRINTING.search(source)
-                else loaded.as_callable(),
+                run=_after_python(run) if PRINTING.search(source) else run,
             )
             with self._lock:
                 self._ready[wanted] = ready
