@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import numpy as np
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
@@ -149,7 +148,9 @@ class Found:
         if self.recipe.inputs is not None:
             values = self.complete(arguments)
             values["specs"] = tuple(spec for spec in specs if spec.role != "out")
-            values["rng"] = np.random.default_rng(seed)
+            from numpy.random import default_rng
+
+            values["rng"] = default_rng(seed)
             return call_by_name(self.recipe.inputs, values, f"inputs of {self.name}")
         if self.recipe.supply is not None:
             return self._call_supply(self.recipe.supply, specs)

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError
 from tileyard.frontend.declare import PIPELINE
@@ -34,10 +32,10 @@ def to_plain(value: object) -> Value:
             return value  # type: ignore[return-value]
         case enum.Enum():
             return value.name
-        case np.dtype():
-            return value.name
-        case np.generic():
-            return to_plain(value.item())
+        case _ if is_instance_of(value, "numpy", "dtype"):
+            return str(value.name)  # type: ignore[attr-defined]
+        case _ if is_instance_of(value, "numpy", "generic"):
+            return to_plain(value.item())  # type: ignore[attr-defined]
         case numbers.Integral():
             return int(value)
         case str():

@@ -19,9 +19,7 @@ import msgspec
 import pytest
 
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
-from tileyard.engine.foreign_queue.artifact_runs import find_device_name
-from tileyard.engine.foreign_queue.far_side import INFRASTRUCTURE_CODE, accept_device
-from tileyard.engine.foreign_queue.submission import exit_code
+from tileyard.engine.foreign_queue.given_device import accept_device, find_device_name
 from tileyard.errors import TileyardError
 from tileyard.model import Device, Outcome, Record
 from tileyard.modes import open_file
@@ -51,11 +49,13 @@ from tileyard.pytest_plugin.records import (
 from tileyard.pytest_plugin.running import Inside, RunningTest
 from tileyard.settings import Settings, read_settings
 from tileyard.workers.task_lines import (
+    INFRASTRUCTURE_CODE,
     CaseResult,
     CaseTurnedTo,
     Line,
     TaskEnded,
     TaskStarted,
+    exit_code,
     format_line,
 )
 

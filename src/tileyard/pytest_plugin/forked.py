@@ -7,7 +7,6 @@ One module because both ends of a copy, what it may not inherit and where it lea
 one agreement.
 """
 
-import asyncio
 import faulthandler
 import os
 import pickle
@@ -147,7 +146,8 @@ def be_copy(work: Callable[[Teller], None], fds: Sequence[int]) -> NoReturn:
         for number in FATAL:  # TVM's own handler spends a second on C frames, device in hand
             signal.signal(number, signal.SIG_DFL)
         faulthandler.enable(file=stack_fd)
-        asyncio.set_event_loop(None)
+        if "asyncio" in sys.modules:
+            sys.modules["asyncio"].set_event_loop(None)
         work(Teller(pipe))
         code = 0
     except BaseException:  # noqa: BLE001 - a worker's entry
@@ -322,6 +322,8 @@ def wait_any(copies: Iterable[Forked]) -> list[Forked]:
 
 async def follow(copy: Forked) -> AsyncGenerator[Record, None]:
     """All that a copy has to say, until it has ended, and its lane with it; within a running event loop."""
+    import asyncio  # not on the far side, which has a device in its hands
+
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     fds = copy.fds

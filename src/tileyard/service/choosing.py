@@ -8,7 +8,6 @@ from tileyard.devices.cpu import format_cores
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import resolve_devices
-from tileyard.devices.survey import find_free_cores
 from tileyard.devices.together import join_devices
 from tileyard.errors import UsageError
 from tileyard.model import Device
@@ -104,6 +103,10 @@ def choose_calm(
             )
     if names or not all(find_class(device.kind).is_cores for device in devices):
         return devices if names else devices[:1], ()
+    from tileyard.devices.survey import (
+        find_free_cores,
+    )  # with asyncio, which others need not wait for
+
     free = find_free_cores(settings.cores)
     if free == settings.cores:
         return devices, ()

@@ -12,7 +12,7 @@ import msgspec
 
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.decoding import decode_json
-from tileyard.model import Batch, Measurement, Mismatch, Outcome, Record
+from tileyard.model import INFRASTRUCTURE, WELL, Batch, Measurement, Mismatch, Outcome, Record
 from tileyard.workers.protocol import RunEntry
 
 Side = Literal["stdout", "stderr"]
@@ -107,6 +107,15 @@ _PREFIXES: Final = {kind: prefix for prefix, kind in KINDS.items()}
 _BEGINNING: Final = re.compile(rf"({'|'.join(KINDS)}) \{{")
 LAST_LINES: Final = ("TILEYARD_BATCH", "TILEYARD_TOKEN")
 """After one of these our side of a task is over."""
+INFRASTRUCTURE_CODE: Final = 3
+
+
+def exit_code(outcomes: set[Outcome]) -> int:
+    """What a task ends with: 0 all well, 1 a case failed, 3 infrastructure only."""
+    bad = outcomes - WELL
+    if not bad:
+        return 0
+    return INFRASTRUCTURE_CODE if bad <= INFRASTRUCTURE else 1
 
 
 def format_line(line: Line) -> str:

@@ -8,13 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.engine.foreign_queue.far_side import INFRASTRUCTURE_CODE
 from tileyard.model import Device, Outcome
 from tileyard.pytest_plugin.far import Turns, run_far
 from tileyard.pytest_plugin.far_records import FarCall, FarTask
 from tileyard.pytest_plugin.forked import ForkEnd, Teller
 from tileyard.pytest_plugin.records import Answered, TestFacts, TurnedTo
-from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Line, TaskEnded
+from tileyard.workers.task_lines import (
+    INFRASTRUCTURE_CODE,
+    CaseResult,
+    CaseTurnedTo,
+    Line,
+    TaskEnded,
+)
 
 
 def make_task(folder: Path, calls: tuple[FarCall, ...], devices: int = 1) -> FarTask:

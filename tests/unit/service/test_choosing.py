@@ -53,7 +53,7 @@ def test_cores_with_other_work_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Unless the device is named. Here the test says which cores are free."""
-    monkeypatch.setattr("tileyard.service.choosing.find_free_cores", lambda _: free)
+    monkeypatch.setattr("tileyard.devices.survey.find_free_cores", lambda _: free)
     (device,), notes = choose_calm(names, "cpu", settings)
     assert (device.name, *notes) == expected
 

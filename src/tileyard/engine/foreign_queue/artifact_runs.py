@@ -13,9 +13,8 @@ import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.decoding import decode_json
-from tileyard.devices.foreign import digest_environment, name_device
+from tileyard.devices.foreign import digest_environment
 from tileyard.engine.foreign_queue.far_judging import FarJudging
-from tileyard.engine.foreign_queue.submission import exit_code
 from tileyard.engine.provider import LeaseLostError, Slot
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import Batch, Digest, Outcome
@@ -26,10 +25,10 @@ from tileyard.workers.task_lines import (
     CaseResult,
     CaseTurnedTo,
     Line,
-    Submitted,
     Task,
     TaskEnded,
     TaskStarted,
+    exit_code,
 )
 
 TIMED_AT_ONCE: Final = 1
@@ -190,16 +189,6 @@ def check_environment(task: Task, digest: str, environ: Mapping[str, str]) -> No
             f"the environment did not arrive as it was sent: one of {', '.join(task.variables)} "
             "has another value"
         )
-
-
-def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) -> str:
-    """What the device is called here. Raises DamagedError where the queue did not give one."""
-    value = given or environ.get(task.device_variable, "")
-    if "{device}" in task.device and not value:
-        raise DamagedError(
-            f"the queue gave no device: {task.device_variable} is not set on this side"
-        )
-    return name_device(task.device, value)
 
 
 def _read_end(path: Path) -> str:

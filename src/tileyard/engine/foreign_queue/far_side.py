@@ -10,31 +10,27 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.devices.declared import Declaration, is_declarable, make_device
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.locks import prepare_locks
-from tileyard.devices.names import NAME, class_of, index_of
 from tileyard.devices.registry import parse_device
-from tileyard.devices.together import hold_together
 from tileyard.engine.foreign_queue.artifact_runs import (
     TaskRun,
     Tell,
     check_environment,
-    find_device_name,
     read_task,
 )
 from tileyard.engine.foreign_queue.far_judging import FarJudging
+from tileyard.engine.foreign_queue.given_device import accept_device, find_device_name
 from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.provider import Slot
 from tileyard.engine.runners import RunnerSite, RunnerSlot
-from tileyard.errors import TileyardError, UsageError
+from tileyard.errors import TileyardError
 from tileyard.model import Device
 from tileyard.processes.answers import find_set
 from tileyard.settings import read_settings
 from tileyard.targets.command.given import OF_QUEUE
-from tileyard.workers.task_lines import Task, TaskEnded, TaskStarted, TokenRead
+from tileyard.workers.task_lines import INFRASTRUCTURE_CODE, Task, TaskEnded, TaskStarted, TokenRead
 
-INFRASTRUCTURE_CODE = 3
 INTERRUPTED_CODE = 128 + signal.SIGTERM
 TOKENS = "tokens"
 """The folder of the object store in which ``doctor`` leaves what the far side is to read."""
@@ -102,38 +98,6 @@ def find_device(name: str) -> Device:
     device = parse_device(name, read_settings(os.environ, Path.cwd()))
     prepare_locks(device)
     return device
-
-
-def accept_device(name: str) -> Device:
-    """A device that a queue gave: no lock is taken for it. Raises UsageError.
-
-    One of a class that is neither found nor declared on this side is taken at the queue's word; what
-    the queue has set for it in the environment stays.
-    """
-    if "," not in name:
-        return _accept(name, 0, 1)
-    kind, ones = class_of(name), index_of(name).split(",")
-    return hold_together(
-        [_accept(f"{kind}:{one}", place, len(ones)) for place, one in enumerate(ones)]
-    )
-
-
-def _accept(name: str, place: int, count: int) -> Device:
-    """The device at a ``place`` among those given, which may all be listed by one variable."""
-    settings = read_settings(os.environ, Path.cwd())
-    try:
-        device = parse_device(name, settings)
-    except UsageError:
-        if not is_declarable(name) or NAME.fullmatch(name) is None:
-            raise
-        stated = Declaration(name=name, id=index_of(name))
-        device = make_device(stated, f"device {name!r}", settings)
-        own = {key: os.environ.get(key, value).split(",") for key, value in device.env.items()}
-        env = {key: listed[place] for key, listed in own.items() if len(listed) == count}
-        if count == 1:
-            env = {key: ",".join(listed) for key, listed in own.items()}
-        device = msgspec.structs.replace(device, env={**device.env, **env})
-    return msgspec.structs.replace(device, locks=())
 
 
 def read_token(token: str, objects: Path) -> TokenRead:

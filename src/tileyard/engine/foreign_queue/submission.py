@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tileyard.devices.foreign import ExitMeaning
-from tileyard.model import INFRASTRUCTURE, WELL, Outcome
+from tileyard.model import Outcome
 from tileyard.processes.outcomes import describe_signal
 from tileyard.workers.protocol import CaseRan
 from tileyard.workers.submitter import SubmitEnded
@@ -20,6 +20,7 @@ from tileyard.workers.task_lines import (
     TaskEnded,
     TaskStarted,
     TokenRead,
+    exit_code,
     try_read_line,
 )
 
@@ -164,14 +165,6 @@ class Submission:
         if end.limit or end.error:
             return False
         return end.code in (0, exit_code({line.outcome for line in self._results.values()}))
-
-
-def exit_code(outcomes: set[Outcome]) -> int:
-    """0 all well, 1 a case failed, 3 infrastructure only."""
-    bad = outcomes - WELL
-    if not bad:
-        return 0
-    return 3 if bad <= INFRASTRUCTURE else 1
 
 
 def infra_error(case: str, message: str) -> CaseRan:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.engine.foreign_queue.submission import ClientEnd, Submission, exit_code
+from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.model import Outcome
 from tileyard.workers.task_lines import (
     CaseResult,
@@ -10,6 +10,7 @@ from tileyard.workers.task_lines import (
     Line,
     TaskEnded,
     TaskStarted,
+    exit_code,
     format_line,
 )
 

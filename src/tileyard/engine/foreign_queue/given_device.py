@@ -1,0 +1,62 @@
+"""The device that a queue gave to the far side of a task.
+
+A task holds it from its start: what is imported to find out which one it is, is waited for with the device in hand.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from tileyard.devices.declared import Declaration, is_declarable, make_device
+from tileyard.devices.foreign import name_device
+from tileyard.devices.names import NAME, class_of, index_of
+from tileyard.devices.registry import parse_device
+from tileyard.devices.together import hold_together
+from tileyard.errors import DamagedError, UsageError
+from tileyard.model import Device
+from tileyard.settings import read_settings
+from tileyard.workers.task_lines import Submitted
+
+
+def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) -> str:
+    """What the device is called here. Raises DamagedError where the queue did not give one."""
+    value = given or environ.get(task.device_variable, "")
+    if "{device}" in task.device and not value:
+        raise DamagedError(
+            f"the queue gave no device: {task.device_variable} is not set on this side"
+        )
+    return name_device(task.device, value)
+
+
+def accept_device(name: str) -> Device:
+    """A device that a queue gave: no lock is taken for it. Raises UsageError.
+
+    One of a class that is neither found nor declared on this side is taken at the queue's word; what
+    the queue has set for it in the environment stays.
+    """
+    if "," not in name:
+        return _accept(name, 0, 1)
+    kind, ones = class_of(name), index_of(name).split(",")
+    return hold_together(
+        [_accept(f"{kind}:{one}", place, len(ones)) for place, one in enumerate(ones)]
+    )
+
+
+def _accept(name: str, place: int, count: int) -> Device:
+    """The device at a ``place`` among those given, which may all be listed by one variable."""
+    settings = read_settings(os.environ, Path.cwd())
+    try:
+        device = parse_device(name, settings)
+    except UsageError:
+        if not is_declarable(name) or NAME.fullmatch(name) is None:
+            raise
+        stated = Declaration(name=name, id=index_of(name))
+        device = make_device(stated, f"device {name!r}", settings)
+        own = {key: os.environ.get(key, value).split(",") for key, value in device.env.items()}
+        env = {key: listed[place] for key, listed in own.items() if len(listed) == count}
+        if count == 1:
+            env = {key: ",".join(listed) for key, listed in own.items()}
+        device = msgspec.structs.replace(device, env={**device.env, **env})
+    return msgspec.structs.replace(device, locks=())
