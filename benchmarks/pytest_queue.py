@@ -255,6 +255,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--manners", action="store_true")
     parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="only the first line")
     parser.add_argument("--each", type=int, default=10, help="tests of the last line")
     options = parser.parse_args()
     pytest = [sys.executable, "-m", "pytest"]
@@ -288,6 +289,8 @@ def main() -> None:
             )
             if text is TESTS:
                 compare(folder, options)
+            if options.alone:
+                break
 
 
 if __name__ == "__main__":

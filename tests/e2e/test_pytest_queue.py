@@ -327,6 +327,27 @@ def test_what_a_queue_loses_is_run_again(tree: Tree, queue: Path) -> None:
     assert len(list((queue / "tasks").iterdir())) == 2
 
 
+def test_three_lost_tasks_in_a_row_fail_no_test(tree: Tree, queue: Path) -> None:
+    """Each blames another test, for what was lost comes last."""
+    tree.write(
+        test_far=f"""
+            import os, pytest, time
+
+            @pytest.mark.parametrize("number", range(4))
+            def test_passes(number, tile_device):
+                with tile_device():
+                    while len(os.listdir({str(queue / "tasks")!r})) < 4:
+                        time.sleep(0.1)
+        """
+    )
+    for number in (1, 2, 3):
+        (queue / "faults" / str(number)).write_text("client-dies", encoding="utf-8")
+    ran = tree.run(*QUEUE)
+    assert ran.code == 0, ran.text
+    assert "4 passed" in ran.text
+    assert len(list((queue / "tasks").iterdir())) == 4
+
+
 @pytest.mark.parametrize(
     ("faults", "said"), [("hang", "gave no device"), ("reject", "tried 3 times")]
 )

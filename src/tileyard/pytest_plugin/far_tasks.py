@@ -1,7 +1,8 @@
 """Submits what is to run on a device of another queue: many in one task, each with an end of its own.
 
-A task that is lost blames what it was at, which is tried again, at most twice, as the first of a further task: the rest of that has not
-begun if it is lost, too. The far side writes down what it has done, so that this counts whatever the queue loses of it.
+A task that is lost blames what it was at. That is tried again, at most twice, as the last of a further task: the others are done before
+it can do the same again, and tasks that are lost for no fault of theirs blame another one each. The far side writes down what
+it has done, so that this counts whatever the queue loses of it.
 """
 
 import asyncio
@@ -44,12 +45,11 @@ OWN: Final = (sys.prefix, sys.base_prefix)
 
 @dataclass(eq=False, kw_only=True)
 class Part:
-    """Something on its way through the queue: with how many tasks it was lost, and whether one was at it then."""
+    """Something on its way through the queue, and with how many tasks it was lost."""
 
     work: FarTest | FarCall
     ended: asyncio.Future[CaseResult]
     losses: int = 0
-    is_blamed: bool = False
 
     @property
     def kind(self) -> tuple[type, int]:
@@ -118,10 +118,9 @@ class FarTasks:
         self._changed.set()
 
     def _take(self, kind: tuple[type, int]) -> list[Part]:
-        """What one task is to hold: of this kind, and one at most that is to blame for a lost one, as the first."""
+        """What one task is to hold: of this kind, and last what was lost before."""
         alike = [part for part in self._waiting if part.kind == kind]
-        blamed = [part for part in alike if part.is_blamed]
-        taken = [*blamed[:1], *(part for part in alike if not part.is_blamed)][: self._queue.cases]
+        taken = sorted(alike, key=lambda part: part.losses)[: self._queue.cases]
         self._waiting = [part for part in self._waiting if part not in taken]
         longest_s = self._queue.task_limit_s
         for part in [part for part in taken if START_LIMIT_S + part.need_s > longest_s]:
@@ -171,7 +170,6 @@ class FarTasks:
                 self._take_in(left.pop(result.case), result)
         for fault in faults:
             if fault.case in left:
-                left[fault.case].is_blamed = True
                 self._lose(left.pop(fault.case), fault.message)
         if len(left) < len(parts):
             for part in left.values():
