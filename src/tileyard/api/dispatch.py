@@ -21,6 +21,7 @@ from tileyard.settings import Settings
 from tileyard.store.choices import Choice, list_choices
 from tileyard.targets.registry import find_needs
 from tileyard.tuning.shapes import Shapes, describe_shapes, infer_arguments, shapes_like
+from tileyard.wording import count_of
 from tileyard.workers.local_builder import LocalBuilder
 
 
@@ -92,6 +93,10 @@ class Dispatch:
             {key: to_plain(value) for key, value in arguments.items()},
             {key: to_plain(value) for key, value in (self._default or {}).items()},
         )
+
+    def __repr__(self) -> str:
+        ready = count_of(len(self._ready), "shape")
+        return f"<tuned kernel {self._name}, target {self._target}: {ready} loaded>"
 
     def _find_choice(self, shapes: Shapes) -> Choice | None:
         """What won for these shapes on this silicon; None where they get the default. Raises UsageError."""

@@ -4,13 +4,14 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Unpack, overload
 
-from tileyard.api.running import carry_on, console_for, find_kernel, settings_for
+from tileyard.api.running import carry_on, console_for, find_kernel, settings_for, show
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, ToolMissingError, UsageError
-from tileyard.model import SourceLine, Trial
+from tileyard.model import SourceLine, Trial, Value
 from tileyard.report.compiled import print_compiled
+from tileyard.report.words import format_config
 from tileyard.requests.compile import CompileOptions, start_compile
 from tileyard.requests.options import complete, takes
 from tileyard.requests.values import refuse_unused
@@ -33,6 +34,37 @@ class PrimFunc(Protocol):
     buffer_map: Any
 
 
+class LoadedKernel:
+    """A compiled kernel as a function on arrays: see ``Winner.load``.
+
+    ``name``, ``arguments``, ``config`` and ``target`` say what it is.
+    """
+
+    __slots__ = ("_run", "arguments", "config", "name", "target")
+
+    def __init__(
+        self,
+        run: Callable[..., object],
+        name: str,
+        target: str,
+        arguments: Mapping[str, Value] | None = None,
+        config: Mapping[str, Value] | None = None,
+    ) -> None:
+        self._run = run
+        self.name = name
+        self.target = target
+        self.arguments = dict(arguments or {})
+        self.config = dict(config or {})
+
+    def __call__(self, *arguments: object) -> object:
+        """Launch it."""
+        return self._run(*arguments)
+
+    def __repr__(self) -> str:
+        words = (self.name, format_config(self.arguments), format_config(self.config))
+        return f"<kernel {' '.join(filter(None, words))}, target {self.target}>"
+
+
 @overload
 def compile(  # noqa: A001 - see below
     kernel: str | Callable[..., object], **options: Unpack[CompileOptions]
@@ -42,13 +74,13 @@ def compile(  # noqa: A001 - see below
 @overload
 def compile(  # noqa: A001 - see below
     kernel: PrimFunc, **options: Unpack[CompileOptions]
-) -> Callable[..., object]: ...
+) -> LoadedKernel: ...
 
 
 @takes(CompileOptions)
 def compile(  # noqa: A001 - the field's own word, always used as tileyard.compile
     kernel: object, **options: Unpack[CompileOptions]
-) -> Callable[..., object] | CompileResult:
+) -> LoadedKernel | CompileResult:
     """Build the configs of a kernel and run none of them; or make one TileLang ``PrimFunc`` a function on arrays.
 
     A kernel is what ``tileyard.tune`` takes; the result says how the build of each config ended.
@@ -74,14 +106,13 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
     found = find_kernel(kernel, declared, settings)
     console = console_for(given["progress"])
     result = carry_on(console, found.answer)(found.place(start), settings)
-    if console is not None:
-        print_compiled(console, result, settings.home, with_report=False)
+    show(console, print_compiled, result, settings.home, with_report=False)
     return result
 
 
 def _compile_function(
     prim_func: object, options: CompileOptions, settings: Settings
-) -> Callable[..., object]:
+) -> LoadedKernel:
     from tileyard.frontend.tilelang import make_kernel  # what is built already needs no TileLang
 
     device = options["device"]
@@ -89,7 +120,8 @@ def _compile_function(
     builder = make_builder(target, settings)
     made = make_kernel(prim_func, options["out_idx"], with_tir=builder.needs_tir)
     artifact, _ = builder.build(made)
-    return make_callable(artifact, target, settings, device, made.lines)
+    run = make_callable(artifact, target, settings, device, made.lines)
+    return LoadedKernel(run, artifact.manifest.kernel, target)
 
 
 def make_builder(target: str, settings: Settings) -> LocalBuilder:
@@ -102,7 +134,7 @@ def make_builder(target: str, settings: Settings) -> LocalBuilder:
 
 def load(
     trial: str, *, device: str = "", home: str | os.PathLike[str] | None = None
-) -> Callable[..., object]:
+) -> LoadedKernel:
     """The kernel of a recorded trial as a function on arrays; ``trial`` is its id.
 
     Raises UsageError if there is no such trial, DamagedError if its artifact is gone.
@@ -123,12 +155,13 @@ def find_built(trial: Trial, settings: Settings) -> Artifact:
     return artifact
 
 
-def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., object]:
+def load_trial(trial: Trial, settings: Settings, device: str) -> LoadedKernel:
     """The kernel of a trial as a function. Raises DamagedError if its artifact is gone."""
     artifact = find_built(trial, settings)
     record = find_run(ObjectStore(settings.home / "objects"), trial.keys.run)
     lines = record.entry.lines if record is not None else {}
-    return make_callable(artifact, trial.target, settings, device, lines)
+    run = make_callable(artifact, trial.target, settings, device, lines)
+    return LoadedKernel(run, trial.kernel, trial.target, trial.arguments, trial.config)
 
 
 def make_callable(
