@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, Unpack, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
 from tileyard.api.running import carry_on, console_for, find_kernel, settings_for, show
 from tileyard.artifacts.manifest import Artifact, find_artifact
@@ -17,13 +18,18 @@ from tileyard.requests.options import complete, takes
 from tileyard.requests.values import refuse_unused
 from tileyard.service.choosing import require_fit, settle_target
 from tileyard.settings import Settings
-from tileyard.store.trials import open_store
+from tileyard.store.trials import ELSEWHERE, has_records, open_store
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.tuning.request import CompileResult
 from tileyard.workers.local_builder import LocalBuilder
 from tileyard.workers.run_records import find_run
 
+if TYPE_CHECKING:
+    from tileyard.api.bundles import LoadedBundle
+
+SUFFIX = ".tyb"
+"""The end of a bundle's name."""
 OF_FUNCTIONS = ("target", "out_idx", "device", "home")
 """The options that a PrimFunc takes."""
 
@@ -133,14 +139,31 @@ def make_builder(target: str, settings: Settings) -> LocalBuilder:
 
 
 def load(
-    trial: str, *, device: str = "", home: str | os.PathLike[str] | None = None
-) -> LoadedKernel:
-    """The kernel of a recorded trial as a function on arrays; ``trial`` is its id.
+    trial: str | os.PathLike[str],
+    *,
+    device: str = "",
+    home: str | os.PathLike[str] | None = None,
+) -> "LoadedKernel | LoadedBundle":
+    """The kernel of a recorded trial as a function on arrays, by the trial's id; or the kernels of a bundle.
 
-    Raises UsageError if there is no such trial, DamagedError if its artifact is gone.
+    ``"gemm.tyb"`` is a bundle that ``tileyard compile -o`` or ``tileyard export --binaries`` has written: a mapping from name to
+    kernel, which itself can be called with arrays. ``"gemm.tyb::block_M=64,block_N=64"`` is one kernel of it, as in ``tileyard inspect``.
+    It needs neither sources nor TileLang.
+
+    Raises UsageError if there is no such trial, file or kernel, DamagedError if the artifact is gone, IncompatibleError for a
+    bundle that does not fit this host.
     """
     settings = settings_for(home)
-    with open_store(settings.make_home()) as store:
+    file, _, name = os.fspath(trial).partition("::")
+    if Path(file).suffix == SUFFIX or not isinstance(trial, str):
+        from tileyard.api.bundles import load_bundle
+
+        bundle = load_bundle(Path(file), settings, device)
+        return bundle.find(name) if name else bundle
+    if not has_records(settings.home):
+        hint = f"home= or {ELSEWHERE}"
+        raise UsageError(f"no trial {trial}: nothing is recorded in {settings.home}", hint)
+    with open_store(settings.home) as store:
         found = store.get_trial(trial)
     return load_trial(found, settings, device)
 
@@ -150,7 +173,8 @@ def find_built(trial: Trial, settings: Settings) -> Artifact:
     artifact = find_artifact(trial.keys.build, ObjectStore(settings.home / "objects"))
     if artifact is None:
         raise DamagedError(
-            f"the artifact of trial {trial.id} is gone or damaged", "tune again to build it"
+            f"the artifact of trial {trial.id} is gone or damaged in {settings.home}",
+            "tune again to build it; `tileyard export --binaries` packs it where it was tuned",
         )
     return artifact
 
