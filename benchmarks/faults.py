@@ -56,7 +56,7 @@ def main() -> None:
                 resume=False,
             )
             studies[name] = study
-            ended = Counter(str(trial.outcome) for trial in study.trials)
+            ended = Counter(str(trial.outcome) for trial in study.result.trials)
             print(f"{name:7} {study.best.config}   {dict(ended)}")
         calls = [TimedCall(study, (a, b, np.empty_like(a))) for study in studies.values()]
         clean, faulty = interleave(calls, ROUNDS, [1, 1])

@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 _IES = re.compile("(?<![aeiou])y$")
+NAMED = 5
+"""Most names of a list in a message."""
 VALUE_LENGTH = 60
 """Longest form, in characters, in which a user's value is shown."""
 
@@ -25,6 +27,13 @@ def find_similar(word: str, known: Iterable[str]) -> str:
         folded.setdefault(one.casefold(), one)
     near = get_close_matches(word.casefold(), folded, n=1)
     return folded[near[0]] if near else ""
+
+
+def name_some(names: Iterable[str]) -> str:
+    """The first names of a list, and the number of the others."""
+    listed = list(names)
+    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    return ", ".join(listed[:NAMED]) + more
 
 
 def shorten_path(file: str) -> str:

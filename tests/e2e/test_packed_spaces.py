@@ -31,6 +31,19 @@ for kernel, array in ((double, new), (tileyard.tuned("double", silicon="another"
         print(error)
 study = tileyard.tune(from_=sys.argv[1])
 assert (study.best.load()(known) == 2).all() and (study.dispatch()(known) == 2).all()
+space, winners = (tileyard.load(path) for path in sys.argv[1:])
+block = study.best.config["block"]
+print(space)
+print(winners)
+print(tileyard.load(f"{sys.argv[1]}::block=32"))
+print(winners["double M=4 N=128"].config["block"] - block)
+for call in (winners, space["double/block=64"]):
+    assert (call(known) == 2).all()
+for call in (lambda: space(known), lambda: winners(new), lambda: tileyard.load(f"{sys.argv[2]}::triple")):
+    try:
+        call()
+    except tileyard.TileyardError as error:
+        print(error)
 assert "tilelang" not in sys.modules
 """
 
@@ -82,14 +95,14 @@ def test_a_bundle_is_tuned_elsewhere_and_its_trials_come_back(
 
 
 def test_winners_run_where_there_is_no_tilelang(here: CommandLine, tmp_path: Path) -> None:
-    """By their names, from a bundle of their binaries; what was not tuned is refused, and so is what is built elsewhere."""
+    """By their names, or as a bundle that is loaded; what was not tuned is refused, and so is what is built elsewhere."""
     space, winners = str(here.cwd / "space.tyb"), str(tmp_path / "winners.tyb")
     tuned, there = make_bare(tmp_path / "tuned"), make_bare(tmp_path / "there")
     assert tuned.run("tune", "--from", space).returncode == 0
     assert tuned.run("export", "double", "--binaries", "-o", winners).returncode == 0
     assert there.run("import", winners).stdout.startswith("1 choice imported into ")
     done = subprocess.run(
-        [sys.executable, "-c", USE, space],
+        [sys.executable, "-c", USE, space, winners],
         cwd=there.cwd,
         env=there.environment(),
         capture_output=True,
@@ -97,10 +110,19 @@ def test_winners_run_where_there_is_no_tilelang(here: CommandLine, tmp_path: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    shape, silicon = done.stdout.splitlines()
+    shape, silicon, *loaded = done.stdout.splitlines()
     assert shape.startswith("no config of double is known for float32[4, 512] on ")
     assert "no config of double is known for float32[4, 128] on another " in silicon
     assert "; silicon= takes what won on " in silicon
+    assert loaded == [
+        "<bundle space.tyb: double/block=32, double/block=64>",
+        "<bundle winners.tyb: double M=4 N=128>",
+        "<kernel double M=4 N=128 block=32, target cpu>",
+        "0",
+        f"space.tyb holds 2 cases (name one: {space}::CASE, of double/block=32, double/block=64)",
+        "winners.tyb has no kernel for float32[4, 512] (it has double M=4 N=128)",
+        "winners.tyb has no case 'triple' (it has double M=4 N=128)",
+    ]
     assert "bundle's kind: selection is needed, found winners" in refuse(
         here, "tune", "--from", winners
     )

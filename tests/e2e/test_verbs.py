@@ -67,7 +67,7 @@ def test_tune_and_compile(place: CommandLine, pipelines: ModuleType) -> None:
     told = place.run_json("tune", *options)
     given: dict[str, Any] = {"arg": {"N": 96}, "run_limit": 300, "trials": 1}
     study = tileyard.tune("pipelines.py::scale", **given)
-    assert [trial["id"] for trial in told["trials"]] == [trial.id for trial in study.trials]
+    assert [trial["id"] for trial in told["trials"]] == [trial.id for trial in study.result.trials]
     assert told["best"]["id"] == study.best.trial.id
     fresh = tileyard.tune(pipelines.scale, **given, resume=False, overlap=False, group_size=1)
     assert fresh.best.trial.keys.build == study.best.trial.keys.build

@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tileyard.api.running import console_for
-from tileyard.api.tune import carry_study
+from tileyard.api.running import carry_on, console_for, show
 from tileyard.model import CheckPolicy, Limits, TimingPolicy
+from tileyard.report.study import print_study
 from tileyard.scripts.grounds import Studied, StudyOrder, read_wishes
 from tileyard.service.verbs import StartTune
 from tileyard.settings import Settings
@@ -64,7 +64,9 @@ def run_study(
         group_size=order.group_size or None,
         queue_limit_s=manner.queue_limit_s,
     )
-    result = carry_study(start, settings, console_for(None), answer)
+    console = console_for(None)
+    result = carry_on(console, answer)(start, settings)
+    show(console, print_study, result, settings.home)
     best, latency_ns = result.best, 0.0
     if best is not None and (measured := result.measurement_of(best)) is not None:
         latency_ns = measured.median_ns

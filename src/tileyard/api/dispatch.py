@@ -20,7 +20,14 @@ from tileyard.requests.values import refuse_unused
 from tileyard.settings import Settings
 from tileyard.store.choices import Choice, list_choices
 from tileyard.targets.registry import find_needs
-from tileyard.tuning.shapes import Shapes, describe_shapes, infer_arguments, shapes_like
+from tileyard.tuning.shapes import (
+    Shapes,
+    describe_shapes,
+    infer_arguments,
+    list_shapes,
+    shapes_like,
+)
+from tileyard.wording import count_of
 from tileyard.workers.local_builder import LocalBuilder
 
 
@@ -82,7 +89,7 @@ class Dispatch:
 
     def choose(self, *args: Any) -> tuple[dict[str, Value], dict[str, Value]]:  # noqa: ANN401 - see above
         """The arguments and the config for these arrays. Raises UsageError."""
-        shapes = _shapes_of(args)
+        shapes = list_shapes(args)
         choice = self._find_choice(shapes)
         if choice is not None:
             return dict(choice.arguments), dict(choice.config)
@@ -92,6 +99,10 @@ class Dispatch:
             {key: to_plain(value) for key, value in arguments.items()},
             {key: to_plain(value) for key, value in (self._default or {}).items()},
         )
+
+    def __repr__(self) -> str:
+        ready = count_of(len(self._ready), "shape")
+        return f"<tuned kernel {self._name}, target {self._target}: {ready} loaded>"
 
     def _find_choice(self, shapes: Shapes) -> Choice | None:
         """What won for these shapes on this silicon; None where they get the default. Raises UsageError."""
@@ -112,7 +123,7 @@ class Dispatch:
 
     def _prepare(self, args: Sequence[Any]) -> Callable[..., object]:
         if self._found is None:
-            choice, objects = self._find_choice(_shapes_of(args)), self._settings.home / "objects"
+            choice, objects = self._find_choice(list_shapes(args)), self._settings.home / "objects"
             artifact = find_artifact(choice.build, ObjectStore(objects)) if choice else None
             if artifact is None:
                 raise DamagedError(
@@ -196,12 +207,3 @@ def find_held(kernel: object, name: str) -> Found | str:
         return find_declared(kernel)
     file, _ = parse_kernel(kernel)
     return find_kernel(find_kernels(import_file(file)), name)
-
-
-def _shapes_of(args: Sequence[Any]) -> Shapes:
-    """Of the arrays among arguments; numbers have none."""
-    return tuple(
-        (tuple(one.shape), str(one.dtype).removeprefix("torch."))
-        for one in args
-        if hasattr(one, "shape")
-    )

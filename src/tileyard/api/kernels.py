@@ -2,27 +2,34 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, Unpack, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
-from tileyard.api.running import carry_on, console_for, find_kernel, settings_for
+from tileyard.api.running import carry_on, console_for, find_kernel, settings_for, show
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, ToolMissingError, UsageError
-from tileyard.model import SourceLine, Trial
+from tileyard.model import SourceLine, Trial, Value
 from tileyard.report.compiled import print_compiled
+from tileyard.report.words import format_config
 from tileyard.requests.compile import CompileOptions, start_compile
 from tileyard.requests.options import complete, takes
 from tileyard.requests.values import refuse_unused
 from tileyard.service.choosing import require_fit, settle_target
 from tileyard.settings import Settings
-from tileyard.store.trials import open_store
+from tileyard.store.trials import ELSEWHERE, has_records, open_store
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.tuning.request import CompileResult
 from tileyard.workers.local_builder import LocalBuilder
 from tileyard.workers.run_records import find_run
 
+if TYPE_CHECKING:
+    from tileyard.api.bundles import LoadedBundle
+
+SUFFIX = ".tyb"
+"""The end of a bundle's name."""
 OF_FUNCTIONS = ("target", "out_idx", "device", "home")
 """The options that a PrimFunc takes."""
 
@@ -31,6 +38,37 @@ class PrimFunc(Protocol):
     """What TVM calls so, which has no types of its own: TileLang is not imported for one."""
 
     buffer_map: Any
+
+
+class LoadedKernel:
+    """A compiled kernel as a function on arrays: see ``Winner.load``.
+
+    ``name``, ``arguments``, ``config`` and ``target`` say what it is.
+    """
+
+    __slots__ = ("_run", "arguments", "config", "name", "target")
+
+    def __init__(
+        self,
+        run: Callable[..., object],
+        name: str,
+        target: str,
+        arguments: Mapping[str, Value] | None = None,
+        config: Mapping[str, Value] | None = None,
+    ) -> None:
+        self._run = run
+        self.name = name
+        self.target = target
+        self.arguments = dict(arguments or {})
+        self.config = dict(config or {})
+
+    def __call__(self, *arguments: object) -> object:
+        """Launch it."""
+        return self._run(*arguments)
+
+    def __repr__(self) -> str:
+        words = (self.name, format_config(self.arguments), format_config(self.config))
+        return f"<kernel {' '.join(filter(None, words))}, target {self.target}>"
 
 
 @overload
@@ -42,13 +80,13 @@ def compile(  # noqa: A001 - see below
 @overload
 def compile(  # noqa: A001 - see below
     kernel: PrimFunc, **options: Unpack[CompileOptions]
-) -> Callable[..., object]: ...
+) -> LoadedKernel: ...
 
 
 @takes(CompileOptions)
 def compile(  # noqa: A001 - the field's own word, always used as tileyard.compile
     kernel: object, **options: Unpack[CompileOptions]
-) -> Callable[..., object] | CompileResult:
+) -> LoadedKernel | CompileResult:
     """Build the configs of a kernel and run none of them; or make one TileLang ``PrimFunc`` a function on arrays.
 
     A kernel is what ``tileyard.tune`` takes; the result says how the build of each config ended.
@@ -74,14 +112,13 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
     found = find_kernel(kernel, declared, settings)
     console = console_for(given["progress"])
     result = carry_on(console, found.answer)(found.place(start), settings)
-    if console is not None:
-        print_compiled(console, result, settings.home, with_report=False)
+    show(console, print_compiled, result, settings.home, with_report=False)
     return result
 
 
 def _compile_function(
     prim_func: object, options: CompileOptions, settings: Settings
-) -> Callable[..., object]:
+) -> LoadedKernel:
     from tileyard.frontend.tilelang import make_kernel  # what is built already needs no TileLang
 
     device = options["device"]
@@ -89,7 +126,8 @@ def _compile_function(
     builder = make_builder(target, settings)
     made = make_kernel(prim_func, options["out_idx"], with_tir=builder.needs_tir)
     artifact, _ = builder.build(made)
-    return make_callable(artifact, target, settings, device, made.lines)
+    run = make_callable(artifact, target, settings, device, made.lines)
+    return LoadedKernel(run, artifact.manifest.kernel, target)
 
 
 def make_builder(target: str, settings: Settings) -> LocalBuilder:
@@ -101,14 +139,31 @@ def make_builder(target: str, settings: Settings) -> LocalBuilder:
 
 
 def load(
-    trial: str, *, device: str = "", home: str | os.PathLike[str] | None = None
-) -> Callable[..., object]:
-    """The kernel of a recorded trial as a function on arrays; ``trial`` is its id.
+    trial: str | os.PathLike[str],
+    *,
+    device: str = "",
+    home: str | os.PathLike[str] | None = None,
+) -> "LoadedKernel | LoadedBundle":
+    """The kernel of a recorded trial as a function on arrays, by the trial's id; or the kernels of a bundle.
 
-    Raises UsageError if there is no such trial, DamagedError if its artifact is gone.
+    ``"gemm.tyb"`` is a bundle that ``tileyard compile -o`` or ``tileyard export --binaries`` has written: a mapping from name to
+    kernel, which itself can be called with arrays. ``"gemm.tyb::block_M=64,block_N=64"`` is one kernel of it, as in ``tileyard inspect``.
+    It needs neither sources nor TileLang.
+
+    Raises UsageError if there is no such trial, file or kernel, DamagedError if the artifact is gone, IncompatibleError for a
+    bundle that does not fit this host.
     """
     settings = settings_for(home)
-    with open_store(settings.make_home()) as store:
+    file, _, name = os.fspath(trial).partition("::")
+    if Path(file).suffix == SUFFIX or not isinstance(trial, str):
+        from tileyard.api.bundles import load_bundle
+
+        bundle = load_bundle(Path(file), settings, device)
+        return bundle.find(name) if name else bundle
+    if not has_records(settings.home):
+        hint = f"home= or {ELSEWHERE}"
+        raise UsageError(f"no trial {trial}: nothing is recorded in {settings.home}", hint)
+    with open_store(settings.home) as store:
         found = store.get_trial(trial)
     return load_trial(found, settings, device)
 
@@ -118,17 +173,19 @@ def find_built(trial: Trial, settings: Settings) -> Artifact:
     artifact = find_artifact(trial.keys.build, ObjectStore(settings.home / "objects"))
     if artifact is None:
         raise DamagedError(
-            f"the artifact of trial {trial.id} is gone or damaged", "tune again to build it"
+            f"the artifact of trial {trial.id} is gone or damaged in {settings.home}",
+            "tune again to build it; `tileyard export --binaries` packs it where it was tuned",
         )
     return artifact
 
 
-def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., object]:
+def load_trial(trial: Trial, settings: Settings, device: str) -> LoadedKernel:
     """The kernel of a trial as a function. Raises DamagedError if its artifact is gone."""
     artifact = find_built(trial, settings)
     record = find_run(ObjectStore(settings.home / "objects"), trial.keys.run)
     lines = record.entry.lines if record is not None else {}
-    return make_callable(artifact, trial.target, settings, device, lines)
+    run = make_callable(artifact, trial.target, settings, device, lines)
+    return LoadedKernel(run, trial.kernel, trial.target, trial.arguments, trial.config)
 
 
 def make_callable(

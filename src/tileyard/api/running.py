@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ from tileyard.tuning.space import choose_kernel
 from tileyard.wording import show_value
 from tileyard.workers.author import Author
 
+P = ParamSpec("P")
 StartT = TypeVar("StartT", StartTune, StartCompile)
 
 
@@ -35,9 +36,22 @@ def settings_for(home: str | os.PathLike[str] | None) -> Settings:
 
 
 def console_for(progress: bool | None) -> Console | None:
-    """Where a run is shown; None where nobody is to see it."""
-    shown = sys.stderr.isatty() if progress is None else progress
-    return Console(stderr=True) if shown else None
+    """Where a run is shown; None where it is not: by default elsewhere than on a terminal and in a notebook."""
+    console = Console(stderr=True)
+    usual = console.is_jupyter or sys.stderr.isatty()
+    return console if (usual if progress is None else progress) else None
+
+
+def show(
+    console: Console | None,
+    view: Callable[Concatenate[Console, P], None],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> None:
+    """Print a result where its run is shown: in a notebook as one output."""
+    if console is not None:
+        with console:
+            view(console, *args, **kwargs)
 
 
 def carry_on(console: Console | None, answer: AnswerQuestion | None = None) -> Carry:

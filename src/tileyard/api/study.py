@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tileyard.api.kernels import load_trial
-from tileyard.errors import NoWinnerError
+from tileyard.api.kernels import LoadedKernel, load_trial
+from tileyard.errors import NoWinnerError, UsageError
 from tileyard.model import Outcome, Trial, Value
 from tileyard.report.study import render_study
+from tileyard.report.table import render_dispatch
+from tileyard.report.trials import Trials, list_columns
+from tileyard.report.words import format_config, format_time
 from tileyard.settings import Settings
 from tileyard.store.choices import encode_choices, list_choices
 from tileyard.store.winners import pack_winners
@@ -16,6 +19,10 @@ from tileyard.tuning.request import CurvePoint, Final, StudyResult, TableResult
 from tileyard.wording import count_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
     from tileyard.api.dispatch import Dispatch
 
 
@@ -34,7 +41,7 @@ class Winner:
         self._settings = settings
         self._device = result.device
 
-    def load(self) -> Callable[..., object]:
+    def load(self) -> LoadedKernel:
         """The compiled kernel as a function.
 
         It takes the kernel's tensors in parameter order as NumPy arrays or torch CPU tensors of
@@ -49,14 +56,15 @@ class Winner:
         return load_trial(self.trial, self._settings, self._device)
 
     def __repr__(self) -> str:
-        return f"<best config {self.config} of {self.trial.kernel}: {self.latency_ns / 1e6:.4g} ms>"
+        config = format_config(self.config) or "(the only one)"
+        return f"<best config {config} of {self.trial.kernel}: {format_time(self.latency_ns)}>"
 
 
 class Study:
     """What a tuning run came to.
 
-    ``result`` is the whole record; ``trials`` are the screened configs in the order in which they
-    ended; ``finals`` say how the best ones did when they were timed in turn, the winner first.
+    ``result`` is the whole record; ``trials`` is the table of the screened configs; ``finals`` say how the
+    best ones did when they were timed in turn, the winner first.
     """
 
     def __init__(self, result: StudyResult, settings: Settings, kernel: object = None) -> None:
@@ -114,9 +122,30 @@ class Study:
         return tuple(Study(one, self._settings, self._kernel) for one in self.result.others)
 
     @property
-    def trials(self) -> tuple[Trial, ...]:
-        """One trial per config."""
-        return self.result.trials
+    def trials(self) -> "DataFrame | Trials":
+        """The configs, in the order in which they ended: a DataFrame where pandas is installed, else a tuple of records.
+
+        The DataFrame has a column for each parameter, then ``outcome``, ``median_ns`` with the bounds ``low_ns`` and ``high_ns``,
+        ``gflops`` where the kernel's work is known, ``message``, and ``trial``, the id that ``tileyard.load`` takes. The tuple is
+        ``result.trials`` and prints as a table; code that needs the same type everywhere reads ``result.trials``.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            return Trials(self.result.trials)
+        return DataFrame(list_columns(self.result))
+
+    def plot(self, axes: "Axes | None" = None) -> "Figure":
+        """The times of the configs as a figure of matplotlib, which notebooks display; drawn on ``axes`` where these are given.
+
+        Raises UsageError where matplotlib is missing.
+        """
+        try:
+            from tileyard.report.study_figure import draw_study
+        except ImportError as error:
+            hint = "pip install 'tileyard[png]'"
+            raise UsageError(f"plot() needs matplotlib: {error}", hint) from None
+        return draw_study(self.result, axes)
 
     @property
     def finals(self) -> tuple[Final, ...]:
@@ -131,7 +160,8 @@ class Study:
         return [one.config for one in same if one is not self.result.best] + tied
 
     def __repr__(self) -> str:
-        return f"<study {self.result.run} of {self.result.kernel}: {count_of(len(self.trials), 'config')}>"
+        configs = count_of(len(self.result.trials), "config")
+        return f"<study {self.result.run} of {self.result.kernel}: {configs}>"
 
     def _repr_html_(self) -> str:
         """The table of results, for notebooks."""
@@ -181,3 +211,7 @@ class DispatchTable:
         configs = count_of(len(self.curve[-1].configs) if self.curve else 0, "config")
         shapes = count_of(len(self.studies), "shape")
         return f"<dispatch table {self.result.run} of {self.result.kernel}: {configs} for {shapes}>"
+
+    def _repr_html_(self) -> str:
+        """The table and its curve, for notebooks."""
+        return render_dispatch(self.result, self._settings.home)

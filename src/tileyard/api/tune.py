@@ -4,19 +4,14 @@ from typing import Unpack, overload
 
 from msgspec.structs import replace
 
-from tileyard.api.running import carry_on, console_for, find_kernel, settings_for
+from tileyard.api.running import carry_on, console_for, find_kernel, settings_for, show
 from tileyard.api.study import DispatchTable, Study
-from tileyard.report.console import Console
 from tileyard.report.study import print_study
 from tileyard.report.table import print_dispatch
 from tileyard.requests.options import complete, takes
 from tileyard.requests.shapes import Shapes
 from tileyard.requests.tune import StudyOptions, TuneOptions, check_subject, start_table, start_tune
 from tileyard.requests.values import Share
-from tileyard.service.client import AnswerQuestion
-from tileyard.service.verbs import StartTune
-from tileyard.settings import Settings
-from tileyard.tuning.request import StudyResult
 
 
 @overload
@@ -61,24 +56,20 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
         "reference": None if isinstance(reference, str) else reference,
     }
     start = start_tune("", "", given)  # before a file is imported: bad options are refused at once
+    console = console_for(given["progress"])
+    # A notebook displays what is returned.
+    printed = None if console is None or console.is_jupyter else console
     if start.bundle:
-        return Study(carry_study(start, settings, console_for(given["progress"]), None), settings)
+        packed = carry_on(console)(start, settings)
+        show(printed, print_study, packed, settings.home)
+        return Study(packed, settings)
     table = start_table(start, given)
     found = find_kernel(kernel, declared, settings)
-    console, placed = console_for(given["progress"]), found.place(start)
+    carry, placed = carry_on(console, found.answer), found.place(start)
     if table is None:
-        return Study(carry_study(placed, settings, console, found.answer), settings, kernel)
-    result = carry_on(console, found.answer)(replace(table, tune=placed), settings)
-    if console is not None:
-        print_dispatch(console, result, settings.home)
-    return DispatchTable(result, settings, kernel)
-
-
-def carry_study(
-    start: StartTune, settings: Settings, console: Console | None, answer: AnswerQuestion | None
-) -> StudyResult:
-    """Carry a study out, and show it on a console if there is one."""
-    result = carry_on(console, answer)(start, settings)
-    if console is not None:
-        print_study(console, result, settings.home)
-    return result
+        result = carry(placed, settings)
+        show(printed, print_study, result, settings.home)
+        return Study(result, settings, kernel)
+    tuned = carry(replace(table, tune=placed), settings)
+    show(printed, print_dispatch, tuned, settings.home)
+    return DispatchTable(tuned, settings, kernel)

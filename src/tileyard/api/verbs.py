@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from tileyard.api.running import carry_on, console_for, find_kernel, settings_for
+from tileyard.api.running import carry_on, console_for, find_kernel, settings_for, show
 from tileyard.events import Event
 from tileyard.regression.timed import Regression
 from tileyard.report.regress import print_regression
@@ -125,8 +125,7 @@ def test(suite: FilePath = None, **options: Unpack[TestOptions]) -> SuiteResult:
     settings = settings_for(given["home"])
     console = console_for(given["progress"])
     ran = run_suite("" if suite is None else str(suite), given, settings, carry_on(console))
-    if console is not None:
-        print_suite(console, ran.result, ran.rerun, str(given["summary"] or ""))
+    show(console, print_suite, ran.result, ran.rerun, str(given["summary"] or ""))
     if ran.errors:
         raise ran.errors[0]
     return ran.result
@@ -155,7 +154,6 @@ def regress(
     console = console_for(given["progress"])
     sides = [side for side in (base, head) if side is not None]
     result = compare(sides, read_names(files), given, settings, carry_on(console))
-    if console is not None:
-        print_regression(console, result)
+    show(console, print_regression, result)
     reports.write(result)
     return result

@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -19,13 +19,13 @@ from tileyard.report.compiled import print_artifact, print_resources
 from tileyard.report.console import Console
 from tileyard.report.launch import describe_launch
 from tileyard.report.words import make_visible
-from tileyard.suite.packed import unpack_suite
+from tileyard.suite.packed import choose_case, unpack_suite
 from tileyard.targets.cuda.disassembly import disassemble
 from tileyard.targets.cuda.nvrtc import compile_ptx
 from tileyard.targets.cuda.records import CUBIN_FILE, Details
 from tileyard.targets.registry import find_needs, list_texts
 from tileyard.targets.reported import LOG_FILE
-from tileyard.wording import count_of
+from tileyard.wording import name_some
 
 Part = Literal["source", "launch", "resources", "ptx", "sass", "log"]
 
@@ -33,7 +33,6 @@ _, *SOURCES = list_texts().values()
 """What targets call the code that they generate; the first text is the Program."""
 SHORTEST_KEY = 6
 """Number of digits of a build key that suffice to name it."""
-SHOWN = 5
 
 _KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},40}}")
 
@@ -66,16 +65,8 @@ def _find_in_bundle(path: Path, case: str, objects: ObjectStore) -> Artifact:
     if not bundle.cases:
         raise UsageError(f"{path.name} is a {bundle.manifest.kind}: there is no built case in it")
     entries = unpack_suite(bundle.cases, objects).entries
-    cases = [one for one in entries if one == case or one.endswith(f"/{case}") or not case]
-    if len(cases) != 1:
-        there = _name_some(cases or entries)
-        if not cases:
-            raise UsageError(f"{path.name} has no case {case!r}", f"it has {there}")
-        raise UsageError(
-            f"{path.name} holds {count_of(len(cases), 'case')}",
-            f"name one: {path}::CASE, of {there}",
-        )
-    return _open(entries[cases[0]].build, cases[0], objects)
+    name = choose_case(entries, case, path)
+    return _open(entries[name].build, name, objects)
 
 
 def _find_in_home(named: str, objects: ObjectStore) -> Artifact:
@@ -116,12 +107,6 @@ def _open(build: BuildKey, named: str, objects: ObjectStore) -> Artifact:
             "it could not be built, or was removed: build it again",
         )
     return found
-
-
-def _name_some(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return ", ".join(listed[:SHOWN]) + more
 
 
 # ---- showing ------------------------------------------------------------------------------------
@@ -168,7 +153,7 @@ def _read(artifact: Artifact, *names: str) -> str:
             return artifact.file(name).read_text(encoding="utf-8", errors="replace")
     raise UsageError(
         f"an artifact for {artifact.manifest.target} has no {names[-1]}",
-        f"it has {_name_some(sorted(artifact.manifest.files))}",
+        f"it has {name_some(sorted(artifact.manifest.files))}",
     )
 
 

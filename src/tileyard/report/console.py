@@ -3,9 +3,10 @@
 A reader that closes the other end does not end the run: the rest of the output is dropped.
 """
 
+import io
 import os
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TextIO
 
@@ -31,7 +32,16 @@ class Console(rich.console.Console):
     def __init__(
         self, *, stderr: bool = False, file: TextIO | None = None, width: int | None = None
     ) -> None:
-        super().__init__(stderr=stderr, file=file, width=width, markup=False, emoji=False)
+        # In a notebook rich writes outputs of the cell instead, also where a file is given.
+        force_jupyter = None if file is None else False
+        super().__init__(
+            stderr=stderr,
+            file=file,
+            width=width,
+            force_jupyter=force_jupyter,
+            markup=False,
+            emoji=False,
+        )
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -45,6 +55,22 @@ class Console(rich.console.Console):
         """Print nothing more."""
         self.quiet = True
         silence(self.file)
+
+
+HTML = """\
+<pre style="white-space:pre;overflow-x:auto;line-height:normal;font-family:Menlo,'DejaVu Sans Mono',consolas,'Courier New',monospace">{code}</pre>"""
+
+
+PLAIN, MARKED = "text/plain", "text/html"
+
+
+def render(width: int, show: Callable[[rich.console.Console], None]) -> dict[str, str]:
+    """What is printed on a console of this width, as text and as HTML, by their media types."""
+    console = Console(file=io.StringIO(), width=width)
+    console.record = True
+    show(console)
+    text = console.export_text(clear=False).rstrip("\n")
+    return {PLAIN: text, MARKED: console.export_html(inline_styles=True, code_format=HTML)}
 
 
 def say(console: rich.console.Console, text: str, style: str = "") -> None:

@@ -45,12 +45,17 @@ def render_history(found: CaseHistory) -> bytes:
     return drawn.getvalue()
 
 
+def find_unit(time_ns: float) -> tuple[str, float]:
+    """The unit that suits a time, and its size in nanoseconds."""
+    units = reversed(NANOSECONDS.items())
+    return next((pair for pair in units if time_ns >= pair[1]), ("ns", 1.0))
+
+
 def _plot(axes: Axes, series: Series) -> None:
     """The points in the order of the series, and a line with its size for each change."""
     points = series.points
     times = [point.time_ns for point in points]
-    unit = next((u for u, size in reversed(NANOSECONDS.items()) if max(times) >= size), "ns")
-    size = NANOSECONDS[unit]
+    unit, size = find_unit(max(times))
     # An interval of few processes may be as wide as it likes: it is cut at the edge.
     edge = max(max(times) - min(times), 0.04 * max(times)) / 2
     axes.set_ylim((min(times) - edge) / size, (max(times) + edge) / size)

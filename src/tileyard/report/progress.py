@@ -1,13 +1,13 @@
-"""The progress of a run: a view that is redrawn on a terminal, else plain lines.
+"""The progress of a run: a view that is redrawn on a terminal or below a notebook's cell, else plain lines.
 
 Cases that failed are printed as they end. The view is drawn a few times a second at most: a redraw costs
 CPU time that belongs to the cases. What lines and the view of one kind of run look like is its layout's.
 """
 
 import threading
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -17,6 +17,9 @@ from tileyard.report.study_progress import StudyLayout
 from tileyard.report.suite_progress import SuiteLayout
 from tileyard.report.view import Judged, RunView
 from tileyard.report.words import clean_line
+
+if TYPE_CHECKING:
+    from tileyard.report.notebook import NotebookView
 
 Layout = StudyLayout | SuiteLayout
 """How the progress of one kind of run looks: its ``title``, the ``end`` of an attempt, the view and its ``state``.
@@ -39,15 +42,20 @@ class Progress:
         self._layout = layout or StudyLayout()
         self._clock = clock or Clock()
         self._view = RunView()
-        self._live: Live | None = None
+        self._live: Live | NotebookView | None = None
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._ticking = threading.Thread(target=self._keep_ticking, name="progress", daemon=True)
         self._shown_s = float("-inf")
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._console.is_jupyter:
+            from tileyard.report.notebook import NotebookView
+
+            self._live = NotebookView()
+        elif self._console.is_terminal:
             self._live = Live("", console=self._console, auto_refresh=False, transient=True)
+        if self._live is not None:
             self._live.start()
         if self._layout.tick_s:
             self._ticking.start()
@@ -58,6 +66,10 @@ class Progress:
         if self._ticking.is_alive():
             self._ticking.join()
         if self._live is not None:
+            if self._view.about.run:  # a terminal's view is erased, a notebook's stays
+                now_s = self._clock.monotonic_s()
+                title, state = self._layout.title(self._view), self._layout.state(self._view, now_s)
+                self._live.update(Group(title, state))
             self._live.stop()
 
     def __call__(self, event: Event) -> None:
@@ -108,4 +120,7 @@ class Progress:
             live.update(layout.draw(self._view, now_s, self._console.options), refresh=True)
 
     def _print(self, line: Text) -> None:
-        self._console.print(line, soft_wrap=True, highlight=False)
+        if self._live is None or isinstance(self._live, Live):
+            self._console.print(line, soft_wrap=True, highlight=False)
+        else:
+            self._live.add(line)

@@ -1,8 +1,8 @@
 """What a tuning run came to, as a table and a few lines."""
 
-import io
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.text import Text
 from tileyard.artifacts.manifest import Build
 from tileyard.model import WELL, Measurement, Outcome, Trial
 from tileyard.report.compiled import is_too_large
-from tileyard.report.console import print_table
+from tileyard.report.console import MARKED, print_table, render
 from tileyard.report.words import (
     clean_line,
     format_config,
@@ -30,27 +30,29 @@ from tileyard.tuning.request import (
 )
 from tileyard.wording import count_of, describe_unrecorded
 
-ROWS = 10
+ROWS, NOTEBOOK_ROWS = 10, 20
+"""Most configs listed."""
+NOTEBOOK_WIDTH = 140
+"""Width of a table in a notebook, in characters."""
 BUILDS, TOO_LARGE = "builds", "too large"
 BUSY_TEXT = "the machine was busy and ties are not resolved"
 
 
-def print_study(console: Console, result: StudyResult, home: Path) -> None:
+def print_study(console: Console, result: StudyResult, home: Path, rows: int = ROWS) -> None:
     """Print the best configs, the verdict of the finals, and where things are."""
     for one in (result, *result.others):
-        print_table(console, _table(one, is_one_of_several=bool(result.others)))
+        print_table(console, _table(one, rows, is_one_of_several=bool(result.others)))
         for line in _lines(one, home):
             console.print(line, soft_wrap=True, highlight=False)
 
 
 def render_study(result: StudyResult, home: Path) -> str:
     """The same as HTML, for notebooks."""
-    console = Console(record=True, file=io.StringIO(), width=140)
-    print_study(console, result, home)
-    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+    show = partial(print_study, result=result, home=home, rows=NOTEBOOK_ROWS)
+    return render(NOTEBOOK_WIDTH, show)[MARKED]
 
 
-def _table(result: StudyResult, *, is_one_of_several: bool) -> Table:
+def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
     keys = list(dict.fromkeys(key for trial in result.trials for key in trial.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""
     place = f" on {result.silicon or result.device}" if is_one_of_several else ""
@@ -68,7 +70,7 @@ def _table(result: StudyResult, *, is_one_of_several: bool) -> Table:
         table.add_column(built.target)
     met = {final.trial for final in result.finals}
     is_any_abandoned = False
-    for rank, trial in enumerate(_ranked(result)[:ROWS], start=1):
+    for rank, trial in enumerate(rank_trials(result)[:rows], start=1):
         same = result.same_binary(trial)
         row = [str(rank), *(_values(key, same) for key in keys)]
         measured = result.measurement_of(trial)
@@ -118,7 +120,7 @@ def _interval(measured: Measurement | None) -> str:
     return f"{100 * half / measured.median_ns:.1f} %"
 
 
-def _ranked(result: StudyResult) -> list[Trial]:
+def rank_trials(result: StudyResult) -> list[Trial]:
     """The winner, the other finalists in their order, the rest by latency, failures last.
 
     Of configs with the same binary there is the first that ended so well.

@@ -1,13 +1,14 @@
 """What tuning for many shapes came to: the dispatch table, the curve of coverage, and a few lines."""
 
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.report.console import print_table
-from tileyard.report.study import BUSY_TEXT
+from tileyard.report.console import MARKED, print_table, render
+from tileyard.report.study import BUSY_TEXT, NOTEBOOK_WIDTH
 from tileyard.report.words import format_config, format_seconds, format_time
 from tileyard.tuning.request import TableResult
 from tileyard.wording import count_of, describe_unrecorded
@@ -23,6 +24,12 @@ def print_dispatch(console: Console, result: TableResult, home: Path) -> None:
         print_table(console, _curve(result))
     for line in _lines(result, home):
         console.print(line, soft_wrap=True, highlight=False)
+
+
+def render_dispatch(result: TableResult, home: Path) -> str:
+    """The same as HTML, for notebooks."""
+    show = partial(print_dispatch, result=result, home=home)
+    return render(NOTEBOOK_WIDTH, show)[MARKED]
 
 
 def _table(result: TableResult) -> Table:

@@ -1,6 +1,7 @@
 """Recorded trials: a table of many, and everything there is of one."""
 
 from collections.abc import Mapping
+from math import nan
 from pathlib import Path
 
 from rich.console import Console
@@ -9,7 +10,7 @@ from rich.text import Text
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Measurement, SourceLine, Trial
-from tileyard.report.console import new_table, print_table
+from tileyard.report.console import MARKED, PLAIN, new_table, print_table, render
 from tileyard.report.suite_words import format_case
 from tileyard.report.words import (
     clean_line,
@@ -26,6 +27,11 @@ from tileyard.tuning.request import StudyResult, is_final
 from tileyard.wording import count_of
 from tileyard.workers.run_records import find_run
 
+TIMES_NS = ("median_ns", "low_ns", "high_ns")
+COLUMNS = frozenset({"outcome", *TIMES_NS, "gflops", "message", "trial"})
+"""What was found of a config. A parameter of such a name is called ``config_NAME``."""
+LISTED, TABLE_WIDTH = 20, 120
+"""Most trials in the table that ``Trials`` print as, and its width in characters."""
 SAID = 20
 """Lines of a case's output shown with its verdict."""
 
@@ -46,6 +52,46 @@ def print_trials(console: Console, found: list[Trial]) -> None:
             clean_line(trial.message),
         )
     print_table(console, table, cut="message")
+
+
+class Trials(tuple[Trial, ...]):
+    """Trials that print as a table, of which a notebook shows the first ones."""
+
+    def __repr__(self) -> str:
+        return self._render()[PLAIN]
+
+    def _repr_html_(self) -> str:
+        return self._render()[MARKED]
+
+    def _render(self) -> dict[str, str]:
+        def show(console: Console) -> None:
+            print_trials(console, list(self[:LISTED]))
+            if len(self) > LISTED:
+                console.print(f"and {count_of(len(self) - LISTED, 'trial')} more", style="dim")
+
+        return render(TABLE_WIDTH, show)
+
+
+def list_columns(result: StudyResult) -> dict[str, list[object]]:
+    """The configs of a study by columns, one for each parameter, then what was found; NaN for what was not measured.
+
+    Times are in nanoseconds: those of the finals for configs that took part in them.
+    """
+    trials = result.trials
+    columns: dict[str, list[object]] = {}
+    for key in dict.fromkeys(key for trial in trials for key in trial.config):
+        name = f"config_{key}" if key in COLUMNS else key
+        columns[name] = [trial.config.get(key) for trial in trials]
+    measured = [result.measurement_of(trial) for trial in trials]
+    columns["outcome"] = [str(trial.outcome) for trial in trials]
+    for name in TIMES_NS:
+        columns[name] = [nan if one is None else getattr(one, name) for one in measured]
+    if result.flops:
+        rates = [nan if one is None else result.flops / one.median_ns for one in measured]
+        columns["gflops"] = [*rates]
+    columns["message"] = [trial.message for trial in trials]
+    columns["trial"] = [trial.id for trial in trials]
+    return columns
 
 
 def _say_role(trial: Trial) -> str:

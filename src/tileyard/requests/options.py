@@ -65,7 +65,7 @@ Home = Annotated[
 ShowProgress = Annotated[
     bool | None,
     Option(
-        "Show progress and the result on stderr; by default where that is a terminal.",
+        "Show progress and the result on stderr; by default on a terminal and in a notebook.",
         for_python=True,
     ),
 ]

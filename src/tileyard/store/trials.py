@@ -58,6 +58,7 @@ _FIND_BUILD_FAILURE = _latest(
     is_unbuilt,  # as in its index
     trials.c.outcome.in_(sorted(BUILD_FAILURES)),
 )
+ELSEWHERE = "TILEYARD_HOME names another data directory"
 _FIND_PASSED = (
     select(trials.c.record)
     .where(suite_trials.c.run_key == bindparam("key", ""), _HAS_PASSED)
@@ -211,8 +212,8 @@ class TrialStore(Store):
         )
         if not found or not id_prefix:
             raise UsageError(
-                f"no trial has an id that begins with {id_prefix!r}",
-                hint="`tileyard trials` lists them",
+                f"no trial in {self._database.path.parent} has an id that begins with {id_prefix!r}",
+                hint=f"`tileyard trials` lists them; {ELSEWHERE}",
             )
         if len(found) > 1:
             raise UsageError(

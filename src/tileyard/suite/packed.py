@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,9 +18,10 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
 from tileyard.engine.programs import Programs
-from tileyard.errors import BundleError
+from tileyard.errors import BundleError, UsageError
 from tileyard.model import Case, CommandWork, Digest, Record, Step
 from tileyard.suite.records import Suite, SuiteCase
+from tileyard.wording import count_of, name_some
 from tileyard.workers.file_digests import find_arguments, find_files, is_file
 from tileyard.workers.protocol import RunEntry
 
@@ -83,6 +84,19 @@ def check_suite(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> No
         raise BundleError(f"the bundle holds no suite: {error}") from error
     if files not in manifest.trees:
         raise BundleError("the bundle holds no suite: its files are not in it")
+
+
+def choose_case(names: Iterable[str], case: str, path: Path) -> str:
+    """The case of the bundle at ``path`` that is called so, its folders apart; for an empty name the only one. Raises UsageError."""
+    known = list(names)
+    found = [one for one in known if one == case or one.endswith(f"/{case}") or not case]
+    if not found:
+        raise UsageError(f"{path.name} has no case {case!r}", f"it has {name_some(known)}")
+    if len(found) > 1:
+        count = count_of(len(found), "case")
+        hint = f"name one: {path}::CASE, of {name_some(found)}"
+        raise UsageError(f"{path.name} holds {count}", hint)
+    return found[0]
 
 
 def find_packed(packed: PackedSuite, programs: Programs | None, case: Case) -> RunEntry:

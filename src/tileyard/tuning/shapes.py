@@ -1,6 +1,7 @@
 """From the arrays that a kernel is called with to the arguments that it is made with, by what studies have seen."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tileyard.errors import UsageError
 from tileyard.ir.dtypes import array_name
@@ -70,6 +71,15 @@ def shapes_like(tensors: Sequence[TensorSpec]) -> tuple[Shapes, Shapes]:
     return (
         tuple(shape for shape, role in shapes if role != "out"),
         tuple(shape for shape, _ in shapes),
+    )
+
+
+def list_shapes(arguments: Sequence[Any]) -> Shapes:
+    """Of the arrays among arguments; numbers have none."""
+    return tuple(
+        (tuple(one.shape), str(one.dtype).removeprefix("torch."))
+        for one in arguments
+        if hasattr(one, "shape")
     )
 
 
