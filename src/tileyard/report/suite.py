@@ -54,7 +54,7 @@ class _Printer:
         self._result = result
         self._rerun = rerun
         trials = sum(len(verdict.attempts) for verdict in result.verdicts)
-        self._rest = rest or f"tileyard trials --run {result.run} --limit {max(trials, 1)}"
+        self._rest = rest or f"tileyard trials --run {result.run} --rows {max(trials, 1)}"
         self._home = Path(result.home)
 
     def print(self) -> None:

@@ -113,7 +113,7 @@ def test_a_thousand_failures_stay_readable() -> None:
         "  all of them: out/summary.json\n"
     )
     assert expected in text
-    assert "all of them: tileyard trials --run r --limit 1000\n" in show(suite_result(*failed))
+    assert "all of them: tileyard trials --run r --rows 1000\n" in show(suite_result(*failed))
     assert text.count("rerun") == 20
     assert len(text.splitlines()) < 120
 
