@@ -47,7 +47,7 @@ class Limits:
 def run_script(script: Path, folder: Path, limits: Limits) -> Verdict:
     """Run one script in its own folder, with whatever it writes to standard output and error kept aside."""
     name = str(script.relative_to(folder))
-    command = [sys.executable, "-m", "tileyard", "exec", "--summary", "json", script.name]
+    command = [sys.executable, "-m", "tileyard", "exec", "--tally", "json", script.name]
     started = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
@@ -99,7 +99,7 @@ def judge(status: int | None, text: str) -> tuple[str, str]:
 
 
 def _read_summary(lines: list[str]) -> dict[str, object]:
-    """The line that ``--summary json`` writes last."""
+    """The line that ``--tally json`` writes last."""
     for line in reversed(lines):
         if line.startswith('{"'):
             try:

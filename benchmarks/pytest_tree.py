@@ -122,7 +122,7 @@ def run_today(folder: Path, state: Path) -> tuple[float, float]:
     """Seconds in all, and seconds under a lease, of pytest under ``tileyard lease``."""
     status = state / "status.json"
     state.mkdir(exist_ok=True)
-    lease = ("lease", "--device", "cpu", "--status-file", str(status), "--")
+    lease = ("lease", "--devices", "cpu", "--status-file", str(status), "--")
     pytest = (sys.executable, "-m", "pytest", "-q")
     began = time.monotonic()
     subprocess.run(

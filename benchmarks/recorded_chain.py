@@ -113,7 +113,7 @@ def replace_runs(devices: int) -> None:
 
 def read_trials() -> dict[str, Any]:
     """How long builds and runs took in all, of the only study in this home, how many configs it timed, and each one's time."""
-    command = [sys.executable, "-m", "tileyard", "trials", "--json", "--limit", "1000"]
+    command = [sys.executable, "-m", "tileyard", "trials", "--json", "--rows", "1000"]
     printed = subprocess.run(command, capture_output=True, check=True).stdout
     trials = json.loads(printed)
     built_s, ran_s = (sum(one[name] for one in trials) for name in ("build_s", "run_s"))

@@ -41,6 +41,13 @@ class UsageError(TileyardError, code="usage"):
 
 
 @dataclass(eq=False)
+class NoEffectError(UsageError, code="no_effect"):
+    """An option has no effect beside others; ``option`` is its flag on the command line."""
+
+    option: str = ""
+
+
+@dataclass(eq=False)
 class KernelFileError(TileyardError, code="kernel_file"):
     """The user's file could not be imported, or holds no kernel that the request names.
 

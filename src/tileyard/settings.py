@@ -5,6 +5,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
+from tileyard.decoding import decode_toml
 from tileyard.errors import HomeError, UsageError
 from tileyard.model import Record
 from tileyard.modes import open_file
@@ -13,7 +16,13 @@ from tileyard.ownership import find_stranger
 HOST_CONFIG = Path("/etc/tileyard")
 LOCK_DIR = Path("/run/lock/tileyard")
 PROJECT_FILE = "tileyard.toml"
+PYPROJECT = "pyproject.toml"
 GOLDEN_THREADS = "TILEYARD_GOLDEN_THREADS"
+VARIABLES = (
+    *("TILEYARD_HOME", "TILEYARD_LOCK_DIR", "TILEYARD_PLUGINS", "TILEYARD_HOST_CONFIG"),
+    *("TILEYARD_CONFIG", GOLDEN_THREADS, "CC"),
+)
+"""The environment variables of which settings are made."""
 
 
 class Settings(Record):
@@ -22,7 +31,8 @@ class Settings(Record):
     ``home`` holds the store, objects, logs and runs; ``lock_dir`` holds the host's device locks.
     ``cores`` are the CPUs this process may use. ``cc`` is the C compiler asked for, or empty.
     ``plugins`` maps further target names to ``module:Class``. ``host_config`` holds what the host's
-    administrator declares for everyone, ``project_file`` is the project's ``tileyard.toml``, if any.
+    administrator declares for everyone, ``project_file`` is the project's ``tileyard.toml``, or its
+    ``pyproject.toml`` with a table ``[tool.tileyard]``, if any.
     ``found`` contains those of the folders ``home`` and ``host_config`` that no variable names.
     ``golden_threads`` is how many golden results may be made at the same time, 0 for one on each core.
     """
@@ -130,16 +140,16 @@ def read_lock_dir(environ: Mapping[str, str], cwd: Path) -> Path:
 def default_home(cwd: Path) -> Path:
     """``.tileyard`` beside the nearest trusted ``pyproject.toml`` upwards of ``cwd``, else in ``cwd``."""
     for folder in (cwd, *cwd.parents):
-        marker = folder / "pyproject.toml"
+        marker = folder / PYPROJECT
         if marker.is_file() and not find_stranger(marker):
             return folder / ".tileyard"
     return cwd / ".tileyard"
 
 
 def find_project_file(named: str, cwd: Path) -> Path | None:
-    """The file that is named, else the nearest ``tileyard.toml`` upwards of ``cwd``, else None.
+    """The file that is named, else the nearest project file from ``cwd`` up to the repository's root, else None.
 
-    Its declarations name commands that are run. So one that was merely found, and that others could
+    It names commands that are run. So one that was merely found, and that others could
     have put there or could change, is refused with a UsageError.
     """
     if named:
@@ -147,13 +157,41 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
             raise UsageError(f"TILEYARD_CONFIG names {named}, which is no file")
         return (cwd / named).absolute()
     for folder in (cwd, *cwd.parents):
-        path = folder / PROJECT_FILE
-        if os.path.lexists(path):
-            _refuse_strangers(
-                path, "set TILEYARD_CONFIG to it if it is to be trusted, or to /dev/null if not"
-            )
-            return path.absolute()
+        for path in (folder / PROJECT_FILE, folder / PYPROJECT):
+            if _is_project_file(path):
+                _refuse_strangers(
+                    path, "set TILEYARD_CONFIG to it if it is to be trusted, or to /dev/null if not"
+                )
+                return path.absolute()
+        if os.path.lexists(folder / ".git"):
+            break
     return None
+
+
+def read_tables(path: Path) -> dict[str, object]:
+    """The tables of a configuration file, of ``pyproject.toml`` those in ``[tool.tileyard]``; none where there is no file.
+
+    Raises UsageError.
+    """
+    try:
+        data = path.read_bytes()
+        if path.name != PYPROJECT:
+            return decode_toml(data)
+        tool = decode_toml(data).get("tool") if b"tileyard" in data else None
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: is not valid TOML: {error}") from error
+    own = tool.get("tileyard") if isinstance(tool, dict) else None
+    return own if isinstance(own, dict) else {}
+
+
+def _is_project_file(path: Path) -> bool:
+    if path.name == PROJECT_FILE:
+        return os.path.lexists(path)
+    return path.is_file() and os.access(path, os.R_OK) and bool(read_tables(path))
 
 
 def _hide_from_git(home: Path) -> None:

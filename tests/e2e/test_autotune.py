@@ -178,7 +178,7 @@ def test_decorated_kernels_tune_when_they_are_called(run: Callable[..., str]) ->
 
 def test_a_process_that_holds_the_device_races_its_configs(run: Callable[..., str]) -> None:
     """No study can lease what its caller holds; wrong configs do not win there either."""
-    holding = ("-m", "tileyard", "lease", "--device", "cpu", "--", sys.executable)
+    holding = ("-m", "tileyard", "lease", "--devices", "cpu", "--", sys.executable)
     assert run(RACE, *holding).splitlines()[-1] == "right"
 
 

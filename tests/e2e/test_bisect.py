@@ -81,7 +81,7 @@ def test_what_made_it_slower_is_found(cli: CommandLine, project: Path) -> None:
     found = bisect(cli, "c0", "c4")
     assert found["sought"]["kind"] == "slower"
     assert found_in(found) == (["step 2"], True)
-    shifted = [one for one in cli.run_json("trials", "--limit", "9999") if "shift" in one["target"]]
+    shifted = [one for one in cli.run_json("trials", "--rows", "9999") if "shift" in one["target"]]
     assert len({one["run"] for one in shifted}) == 1  # the first comparison alone
     assert (git(project, "status", "--porcelain"), git(project, "worktree", "list")) == before
     assert list((cli.home / "tmp").iterdir()) == []
@@ -127,7 +127,7 @@ def test_what_made_a_figure_worse_is_found_although_nothing_runs(
     assert (found["sought"]["kind"], figure["metric"]) == ("figure", "registers")
     assert figure["head"] > figure["base"]
     assert found_in(found) == (["step 4"], True)
-    assert not any(trial["measurement"] for trial in cli.run_json("trials", "--limit", "1000"))
+    assert not any(trial["measurement"] for trial in cli.run_json("trials", "--rows", "1000"))
     for good, bad, others, why in [
         (
             "c1",

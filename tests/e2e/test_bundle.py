@@ -163,7 +163,7 @@ def test_hostile_toolchain_is_refused(
 
 def test_what_the_packer_states_is_checked(built: Path, cli: CommandLine) -> None:
     """A CPU and a driver that no file tells of are stated on the command line, and refused there."""
-    stated = ("--cpu-level", "x86-64-v2", "--driver", ">=9999")
+    stated = ("--cpu-arch", "x86-64-v2", "--driver", ">=9999")
     output = ("-o", str(cli.cwd / "x.tyb"), "--commit", COMMIT)
     assert cli.run("bundle", "--tree", f"{built}/inst", *output, *stated).returncode == 0
     expected = "driver: >=9999 is needed, found"
@@ -259,7 +259,7 @@ def test_bundle_says_what_it_is(packed: Path, cli: CommandLine) -> None:
         (("--tree", "full", "-o", "no/x.tyb", "--commit", "c"), "cannot write no/x.tyb"),
         (("--tree", "out", "-o", "x.tyb", "--commit", "c"), "the link 'a' leaves the tree"),
         (("--tree", "full", "-o", "x.tyb", "--commit", "c", "--bin", "b"), "'b' is not a dir"),
-        (("--tree", "full", "-o", "x", "--commit", "c", "--cpu-level", "v9"), "no CPU level 'v9'"),
+        (("--tree", "full", "-o", "x", "--commit", "c", "--cpu-arch", "v9"), "no CPU level 'v9'"),
         (("--tree", "full", "-o", "x", "--commit", "c", "--driver", "5"), "'5' is not a range"),
         (("--inspect", "full/file"), "is no sound bundle"),
         (("--inspect", "nothing"), "cannot read the bundle"),

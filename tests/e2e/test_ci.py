@@ -103,7 +103,7 @@ def test_two_workflows_that_build_the_same_are_found(cli: CommandLine, suite: Pa
     job = 'argv = ["make", "tools"]\ninputs = ["suite/kernels"]\nseconds = 300\n'
     text = f"[jobs.sim]\n{job}[jobs.npu]\n{job}[jobs.wheel]\nindependent = true\n{job}"
     (cli.cwd / "ci-jobs.toml").write_text(text, encoding="utf-8")
-    found = duplicates(cli, "--jobs", "ci-jobs.toml", f"tests={suite}")
+    found = duplicates(cli, "--jobs-file", "ci-jobs.toml", f"tests={suite}")
     expected = [("make tools", "sim", ["wheel"], 300.0, False)]
     assert [
         (one["name"], one["keeper"], one["independent"], one["saves_s"], one["is_guess"])
@@ -127,7 +127,9 @@ def test_workflows_are_read_as_they_are(cli: CommandLine) -> None:
         f"{inside.cwd}/.github/workflows/{place}" for place in ("build.yml:23", "nightly.yml:26")
     ]
     assert library["differences"]["WITH_TRACE"] == ["OFF", "ON"]
-    jobs = duplicates(inside, ".", "--jobs", "ci-jobs.toml", "--independent", "nightly/toolchain")
+    jobs = duplicates(
+        inside, ".", "--jobs-file", "ci-jobs.toml", "--independent", "nightly/toolchain"
+    )
     models = next(one for one in jobs["duplicates"] if one["name"] == "models")
     assert (models["keeper"], models["independent"]) == ("own", ["nightly/toolchain"])
     shown = inside.run("ci", "duplicates", "--fail")
@@ -197,7 +199,7 @@ def test_kernels_are_compared_too(cli: CommandLine) -> None:
 
 def matrix_of(suite: Path, jobs: int, *options: str) -> tuple[str, ...]:
     """The command that cuts a suite into jobs."""
-    return ("ci", "matrix", "--suite", str(suite), "--jobs", str(jobs), *options)
+    return ("ci", "matrix", str(suite), "--jobs", str(jobs), *options)
 
 
 def test_a_matrix_is_printed_for_people_and_for_github(cli: CommandLine, suite: Path) -> None:
@@ -245,7 +247,7 @@ def test_changed_files_leave_what_they_touch(cli: CommandLine, suite: Path) -> N
         encoding="utf-8",
     )
     output = cli.cwd / "output"
-    changed = (*arguments, "--changed-files", "changed", "--commands", "jobs.toml")
+    changed = (*arguments, "--changed-files", "changed", "--jobs-file", "jobs.toml")
     cli.run(*changed, "--github-output", GITHUB_OUTPUT=str(output))
     assert output.read_text(encoding="utf-8").splitlines()[-1] == 'commands=["rows"]'
     found = cli.run_json(*changed)

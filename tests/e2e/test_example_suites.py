@@ -73,6 +73,29 @@ def test_a_wrong_kernel_fails_in_each_of_its_cases(cli: CommandLine) -> None:
     assert (status, outcomes(summary)) == (1, expected)
 
 
+def test_an_edited_testcase_is_built_and_run_by_itself(cli: CommandLine) -> None:
+    """Also where it was built in one call with others, and failed; what failed alike is reported once, wherever it is."""
+    tree = copy_of(TREE, cli)
+    source = tree / "testcase" / "tadd" / "main.cpp"
+    good = source.read_text(encoding="utf-8")
+    source.write_text(f"{good}int broken(", encoding="utf-8")
+    page = cli.cwd / "page.md"
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page)}
+    done = cli.run("test", str(tree), "--summary", "first.json", **github)
+    summary = json.loads((cli.cwd / "first.json").read_text(encoding="utf-8"))
+    names = ("tadd/f32_16x64", "tadd/f32_32x32_valid_31x30", "tadd/i32_16x64")
+    others = ("trowsum/f32_16x64", "trowsum/f32_8x128_valid_8x100")
+    broken, passed = dict.fromkeys(names, "compile_error"), dict.fromkeys(others, "passed")
+    assert (done.returncode, outcomes(summary)) == (1, broken | passed)
+    assert done.stdout.count("compile_error  3 cases, the same message: ") == 1
+    assert done.stdout.count("::error ") == 1
+    assert page.read_text(encoding="utf-8").count("| compile_error | 3 cases, the same") == 1
+    source.write_text(f"{good}// edited\n", encoding="utf-8")
+    status, summary = run_suite(cli, tree, "--changed", "any")
+    expected = dict.fromkeys(names, "passed") | dict.fromkeys(others, "skipped")
+    assert (status, outcomes(summary)) == (0, expected)
+
+
 def test_a_selection_builds_only_what_it_needs(cli: CommandLine) -> None:
     """Of a shared build one case asks for one program, and of what it would make nothing else is there."""
     status, summary = run_suite(cli, REDUCE_SIM, "--select", "rowmax/f16_32x48")

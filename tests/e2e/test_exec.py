@@ -60,7 +60,7 @@ class Scripts:
 
     def run_well(self, *arguments: str) -> Mapping[str, Any]:
         """Run a script that must pass, and return its summary."""
-        done = self.run("--summary", "json", *arguments)
+        done = self.run("--tally", "json", *arguments)
         assert done.returncode == 0, done.stderr
         summary: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
         return summary
@@ -606,7 +606,7 @@ def test_a_kernel_that_is_not_covered_is_refused_by_name(scripts: Scripts) -> No
     script = scripts.write(text)
     line = 1 + text.splitlines().index(next(x for x in text.splitlines() if "call_extern" in x))
     expected = 1
-    done = scripts.run("--summary=json", str(script))
+    done = scripts.run("--tally=json", str(script))
     (refused,) = json.loads(done.stderr.splitlines()[-1])["refused"]
     assert done.returncode == expected
     assert (refused["kernel"], refused["line"]) == ("foreign", line)
@@ -625,7 +625,7 @@ def test_prints_arguments_and_exit_status_are_the_scripts_own(scripts: Scripts) 
         sys.exit(7)
         """.replace("import sys", "import sys\n        value = 3", 1)
     )
-    done = scripts.run("--summary=none", "script.py", "--summary", "x", "--", "-m")
+    done = scripts.run("--tally=none", "script.py", "--summary", "x", "--", "-m")
     expected = f"__main__ {script} ['--summary', 'x', '--', '-m'] {scripts.folder} 3\n"
     assert (done.returncode, done.stdout, done.stderr) == (7, expected, "")
 
@@ -645,7 +645,7 @@ def test_tracebacks_are_those_of_python(scripts: Scripts, raised: str) -> None:
     script = scripts.write(raised)
     plain = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     expected = (plain.returncode, plain.stderr)
-    done = scripts.run("--summary=none", str(script))
+    done = scripts.run("--tally=none", str(script))
     assert (done.returncode, done.stderr) == expected
 
 

@@ -104,7 +104,7 @@ def test_an_artifact_has_many_names(built: Built, name: str) -> None:
 def test_a_bundle_is_looked_into_where_nothing_was_built(built: Built, tmp_path: Path) -> None:
     """A bundle needs no home, and the home gets nothing of it."""
     cli = CommandLine(tmp_path)
-    shown = cli.run("inspect", f"{built.bundle}::third/block=256", "--launch")
+    shown = cli.run("inspect", f"{built.bundle}::third/block=256", "--launch-record")
     assert shown.returncode == 0, shown.stderr
     assert "grid     4 x 1 x 1" in shown.stdout
     assert not cli.home.exists()
@@ -119,7 +119,7 @@ def test_source(built: Built) -> None:
 
 def test_launch(built: Built) -> None:
     """The launch record names sizes and arguments in order."""
-    lines = built.inspect(built.key, "--launch").splitlines()
+    lines = built.inspect(built.key, "--launch-record").splitlines()
     expected = [
         "  grid     8 x 1 x 1",
         "  block    128 x 1 x 1",
@@ -207,7 +207,7 @@ def test_an_artifact_for_the_cpu(built: Built) -> None:
     """What a CPU's artifact has is shown, and what it has not is refused."""
     (config,) = built.cli.run_json("compile", "third.py")["configs"]
     assert "void" in built.inspect(config["build"], "--source")
-    assert "this artifact is for cpu" in built.refuse(config["build"], "--launch")
+    assert "this artifact is for cpu" in built.refuse(config["build"], "--launch-record")
     assert "has no compiler.log" in built.refuse(config["build"], "--log")
 
 

@@ -77,7 +77,7 @@ def line_of(text: str) -> int:
 
 def test_each_step_is_shown_and_checked(cli: CommandLine) -> None:
     """With the lines of the user's file, and a last line that says what the check found."""
-    done = cli.run("passes", "gemm.py::gemm", *SIZES, "--config", "num_stages=3", "--check")
+    done = cli.run("passes", "gemm.py::gemm", *SIZES, "--config", "num_stages=3", "--verify")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     heads = [line for line in lines if line.startswith("----")]
@@ -167,7 +167,7 @@ def test_a_pipeline_of_the_users_own_runs(cli: CommandLine) -> None:
 
 def test_the_plan_of_tilelang_is_a_step(cli: CommandLine) -> None:
     """For the target, and held against the kernel as it is written."""
-    options = ("--pipeline", "tilelang", "--target", "cuda:sm_90a", "--check")
+    options = ("--pipeline", "tilelang", "--target", "cuda:sm_90a", "--verify")
     shown = cli.run("passes", "gemm.py::gemm", *SIZES, *options).stdout.splitlines()
     assert [line for line in shown if line.startswith("----")][1:] == ["---- tilelang ----"]
     assert any("init_barrier" in line for line in shown)

@@ -238,9 +238,9 @@ def test_history_tells_of_the_tail_and_of_what_moved(cli: CommandLine) -> None:
 
 
 def test_what_was_measured_here_cuts_shards_elsewhere(cli: CommandLine) -> None:
-    """``history --export`` writes what ``plan --shard`` of another machine takes with ``--durations``."""
+    """``history --times`` writes what ``plan --shard`` of another machine takes with ``--durations``."""
     record(cli.home, ("short/a", 1.0, 1.0), ("short/b", 2.0, 2.0), ("long/a", 3.0, 30.0))
-    done = cli.run("history", "--export", "times.csv")
+    done = cli.run("history", "--times", "times.csv")
     assert done.returncode == 0, done.stderr
     table = (cli.cwd / "times.csv").read_text("utf-8")
     expected = 'testcase,case,seconds\n"long","a",30.0\n"short","a",1.0\n"short","b",2.0\n'
@@ -258,11 +258,11 @@ def test_what_cannot_be_exported_is_refused(cli: CommandLine) -> None:
     """Nothing known, nowhere to write to, or another view asked for: one line, and no file."""
     record(cli.home, ("short/a", 1.0, 1.0))
     expected = "no case of a suite came to its end"
-    assert expected in refused(cli, "history", "--export", "t.csv", "--target", "cpu")
-    assert "of class npu" in refused(cli, "history", "--export", "t.csv", "--class", "npu")
+    assert expected in refused(cli, "history", "--times", "t.csv", "--target", "cpu")
+    assert "of class npu" in refused(cli, "history", "--times", "t.csv", "--class", "npu")
     assert "of class npu" in refused(cli, "history", "--class", "npu")
-    assert "cannot write none/t.csv" in refused(cli, "history", "--export", "none/t.csv")
-    assert "--export stands without" in refused(cli, "history", "--export", "t.csv", "--tail")
+    assert "cannot write none/t.csv" in refused(cli, "history", "--times", "none/t.csv")
+    assert "--times writes a file" in refused(cli, "history", "--times", "t.csv", "--tail")
     assert not (cli.cwd / "t.csv").exists()
 
 

@@ -32,7 +32,7 @@ def test_leases_are_real_exclusive_and_end_with_their_holder(tree: Tree) -> None
                         pass
 
             def test_nested_outside(tile_device):
-                argv = [sys.executable, "-m", "tileyard", "lease", "--device", "cpu", "--", "true"]
+                argv = [sys.executable, "-m", "tileyard", "lease", "--devices", "cpu", "--", "true"]
                 with tile_device():
                     done = subprocess.run(argv, capture_output=True, text=True)
                 assert done.returncode == 69
@@ -164,7 +164,7 @@ def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:
                     pass
         """,
     )
-    argv = [sys.executable, "-m", "tileyard", "lease", "--device", "cpu", "--"]
+    argv = [sys.executable, "-m", "tileyard", "lease", "--devices", "cpu", "--"]
     script = "echo held; sleep 600"
     with subprocess.Popen(
         [*argv, "/bin/sh", "-c", script], env=tree.environment(), stdout=subprocess.PIPE, text=True

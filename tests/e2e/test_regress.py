@@ -100,7 +100,7 @@ def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) 
     (slow,) = (row for row in document["rows"] if row["verdict"] == "regressed")
     assert slow["ratio"]["low"] > 2
     assert 0.5 < slow["control"]["ratio"] < 2
-    trials = cli.run_json("trials", "--limit", "1000")
+    trials = cli.run_json("trials", "--rows", "1000")
     timed = [trial for trial in trials if trial["measurement"]]
     assert {trial["kernel"] for trial in timed} == {"scale"}
     batches = {(one["lease"], one["target"], one["batch"]) for one in timed}

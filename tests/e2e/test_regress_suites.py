@@ -118,7 +118,7 @@ def test_the_testcase_that_got_slower_is_named(cli: CommandLine, project: Path) 
     assert rows["wrong"]["base_message"] == ""
     assert rows["slow"]["unit"] == "CPU ns"
     assert document["compared"] == "case"
-    trials = cli.run_json("trials", "--limit", "10000")
+    trials = cli.run_json("trials", "--rows", "10000")
     timed = [trial for trial in trials if trial["measurement"]]
     assert {trial["case"].partition("/")[0] for trial in timed} == {"even", "slow", "wrong"}
     assert cli.run("history", "--tail").returncode == 2

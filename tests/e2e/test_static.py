@@ -157,7 +157,7 @@ def test_a_revision_is_a_side(cli: CommandLine, tmp_path: Path) -> None:
         ((".", "tl.x=1,tl.x=2", "third.py"), "tl.x is given twice"),
         ((".", ".", "nothing.py"), "neither side has a file nothing.py"),
         ((".", ".", "third.py", "--fail-on", "speed:+1%"), "there is no figure 'speed'"),
-        ((".", ".", "third.py", "--fail-on", "build:+1%"), "takes --static --repeat 3 or more"),
+        ((".", ".", "third.py", "--fail-on", "build:+1%"), "takes --static --rebuilds 3 or more"),
         ((".", ".", "third.py", "--each", "5s"), "--each has no effect with --static"),
         ((".", "."), "--static builds two sides of kernels: BASE HEAD FILE..."),
         ((".", ".", "suite.toml"), "--static has no effect with a suite of programs"),

@@ -111,7 +111,7 @@ def test_regress(place: CommandLine) -> None:
         found = {"benchmarks": [{"name": "scale", "fullname": "scale", "stats": stats}]}
         (place.cwd / f"{side}.json").write_text(json.dumps(found))
     done = place.run("regress", "base.json", "head.json", "--json")
-    found = tileyard.regress("base.json", "head.json", margin=0.02, summary="comment.md")
+    found = tileyard.regress("base.json", "head.json", margin=0.02, comment="comment.md")
     assert without(plain(found)) == without(json.loads(done.stdout))
     assert found.exit_status == done.returncode
     assert "scale" in (place.cwd / "comment.md").read_text()

@@ -118,7 +118,7 @@ def test_a_full_store_loses_no_verdict(cli: CommandLine) -> None:
         expected = f"could not be recorded: {unrecorded[0]}"
         assert expected in printed
         (cli.home / "junk").unlink()
-        recorded = cli.run_json("trials", "--limit", "100")
+        recorded = cli.run_json("trials", "--rows", "100")
         assert count + len(recorded) == CASES
         write_suite(cli)
         status, found, _ = run_suite(cli, cli.home / "reports")

@@ -170,7 +170,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 def test_the_command_finds_its_device_and_keeps_its_code(host: Host) -> None:
     """Streams go straight through, the environment names the device, the exit code is unchanged."""
     script = 'cat; echo "$TASK_DEVICE $ASCEND_RT_VISIBLE_DEVICES $TILEYARD_LEASE"; echo err >&2; exit 7'  # fmt: skip
-    done = host.run("--device", "npu:1", "--", "sh", "-c", script, stdin=b"in\n")
+    done = host.run("--devices", "npu:1", "--", "sh", "-c", script, stdin=b"in\n")
     assert re.fullmatch(rb"in\n1 1 [1-9][0-9]*\n", done.stdout)
     assert done.stderr == b"err\n"
     assert done.returncode == 7
@@ -178,7 +178,7 @@ def test_the_command_finds_its_device_and_keeps_its_code(host: Host) -> None:
 
 def test_several_devices_are_listed(host: Host) -> None:
     """In the order of preference, separated by commas."""
-    done = host.run("--count", "2", "--device", "npu", "--", "sh", "-c", "echo $TASK_DEVICE")
+    done = host.run("--count", "2", "--devices", "npu", "--", "sh", "-c", "echo $TASK_DEVICE")
     assert done.stdout == b"0,1\n"
 
 
@@ -290,8 +290,8 @@ def test_a_terminal_keeps_working(host: Host) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--device", "npu:9", "--", "true"], 69, r"there is no device 'npu:9'"),
-        (["--device", "npu", "--count", "4", "--", "true"], 69, r"4 devices are asked for"),
+        (["--devices", "npu:9", "--", "true"], 69, r"there is no device 'npu:9'"),
+        (["--devices", "npu", "--count", "4", "--", "true"], 69, r"4 devices are asked for"),
         (["--", "/no/such"], 127, r"/no/such: its program cannot be run: No such file"),
         (["--", "/"], 126, r"/: its program cannot be run: Permission denied"),
         (["--status-file", "/no/such/file", "--", "true"], 2, r"cannot write /no/such/file"),
@@ -307,10 +307,10 @@ def test_refusals_are_one_line(host: Host, arguments: list[str], code: int, mess
 
 def test_waiting_too_long_has_its_own_code(host: Host) -> None:
     """The status file says which limit it was, and nothing is left in the queue."""
-    with host.start("--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
+    with host.start("--devices", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
         read_line(holder.stdout)
         done = host.run(
-            "--device", "npu:0", "--queue-timeout", "50ms", "--status-file", "status", "--", "true"
+            "--devices", "npu:0", "--queue-limit", "50ms", "--status-file", "status", "--", "true"
         )
         holder.communicate(b"\n", DEADLINE_S)
     assert done.returncode == 75
@@ -322,7 +322,7 @@ def test_waiting_too_long_has_its_own_code(host: Host) -> None:
 def test_running_too_long_has_its_own_code(host: Host) -> None:
     """The whole tree is ended, and the command is told first."""
     script = "trap 'echo told; exit 0' TERM; while :; do sleep 0.01; done"
-    done = host.run("--max-time", "2s", "--status-file", "status", "--", "sh", "-c", script)
+    done = host.run("--run-limit", "2s", "--status-file", "status", "--", "sh", "-c", script)
     assert (done.returncode, done.stdout) == (124, b"told\n")
     assert host.status()["state"] == "max_time"
 
@@ -331,8 +331,8 @@ def test_running_too_long_has_its_own_code(host: Host) -> None:
 def test_a_nested_request_is_refused_at_once(host: Host, clear: list[str]) -> None:
     """By the environment, and by ancestry where that was wiped."""
     variables = [f"{k}={v}" for k, v in host.env.items() if k.startswith("TILEYARD_")] if clear else []  # fmt: skip
-    inner = [*clear, *variables, sys.executable, "-m", "tileyard", "lease", "--device", "npu:0", "--", "true"]  # fmt: skip
-    done = host.run("--device", "npu:0", "--", *inner)
+    inner = [*clear, *variables, sys.executable, "-m", "tileyard", "lease", "--devices", "npu:0", "--", "true"]  # fmt: skip
+    done = host.run("--devices", "npu:0", "--", *inner)
     assert done.returncode == 69
     assert b"under a lease of the same device" in done.stderr
 
@@ -340,14 +340,14 @@ def test_a_nested_request_is_refused_at_once(host: Host, clear: list[str]) -> No
 def test_another_device_may_be_had_under_a_lease(host: Host) -> None:
     """Nesting itself is no fault."""
     inner = [sys.executable, "-m", "tileyard", "lease", "--", "sh", "-c", "echo $TASK_DEVICE"]
-    assert host.run("--device", "npu:0", "--", *inner).stdout == b"1\n"
+    assert host.run("--devices", "npu:0", "--", *inner).stdout == b"1\n"
 
 
 def test_interrupting_the_wait_leaves_the_queue(host: Host) -> None:
     """Ctrl-C before the command began ends the request and nothing else."""
-    with host.start("--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
+    with host.start("--devices", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
         read_line(holder.stdout)
-        with host.start("--device", "npu:0", "--status-file", "status", "--", "true") as waiting:
+        with host.start("--devices", "npu:0", "--status-file", "status", "--", "true") as waiting:
             host.requests(1)
             waiting.send_signal(signal.SIGINT)
             assert waiting.wait(DEADLINE_S) == 130
@@ -361,7 +361,7 @@ def test_interrupting_the_wait_leaves_the_queue(host: Host) -> None:
 
 def test_a_daemon_is_gone_before_the_next_grant(host: Host) -> None:
     """A detached grandchild that closed all its files does not outlive the lease."""
-    done = host.run("--device", "npu:0", "--", sys.executable, "-c", DAEMON)
+    done = host.run("--devices", "npu:0", "--", sys.executable, "-c", DAEMON)
     daemon = int(done.stdout.split()[2])
     assert done.returncode == 0
     assert not psutil.pid_exists(daemon)
@@ -370,9 +370,9 @@ def test_a_daemon_is_gone_before_the_next_grant(host: Host) -> None:
 def test_a_killed_caller_ends_its_command(host: Host) -> None:
     """SIGKILL of ``tileyard lease`` ends the tree, daemon included, and the next one gets through."""
     program = DAEMON + "time.sleep(1000)"
-    with host.start("--device", "npu:0", "--", sys.executable, "-c", program) as first:
+    with host.start("--devices", "npu:0", "--", sys.executable, "-c", program) as first:
         worker, keeper, daemon = map(int, read_line(first.stdout).split())
-        with host.start("--device", "npu:0", "--", "sh", "-c", "echo $TILEYARD_LEASE") as second:
+        with host.start("--devices", "npu:0", "--", "sh", "-c", "echo $TILEYARD_LEASE") as second:
             host.requests(1)
             first.kill()
             assert read_line(second.stdout).isdecimal()
@@ -383,7 +383,7 @@ def test_a_killed_caller_ends_its_command(host: Host) -> None:
 def test_a_killed_keeper_is_cleaned_up_after(host: Host) -> None:
     """The caller says that it lost its keeper; the next holder starts once the daemon is gone."""
     program = DAEMON + "time.sleep(1000)"
-    arguments = ["--device", "npu:0", "--status-file", "status", "--"]
+    arguments = ["--devices", "npu:0", "--status-file", "status", "--"]
     with host.start(*arguments, sys.executable, "-c", program) as first:
         worker, keeper, daemon = map(int, read_line(first.stdout).split())
         os.kill(first.pid, signal.SIGSTOP)  # so that only the record knows of the daemon
@@ -391,7 +391,7 @@ def test_a_killed_keeper_is_cleaned_up_after(host: Host) -> None:
         assert gone(keeper, worker)
         assert psutil.pid_exists(daemon)
         script = f"grep -s State: /proc/{daemon}/status; echo $TILEYARD_LEASE"
-        done = host.run("--device", "npu:0", "--", "sh", "-c", script)
+        done = host.run("--devices", "npu:0", "--", "sh", "-c", script)
         assert re.fullmatch(rb"(State:\tZ .*\n)?[0-9]+\n", done.stdout)
         os.kill(first.pid, signal.SIGCONT)
         assert first.wait(DEADLINE_S) == 69
@@ -400,7 +400,7 @@ def test_a_killed_keeper_is_cleaned_up_after(host: Host) -> None:
 
 def test_a_killed_command_is_told_by_its_signal(host: Host) -> None:
     """Whoever kills it, the caller answers as a shell would."""
-    with host.start("--device", "npu:0", "--", "sh", "-c", "echo $$; read x") as process:
+    with host.start("--devices", "npu:0", "--", "sh", "-c", "echo $$; read x") as process:
         os.kill(int(read_line(process.stdout)), signal.SIGKILL)
         assert process.wait(DEADLINE_S) == 137
 
@@ -408,22 +408,22 @@ def test_a_killed_command_is_told_by_its_signal(host: Host) -> None:
 def test_a_device_that_fails_its_probe_is_given_to_nobody(host: Host) -> None:
     """After a crash it is probed before it is given on; others go on with another one."""
     host.declare('probe = ["sh", "-c", "echo all is lost; test \'{index}\' != 0"]')
-    assert host.run("--device", "npu:0", "--", "true").returncode == 0
-    assert host.run("--device", "npu:0", "--", "sh", "-c", "kill -9 $$").returncode == 137
-    done = host.run("--device", "npu:0", "--status-file", "status", "--", "true")
+    assert host.run("--devices", "npu:0", "--", "true").returncode == 0
+    assert host.run("--devices", "npu:0", "--", "sh", "-c", "kill -9 $$").returncode == 137
+    done = host.run("--devices", "npu:0", "--status-file", "status", "--", "true")
     assert done.returncode == 69
     assert b"its probe ended with code 1: all is lost" in done.stderr
     assert host.status()["state"] == "device_sick"
-    assert host.run("--device", "npu", "--", "sh", "-c", "echo $TASK_DEVICE").stdout == b"1\n"
+    assert host.run("--devices", "npu", "--", "sh", "-c", "echo $TASK_DEVICE").stdout == b"1\n"
 
 
 def test_a_device_whose_keeper_was_killed_is_probed_before_it_is_used(host: Host) -> None:
     """Nobody has probed it after that end; the request goes on with another device."""
-    with host.start("--device", "npu:0", "--", "sh", "-c", "echo $PPID; read x") as process:
+    with host.start("--devices", "npu:0", "--", "sh", "-c", "echo $PPID; read x") as process:
         os.kill(int(read_line(process.stdout)), signal.SIGKILL)
         assert process.wait(DEADLINE_S) == 69
     host.declare('probe = ["sh", "-c", "test \'{index}\' != 0"]')
-    done = host.run("--device", "npu", "--", "sh", "-c", "echo $TASK_DEVICE")
+    done = host.run("--devices", "npu", "--", "sh", "-c", "echo $TASK_DEVICE")
     assert done.stdout == b"1\n"
     assert b"put in quarantine: npu:0: its probe ended with code 1" in done.stderr
 
@@ -431,7 +431,7 @@ def test_a_device_whose_keeper_was_killed_is_probed_before_it_is_used(host: Host
 def hold_the_first(host: Host, more: str) -> Started:
     """Have npu:0 for as long as the process is not told to end, and npu:1 in quarantine."""
     host.declare(more)
-    holder = host.start("--device", "npu:0", "--", "sh", "-c", "echo held; read line")
+    holder = host.start("--devices", "npu:0", "--", "sh", "-c", "echo held; read line")
     assert read_line(holder.stdout) == "held"
     put_in_quarantine([str(host.locks / "device-card-1.lock")], "npu:1", "its probe failed")
     return holder
@@ -441,7 +441,7 @@ def test_who_waits_has_a_sick_device_probed_and_waits_no_longer_for_it(host: Hos
     """The probe hangs; it is ended when the other device comes and the command begins."""
     note = host.folder / "note"
     holder = hold_the_first(host, f"probe = ['sh', '-c', 'echo $$ > {note}; exec sleep 1000']")
-    wanted = ("--device", "npu:0", "--device", "npu:1")
+    wanted = ("--devices", "npu:0", "--devices", "npu:1")
     with host.start(*wanted, "--", "sh", "-c", "echo $TASK_DEVICE; read line") as waiter:
         wait_until(lambda: note.exists() and note.read_text(encoding="ascii").endswith("\n"))
         pid = int(note.read_text(encoding="ascii"))
@@ -471,7 +471,7 @@ def test_who_waits_gets_a_device_that_has_come_back(host: Host) -> None:
         "    Limits(), lambda status: None, reprobing=Soon(choices, 0.05))\n"
         "sys.exit(command.run().code)\n"
     )
-    arguments = ("--device", "npu:0", "--device", "npu:1", "--", "true")
+    arguments = ("--devices", "npu:0", "--devices", "npu:1", "--", "true")
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         cwd=host.folder,
@@ -487,8 +487,8 @@ def test_who_waits_gets_a_device_that_has_come_back(host: Host) -> None:
 def test_a_hung_probe_is_a_failed_one(host: Host) -> None:
     """It is ended at its limit, and holds up nobody for longer."""
     host.declare('probe = ["sleep", "1000"]\nprobe_limit_s = 0.1')
-    assert host.run("--device", "npu:0", "--", "sh", "-c", "kill -9 $$").returncode == 137
-    done = host.run("--device", "npu:0", "--", "true")
+    assert host.run("--devices", "npu:0", "--", "sh", "-c", "kill -9 $$").returncode == 137
+    done = host.run("--devices", "npu:0", "--", "true")
     assert done.returncode == 69
     assert b"its probe took longer than 0.1 s" in done.stderr
 
@@ -507,7 +507,7 @@ def test_several_at_once_without_deadlock(host: Host) -> None:
 
 def test_priority_goes_first(host: Host) -> None:
     """The more urgent request gets the device, though it was made later."""
-    device = ["--device", "npu:0"]
+    device = ["--devices", "npu:0"]
     with host.start(*device, "--", "sh", "-c", "echo; read x") as holder:
         read_line(holder.stdout)
         plain = host.start(*device, "--", "sh", "-c", "echo $TILEYARD_LEASE")
@@ -534,18 +534,18 @@ def test_a_full_disk_is_one_line(host: Host) -> None:
     if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("may not mount a tmpfs here")
     try:
-        with host.start("--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
+        with host.start("--devices", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
             read_line(holder.stdout)
             with pytest.raises(OSError, match="No space"):
                 fill(host.locks / "junk")
             for device in ("npu:0", "npu:1"):
-                done = host.run("--device", device, "--", "true")
+                done = host.run("--devices", device, "--", "true")
                 assert done.returncode == 69
                 assert re.fullmatch(rb"tileyard: .*No space left on device\n", done.stderr)
             holder.communicate(b"\n", DEADLINE_S)
             assert holder.returncode == 0
         (host.locks / "junk").unlink()
-        assert host.run("--device", "npu:0", "--", "true").returncode == 0
+        assert host.run("--devices", "npu:0", "--", "true").returncode == 0
     finally:
         subprocess.run(["umount", "-l", str(host.locks)], check=True)
 

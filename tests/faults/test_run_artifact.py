@@ -56,7 +56,7 @@ def test_a_run_key_needs_no_database(deeds: CommandLine, tmp_path: Path) -> None
     """The object store may lie anywhere; several cases end each in its own way."""
     folder = tmp_path / "else where"
     keys = [remember(ObjectStore(folder), deed) for deed in ("print", "crash", "hang", "copy")]
-    done = deeds.run("run-artifact", *keys, "--objects", str(folder), "--device", "cpu")
+    done = deeds.run("run-artifact", *keys, "--objects", str(folder), "--devices", "cpu")
     expected = dict(zip(keys, ("passed", "crashed", "timeout", "passed"), strict=True))
     assert {r["case"]: r["outcome"] for r in results(done.stdout)} == expected
     assert done.returncode == 1, done.stderr
@@ -119,7 +119,7 @@ def test_a_batch_file_runs_by_hand(deeds: CommandLine, tmp_path: Path) -> None:
     )
     file = tmp_path / "batch.json"
     file.write_bytes(msgspec.json.encode(task))
-    done = deeds.run("run-artifact", "--batch", str(file), "--device", "0")
+    done = deeds.run("run-artifact", "--batch", str(file), "--devices", "0")
     expected = ["passed", "crashed", "passed"]
     assert [r["outcome"] for r in results(done.stdout)] == expected, done.stderr
     assert done.returncode == 1

@@ -154,7 +154,7 @@ class Host:
 
     def lease(self, user: User, script: str = "echo leased") -> subprocess.CompletedProcess[str]:
         """Run a command with the device, as a user."""
-        return self.run(user, "lease", "--device", "npu:0", "--", "sh", "-c", script)
+        return self.run(user, "lease", "--devices", "npu:0", "--", "sh", "-c", script)
 
     def can_lease(self, user: User) -> bool:
         """Whether the user gets the device; a refusal is shown."""

@@ -87,7 +87,7 @@ def _declare(shared: SharedFolder, folder: str) -> None:
         ("devices", "probe", "npu:0"),
         ("doctor",),
         ("trials",),
-        ("lease", "--device", "npu:0", "--", "true"),
+        ("lease", "--devices", "npu:0", "--", "true"),
     ],
     ids=lambda arguments: arguments[0],
 )

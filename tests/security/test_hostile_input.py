@@ -128,10 +128,10 @@ def test_an_endless_duration_on_the_command_line(cli: CommandLine, time: str) ->
         ("test", "suite.toml", f"--budget={time}"),
         ("test", "suite.toml", f"--split={time}"),
         ("plan", "suite.toml", f"--startup={time}"),
-        ("ci", "matrix", "--suite", "suite.toml", f"--max-time={time}"),
+        ("ci", "matrix", "suite.toml", f"--max-time={time}"),
         ("devices", f"--window={time}"),
-        ("lease", f"--max-time={time}", "--", "true"),
-        ("lease", f"--queue-timeout={time}", "--", "true"),
+        ("lease", f"--run-limit={time}", "--", "true"),
+        ("lease", f"--queue-limit={time}", "--", "true"),
         ("history", f"--since={time}"),
     ):
         assert time[:40] in refuse_here(cli, *arguments)
@@ -199,7 +199,7 @@ def test_a_working_directory_that_is_gone(cli: CommandLine) -> None:
         ("doctor",),
         ("lease", "--", "true", "--help"),
         ("exec", suite, "--help"),
-        ("ci", "matrix", "--suite", suite, "--jobs", "2"),
+        ("ci", "matrix", suite, "--jobs", "2"),
         ("cache", "gc", "--keep-days", "1"),
     ):
         assert run_nowhere(cli, *arguments) == (2, expected), arguments

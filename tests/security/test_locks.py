@@ -187,7 +187,7 @@ def test_only_root_installs(host: Host, users: Users) -> None:
 def test_a_directory_in_use_is_not_replaced(host: Host, users: Users) -> None:
     """Who holds a device in it would go on holding it while somebody else gets it in the new one."""
     a, b = users
-    with host.start(a, "lease", "--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
+    with host.start(a, "lease", "--devices", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         refused = host.install()
@@ -235,7 +235,7 @@ def test_a_lease_cannot_be_taken_away(host: Host, users: Users, *, is_roots: boo
     """B can neither remove, rename nor rewrite the record, nor a folder in which it is; B waits."""
     a, b = (User(0), users[1]) if is_roots else users
     host.install()
-    with host.start(a, "lease", "--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
+    with host.start(a, "lease", "--devices", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         record = host.record
@@ -254,7 +254,7 @@ def test_a_lease_cannot_be_taken_away(host: Host, users: Users, *, is_roots: boo
             ),
         ):
             assert b.call(attempt).startswith("PermissionError"), attempt
-        late = host.run(b, "lease", "--device", "npu:0", "--queue-timeout", "100ms", "--", "true")
+        late = host.run(b, "lease", "--devices", "npu:0", "--queue-limit", "100ms", "--", "true")
         expected = 75
         assert late.returncode == expected
         holder.communicate("\n", DEADLINE_S)
@@ -362,7 +362,7 @@ def test_who_holds_or_quarantines_is_named(host: Host, users: Users) -> None:
     """B may keep a device from everyone, by holding it or by words; A sees whose doing it is, and may lift."""
     a, b = users
     host.install()
-    with host.start(b, "lease", "--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
+    with host.start(b, "lease", "--devices", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         shown = host.run(a, "devices", "--json", "--window", "1ms").stdout

@@ -157,7 +157,7 @@ def test_commands_that_our_messages_name_exist() -> None:
         ("tset examples", "there is no tileyard tset"),
         ("test a.toml --slot 2", "tileyard test has no --slot"),
         ("cache gc --max-size=1G --days 2", "tileyard cache gc has no --days"),
-        ("lease --device cuda -- ./run --fast", ""),
+        ("lease --devices cuda -- ./run --fast", ""),
         ("tune a.py::gemm --no-check", ""),
         ("--help", ""),
     ],

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tileyard.errors import UsageError
-from tileyard.settings import Settings, find_project_file, read_settings
+from tileyard.settings import Settings, find_project_file, read_settings, read_tables
 
 
 def test_settings_travel_through_the_environment(tmp_path: Path) -> None:
@@ -40,11 +40,27 @@ def test_the_nearest_project_file_counts(tmp_path: Path) -> None:
         find_project_file("x.toml", inner)
 
 
+def test_a_table_of_pyproject_is_a_project_file(tmp_path: Path) -> None:
+    """Beside a ``tileyard.toml`` it does not count, without our table it is none, and a repository ends the search."""
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    outer = tmp_path / "pyproject.toml"
+    outer.write_text("[tool.tileyard]\nslots = 1\n", encoding="utf-8")
+    (inner / "pyproject.toml").write_text('[project]\nname = "tileyard"\n', encoding="utf-8")
+    assert find_project_file("", inner) == outer
+    assert read_tables(outer) == {"slots": 1}
+    (tmp_path / "tileyard.toml").touch()
+    assert find_project_file("", inner) == tmp_path / "tileyard.toml"
+    (tmp_path / "a" / ".git").touch()  # as in a worktree
+    assert find_project_file("", inner) is None
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
-def test_a_strangers_file_is_not_just_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tileyard.toml", "pyproject.toml"])
+def test_a_strangers_file_is_not_just_found(tmp_path: Path, name: str) -> None:
     """It names commands that would be run; who trusts it says so."""
-    path = tmp_path / "tileyard.toml"
-    path.touch()
+    path = tmp_path / name
+    path.write_text("[tool.tileyard]\nslots = 1\n", encoding="utf-8")
     os.chown(path, 1001, 1001)
     with pytest.raises(UsageError, match=r"belongs to another user .uid 1001. .*TILEYARD_CONFIG"):
         find_project_file("", tmp_path)

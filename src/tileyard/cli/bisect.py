@@ -4,12 +4,15 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.typed import AsJson
 from tileyard.requests.kernels import (
     USUAL_EACH,
     USUAL_MARGIN,
+    AnyTarget,
     BuildLimit,
     CompileWorkers,
     DeviceNames,
+    FigureLimits,
     QueueLimit,
     RunLimit,
     SmallestChange,
@@ -34,35 +37,26 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
         ),
     ],
     *,
-    fail_on: Annotated[
-        str,
-        typer.Option(
-            metavar="LIMITS",
-            help="Look for the commit behind a figure of the binary: registers:+0,spills:+0. "
-            "Kernels are built and not run, so no device is needed.",
-        ),
-    ] = "",
+    fail_on: FigureLimits = "",
     select: Selected = None,
     scripts: Scripts = False,
     printed: Printed = "",
     higher: Higher = False,
-    target: Annotated[
-        str, typer.Option(help="Target to compile for, such as cuda:sm_90a; by default cpu.")
-    ] = "",
+    target: AnyTarget = "",
     devices: DeviceNames = None,
-    margin: SmallestChange = "",
-    each: TimeEach = "",
+    margin: SmallestChange = None,
+    each: TimeEach = None,
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
     build_limit: BuildLimit = "120s",
     compile_workers: CompileWorkers = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Find the commit that made a case slower, faster, or wrong, or a figure of its binary worse.
 
     First BAD is compared with GOOD: a difference in time, a wrong result, a crash or a kernel that cannot be built is what is
     looked for. Then one commit after another is compared with GOOD, until it is known which one
-    changed it. A wrong measurement is outvoted by later ones; a commit that cannot be tested is passed over.
+    changed it. Kernels are built for the target cpu unless --target names another one. A wrong measurement is outvoted by later ones; a commit that cannot be tested is passed over.
 
     Exit status: 0 the commit is found, 1 several are left, 2 bad usage, or nothing has changed, 3 infrastructure only,
     130 interrupted.

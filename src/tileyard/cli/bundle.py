@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tileyard.cli.typed import AsJson
 from tileyard.errors import UsageError
-from tileyard.requests.kernels import GoldenThreads
-from tileyard.requests.suites import ParameterValues, PolicyName, Selected, Skipped, TargetName
+from tileyard.requests.kernels import CommitName, CpuLevel, GoldenThreads, OutputFile, TargetName
+from tileyard.requests.suites import ParameterValues, PolicyName, Selected, Skipped
 from tileyard.requests.values import read_names, read_texts, refuse_unused
 from tileyard.targets.registry import DEFAULT_TARGET
 
@@ -18,39 +19,35 @@ if TYPE_CHECKING:
 Folders = Annotated[
     list[str] | None,
     typer.Option(
-        "--bin", metavar="DIR", help="A directory of the tree for PATH, in addition to bin."
+        "--bin", metavar="FOLDER", help="A directory of the tree for PATH, in addition to bin."
     ),
 ]
 Packages = Annotated[
     list[str] | None,
-    typer.Option("--python", metavar="DIR", help="A directory of the tree for PYTHONPATH."),
+    typer.Option("--python", metavar="FOLDER", help="A directory of the tree for PYTHONPATH."),
 ]
 Prefixes = Annotated[
     list[str] | None,
     typer.Option(
-        "--prefix", metavar="DIR", help="The installation prefix that the tree's files contain."
+        "--prefix", metavar="FOLDER", help="The installation prefix that the tree's files contain."
     ),
 ]
 
 
 def bundle(  # noqa: PLR0913 - each option of the command is a parameter
-    suite: Annotated[str, typer.Argument(help="Pack this suite, built and ready to be run.")] = "",
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="Pack this suite, built and ready to be run.")
+    ] = "",
     *,
     tree: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Pack this folder as a toolchain.")
     ] = None,
-    commit: Annotated[
-        str, typer.Option(metavar="SHA", help="The commit that the tree was built from.")
-    ] = "",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The bundle to write.")
-    ] = None,
+    commit: CommitName = "",
+    output: OutputFile = None,
     programs: Folders = None,
     python: Packages = None,
     prefix: Prefixes = None,
-    cpu_level: Annotated[
-        str, typer.Option(metavar="LEVEL", help="Required CPU level, such as x86-64-v3.")
-    ] = "",
+    cpu_arch: CpuLevel = "",
     driver: Annotated[
         str, typer.Option(metavar="RANGE", help='Required driver, such as ">=535,<600".')
     ] = "",
@@ -71,7 +68,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         Path | None, typer.Option(metavar="FILE", help="A toolchain bundle for the steps.")
     ] = None,
     golden_threads: GoldenThreads = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Pack a built suite, or a toolchain, into one file for other machines, or look at such a file.
 
@@ -98,16 +95,17 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         "--bin": programs,
         "--python": python,
         "--prefix": prefix,
-        "--cpu-level": cpu_level,
+        "--cpu-arch": cpu_arch,
         "--driver": driver,
         "--require": require,
     }
+    written = None if output is None else Path(output)
     if inspect is not None:
         others = {**of_tree, **of_suite, "a suite": suite, "--output": output, "--tree": tree}
         refuse_unused("with --inspect", others)
         return _inspect(inspect, commit, as_json=json)
     if suite:
-        if tree is not None or output is None:
+        if tree is not None or written is None:
             raise UsageError(
                 "say with -o where the suite's bundle is to be written, without --tree"
             )
@@ -124,10 +122,10 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
             toolchain="" if toolchain is None else str(toolchain.absolute()),
             commit=commit,
             golden_threads=golden_threads or 0,
-            pack_to=str(output.absolute()),
+            pack_to=str(written.absolute()),
         )
         return pack(start, as_json=json)
-    if tree is None or output is None:
+    if tree is None or written is None:
         raise UsageError("say what is to be packed with --tree, and where to with -o")
     if not commit:
         raise UsageError(
@@ -145,12 +143,12 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         prefixes=tuple(prefix or ()),
         programs=tuple(programs or ()),
         python=tuple(python or ()),
-        cpu_level=_known_level(cpu_level),
+        cpu_level=_known_level(cpu_arch),
         driver=_known_range(driver),
         prerequisites=Prerequisites() if require is None else read_require_file(require),
         search=variable_folders(os.environ),
     )
-    _print(pack_toolchain(source, output), output, as_json=json)
+    _print(pack_toolchain(source, written), written, as_json=json)
     return 0
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.typed import AsJson
+
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
@@ -26,7 +28,7 @@ def gc(
         float | None, typer.Option(metavar="N", help="What was not used for N days goes.", min=0)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Remove what was used least recently: artifacts, golden results, trees, answers, logs,
     checkouts and environments of versions that were compared, leftovers.

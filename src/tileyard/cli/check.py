@@ -28,6 +28,8 @@ def check(
     Blocks run in an interpreter in which each operation takes effect as late as its waits allow. Sizes are chosen
     small, so that loops run from no time to a few times more than they have stages; --arg and --shape say where to begin.
 
+    With --pipeline tilelang[:ARCH] the kernel is checked as TileLang's passes plan it, by default for sm_90a, and not as written.
+
     Without ::NAME all kernels of the file are checked, each with those of the arguments that it has.
 
     A comment # tileyard: allow(KIND) REASON at one of the two lines, or alone above it, suppresses a finding.

@@ -9,6 +9,7 @@ import typer
 from tileyard.cli.opening import read_file, write_file
 from tileyard.cli.typed import Subject
 from tileyard.errors import UsageError
+from tileyard.requests.kernels import OutputFile
 
 BUNDLE_MAGIC = b"\x28\xb5\x2f\xfd"
 """The first bytes of a bundle, which is a zstd frame."""
@@ -17,9 +18,7 @@ BUNDLE_MAGIC = b"\x28\xb5\x2f\xfd"
 def export(
     subject: Subject = "",
     *,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to; by default to stdout.")
-    ] = "",
+    output: OutputFile = None,
     form: Annotated[
         Literal["json", "python"],
         typer.Option(help="A file for tileyard import, or a table to paste into code."),
@@ -32,6 +31,8 @@ def export(
     ] = False,
 ) -> int:
     """Export the configs that won: by kernel, arguments, target and silicon, the latest of each.
+
+    Without -o they are printed.
 
     Exit status: 0 they were written, 2 there are none, or bad usage.
     """
@@ -52,7 +53,7 @@ def export(
     if binaries:
         from tileyard.store.winners import pack_winners
 
-        pack_winners(found, home, Path(output))
+        pack_winners(found, home, Path(output or ""))
         return 0
     text = as_python(found) + "\n" if form == "python" else encode_choices(found).decode()
     if not output:

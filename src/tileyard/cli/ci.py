@@ -5,28 +5,21 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.typed import typed
+from tileyard.cli.typed import AsJson, JobsFile, TimesFile, typed
 from tileyard.errors import UsageError
-from tileyard.requests.suites import ParameterValues, PolicyName, Selected, Skipped
+from tileyard.requests.suites import (
+    EXPECTED_TIMES,
+    CaseSlots,
+    ParameterValues,
+    PolicyName,
+    Selected,
+    Skipped,
+)
 from tileyard.requests.values import read_names, read_texts
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-Durations = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="FILE|DIR",
-        help="How long cases took elsewhere; of a folder its JUnit files.",
-    ),
-]
-StepDurations = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--durations",
-        metavar="FILE|DIR",
-        help="How long cases took elsewhere, or steps, as GitHub's API lists jobs; of a folder its JUnit files.",
-    ),
-]
+Durations = Annotated[list[Path] | None, typer.Option(metavar="FILE|DIR", help=EXPECTED_TIMES)]
 
 
 @app.callback()
@@ -45,19 +38,18 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
         ),
     ] = None,
     *,
-    jobs: Annotated[
-        Path | None, typer.Option("--jobs", metavar="FILE", help="A file with the jobs.")
-    ] = None,
+    jobs_file: JobsFile = None,
     independent: Annotated[
         list[str] | None, typer.Option(metavar="JOB", help="Leave this job alone.")
     ] = None,
-    durations: StepDurations = None,
+    durations: Durations = None,
     fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 for duplicates.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Name what several jobs do, on identical content or as their workflows say, and what dropping it saves.
 
-    Without arguments and --jobs the workflows of the repository are read.
+    Without arguments and --jobs-file the workflows of the repository are read.
+    --durations also takes the times of steps, as GitHub's API lists jobs.
     Each check is kept by one job: so that least is left to do, by as few jobs as that takes, by the
     one that is named first. Content counts, not names.
 
@@ -66,7 +58,7 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
     from tileyard.cli.ci_session import find
 
     found = find(
-        jobs,
+        jobs_file,
         tuple(selections or ()),
         tuple(independent or ()),
         tuple(durations or ()),
@@ -78,8 +70,10 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
 @app.command()
 @typed
 def matrix(  # noqa: PLR0913 - options, by keyword only
+    suite: Annotated[
+        Path, typer.Argument(metavar="SUITE", help="suite.toml, a folder, or a file of kernels.")
+    ],
     *,
-    suite: Annotated[Path, typer.Option(help="suite.toml, a folder, or a file of kernels.")],
     policy: PolicyName = "full",
     select: Selected = None,
     skip: Skipped = None,
@@ -89,18 +83,13 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
         str,
         typer.Option(metavar="TIME", help="As many jobs as it takes for each to be this short."),
     ] = "",
-    slots: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many cases each job runs at once.")
-    ] = 1,
+    slots: CaseSlots = None,
     setup: Annotated[str, typer.Option(metavar="TIME", help="What a job takes besides.")] = "0s",
     on: Annotated[
         str, typer.Option(metavar="TARGET|CLASS", help="Target of kernels, class of devices.")
     ] = "",
     durations: Durations = None,
-    times: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write what is expected of each case, for all jobs."),
-    ] = None,
+    times: TimesFile = None,
     changed_files: Annotated[
         str, typer.Option(metavar="FILE|-", help="Only cases that these files touch, one a line.")
     ] = "",
@@ -113,17 +102,14 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="No case depends on these files.")
     ] = None,
-    commands: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A jobs file, of whose commands only touched ones run."),
-    ] = None,
+    jobs_file: JobsFile = None,
     github_output: Annotated[
         bool,
         typer.Option(
             "--github-output", help="Append matrix, jobs, cases, commands to $GITHUB_OUTPUT."
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Cut a suite into jobs of the same expected time, for `strategy.matrix` of GitHub Actions.
 
@@ -150,7 +136,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
         wish=Wish(policy=policy, select=read_names(select), skip=read_names(skip)),
         jobs=jobs or 0,
         max_s=parse_duration_s(max_time) if max_time else 0.0,
-        slots=slots,
+        slots=slots or 1,
         setup_s=parse_duration_s(setup),
         on=on,
         durations=tuple(durations or ()),
@@ -159,7 +145,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
         root=root,
         always=tuple(always or ()),
         ignore=tuple(ignore or ()),
-        commands=commands,
+        commands=jobs_file,
         tells_github=github_output,
         as_json=json,
     )

@@ -50,8 +50,7 @@ class _Yard:
     def __init__(self, durations: Sequence[Path], parameters: Mapping[str, str] = NOTHING) -> None:
         self._parameters = parameters
         self.settings = load_settings()
-        files = [file for path in durations for file in _list_files(path)]
-        self.imported = [time for file in files for time in read_times(file)]
+        self.imported = [time for path in durations for time in read_times(path)]
         self._suites: dict[Path, Suite] = {}
 
     @cached_property
@@ -248,15 +247,6 @@ def _only(durations: tuple[Path, ...]) -> Path | None:
             "have it written with --times FILE",
         )
     return durations[0] if durations else None
-
-
-def _list_files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    files = sorted(path.rglob("*.xml"))
-    if not files:
-        raise UsageError(f"{path}: holds no JUnit file *.xml")
-    return files
 
 
 def _read_names(file: str) -> str:

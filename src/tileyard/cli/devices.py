@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.typed import AsJson
+
 app = typer.Typer(rich_markup_mode=None)
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A device, as tileyard devices lists it.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -21,7 +22,7 @@ def devices(
     window: Annotated[
         str, typer.Option(metavar="TIME", help="How long to watch how busy they are.")
     ] = "500ms",
-    json: Json = False,
+    json: AsJson = False,
     install: Annotated[
         bool,
         typer.Option(
@@ -71,7 +72,7 @@ def probe(
     quarantined: Annotated[
         bool, typer.Option("--quarantined", help="Probe every device that is in quarantine.")
     ] = False,
-    json: Json = False,
+    json: AsJson = False,
 ) -> int:
     """Probe a free device, and update its quarantine.
 
@@ -122,7 +123,8 @@ def readmit(name: Name) -> int:
 
 @app.command()
 def quarantine(
-    name: Name, reason: Annotated[str, typer.Argument(help="Why, in a few words.")]
+    name: Name,
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why, in a few words.")],
 ) -> int:
     """Keep everyone from leasing a device until it is readmitted; its holder keeps it.
 

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.typed import AsJson
+
 
 def doctor(
     *,
@@ -17,7 +19,7 @@ def doctor(
     only: Annotated[
         str, typer.Option(metavar="SUBJECT", help="Look at this alone, as at queues.")
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Check this host, and print what to do about each problem.
 

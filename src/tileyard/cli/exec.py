@@ -9,27 +9,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tileyard.cli.defaults import Setting, read_defaults
 from tileyard.cli.entry import INTERRUPTED, say
-from tileyard.cli.exec_help import describe
+from tileyard.cli.exec_help import FORMS, OPTIONS, describe
 from tileyard.errors import TileyardError, UsageError
 from tileyard.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tileyard.scripts.grounds import Studied, StudyOrder
     from tileyard.scripts.tally import Summary
     from tileyard.workers.program_replies import SyncChecked
     from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
-FORMATS = ("plain", "json", "none")
-
 
 class Wanted:
-    """The command line, taken apart. Raises UsageError where it makes no sense."""
+    """The command line, taken apart, and the defaults of what it leaves open. Raises UsageError where it makes no sense."""
 
-    def __init__(self, arguments: list[str]) -> None:
-        self.summary = "plain"
+    def __init__(
+        self, arguments: list[str], find_defaults: "Callable[[], Mapping[str, Setting]]" = dict
+    ) -> None:
+        self.tally = ""
         self.is_module = False
         self.is_help = False
         self.is_checked = False
@@ -40,6 +41,12 @@ class Wanted:
         self.argv = self.argv or rest
         if not self.argv and not self.is_help:
             raise UsageError("there is no script to run", "write it after exec")
+        defaults = {} if self.is_help else find_defaults()
+        if "check-sync" in defaults:
+            self.is_checked = self.is_checked or defaults["check-sync"].value is True
+        self.tally = self.tally or (
+            str(defaults["tally"].value) if "tally" in defaults else "plain"
+        )
 
     def _take(self, rest: list[str]) -> None:
         option, equals, value = rest.pop(0).partition("=")
@@ -47,11 +54,11 @@ class Wanted:
             self.is_help = True
         elif option == "--check-sync" and not equals:
             self.is_checked = True
-        elif option == "--summary":
-            self.summary = value if equals else next(iter(rest), "")
+        elif option == "--tally":
+            self.tally = value if equals else next(iter(rest), "")
             del rest[: 0 if equals else 1]
-            if self.summary not in FORMATS:
-                raise UsageError(f"--summary is one of {', '.join(FORMATS)}")
+            if self.tally not in FORMS:
+                raise UsageError(f"--tally is one of {', '.join(FORMS)}")
         elif option == "-m":
             if not rest:
                 raise UsageError("-m needs a module")
@@ -67,7 +74,7 @@ class Wanted:
 def run_exec(arguments: list[str]) -> int:
     """Carry the command line out and return the exit status; SystemExit of the script passes through."""
     try:
-        wanted = Wanted(arguments)
+        wanted = Wanted(arguments, find_defaults)
         if wanted.is_help:
             describe()
             return 0
@@ -89,7 +96,7 @@ def run_exec(arguments: list[str]) -> int:
         return run_script(
             wanted.argv,
             settings,
-            partial(tell, wanted.summary),
+            partial(tell, wanted.tally),
             is_module=wanted.is_module,
             helpers=Helpers(study=partial(run_study, settings), checker=checker),
         )
@@ -97,6 +104,11 @@ def run_exec(arguments: list[str]) -> int:
         return say(str(error), error.exit_status)
     except KeyboardInterrupt:  # before the script began
         return INTERRUPTED
+
+
+def find_defaults() -> "Mapping[str, Setting]":
+    """What the project's file sets for this command. Raises UsageError."""
+    return read_defaults(os.environ, Path.cwd(), {("exec",): OPTIONS}).of.get(("exec",), {})
 
 
 def run_study(

@@ -1,5 +1,15 @@
 """What ``tileyard exec --help`` says, apart from what carrying it out has to import."""
 
+from tileyard.cli.defaults import Known
+
+FORMS = ("plain", "json", "none")
+OPTIONS = {
+    one.key: one
+    for one in (
+        Known(name="tally", flags=("--tally",), kind="text", choices=FORMS, metavar="FORM"),
+        Known(name="check_sync", flags=("--check-sync",), kind="switch"),
+    )
+}
 HELP = """\
 Usage: tileyard exec [OPTIONS] SCRIPT.py [ARGS]...
        tileyard exec [OPTIONS] -m MODULE [ARGS]...
@@ -9,7 +19,7 @@ for the target cpu, and its "cuda" tensors are kept in the host's memory. Its
 prints, exit status and tracebacks stay its own. Times that it takes are
 those of this CPU.
 
-  --summary FORM         a line on stderr about what was compiled when the script
+  --tally FORM           a line on stderr about what was compiled when the script
                          has ended: plain (default), json, or none
   --check-sync           check the synchronization of each kernel that it
                          compiles, and print mistakes on stderr

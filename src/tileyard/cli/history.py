@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tileyard.cli.typed import AsJson, Rows, TimesFile
 from tileyard.drafts import draft_of
 from tileyard.errors import UsageError
 from tileyard.requests.durations import parse_duration_s
+from tileyard.requests.kernels import USUAL_MARGIN, AnyTarget, Picture, SmallestChange
+from tileyard.requests.suites import ONLY_CLASS
 from tileyard.requests.values import parse_share
 
 if TYPE_CHECKING:
@@ -32,43 +35,35 @@ def history(  # noqa: PLR0913 - options, by keyword only
     since: Annotated[
         str, typer.Option(metavar="DATE|TIME", help="Compare what ran since then, or so long ago.")
     ] = "7d",
-    target: Annotated[str, typer.Option(help="Only runs for this target.")] = "",
-    device_class: Annotated[
-        str, typer.Option("--class", metavar="CLASS", help="Only runs on devices of this class.")
-    ] = "",
-    limit: Annotated[int, typer.Option(min=1, help="How many cases to list.")] = 10,
-    export: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the expected times, for --durations of others."),
-    ] = None,
-    margin: Annotated[
-        str, typer.Option(metavar="PERCENT", help="With a CASE: the smallest change that matters.")
-    ] = "2%",
-    png: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With a CASE: also draw it as a PNG; needs matplotlib."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    target: AnyTarget = "",
+    device_class: Annotated[str, typer.Option("--class", metavar="CLASS", help=ONLY_CLASS)] = "",
+    rows: Rows = 10,
+    times: TimesFile = None,
+    margin: SmallestChange = None,
+    png: Picture = None,
+    json: AsJson = False,
 ) -> int:
     """Show how long cases take: the longest ones, their share, quantiles, and what has moved.
 
     A case has moved if its median differs by a fifth and the middle halves of its runs before and after
-    do not touch; it needs three runs on each side. With --export a table is written instead of all
+    do not touch; it needs three runs on each side. With --times a table is written instead of all
     that: testcase,case,seconds, which `tileyard test` and `tileyard plan` take with --durations.
 
     With a CASE, each run of `tileyard regress` is a point, with its revision. Where the level of a series changes, the revisions
     between the last run before and the first run after can have caused it.
     """
     if case is not None:
-        if tail or export is not None:
-            raise UsageError("a CASE stands without --tail and --export")
-        return _show_case(case, target, device_class, parse_share(margin), png, as_json=json)
+        if tail or times is not None:
+            raise UsageError("--tail and --times are for all cases, and not for one")
+        share = parse_share(margin or USUAL_MARGIN, "--margin")
+        figure = None if png is None else Path(png)
+        return _show_case(case, target, device_class, share, figure, as_json=json)
     if png is not None:
         raise UsageError("--png draws a CASE")
-    if export is not None:
+    if times is not None:
         if tail or json:
-            raise UsageError("--export stands without --tail and --json")
-        return _export(export, target, device_class)
+            raise UsageError("--times writes a file, and leaves nothing to --tail and --json")
+        return _export(times, target, device_class)
     from tileyard.cli.opening import open_store, present
     from tileyard.clock import Clock
     from tileyard.report.history import print_history
@@ -77,10 +72,10 @@ def history(  # noqa: PLR0913 - options, by keyword only
 
     since_s = _parse_since(since, Clock().wall_s())
     with open_store() as (store, home):
-        times = store.list_case_times(ENDED, since_s, target, device_class)
-    if not times:
+        recorded = store.list_case_times(ENDED, since_s, target, device_class)
+    if not recorded:
         raise UsageError(_say_nothing(home, target, device_class))
-    found = summarize_history(times, since_s, limit)
+    found = summarize_history(recorded, since_s, rows)
     present(found, json, print_history, tail=tail)
     return 0
 

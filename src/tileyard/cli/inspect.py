@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.typed import AsJson
+
 
 def inspect(  # noqa: PLR0913 - options, by keyword only
     artifact: Annotated[
@@ -18,7 +20,8 @@ def inspect(  # noqa: PLR0913 - options, by keyword only
         bool, typer.Option("--source", help="The generated code that a compiler was given.")
     ] = False,
     launch: Annotated[
-        bool, typer.Option("--launch", help="How it is launched: sizes, arguments, descriptors.")
+        bool,
+        typer.Option("--launch-record", help="How it is launched: sizes, arguments, descriptors."),
     ] = False,
     resources: Annotated[
         bool, typer.Option("--resources", help="Registers, shared memory and occupancy.")
@@ -30,11 +33,10 @@ def inspect(  # noqa: PLR0913 - options, by keyword only
         bool, typer.Option("--sass", help="Machine code, as NVIDIA's nvdisasm shows it.")
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="The compiler's messages.")] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Manifest and the target's own details, as JSON.")
-    ] = False,
+    json: AsJson = False,
 ) -> int:
-    """Show an artifact: its sources, its compiler, its files. Without an option, a summary.
+    """Show an artifact: its sources, its compiler, its files. Without an option, a summary; with --json
+    the manifest and the target's own details.
 
     An artifact is named as tileyard compile --report names it. Of a bundle that holds several cases,
     say which: x.tyb::CASE. A bundle for another machine can be looked into as well.

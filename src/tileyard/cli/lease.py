@@ -6,12 +6,14 @@ the whole must not cost much more than ``flock`` does.
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
+from tileyard.cli.defaults import Setting, read_defaults
 from tileyard.cli.entry import say
-from tileyard.cli.lease_help import describe
+from tileyard.cli.lease_help import OPTIONS, describe
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.registry import resolve_devices
 from tileyard.devices.reprobing import Reprobing
@@ -23,24 +25,28 @@ from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.requests.durations import parse_duration_s
 from tileyard.settings import read_settings
 
-OPTIONS = ("device", "count", "priority", "queue-timeout", "max-time", "status-file")
 NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127
 STATUSES = {State.QUEUE_TIMEOUT: QUEUE_TIMEOUT, State.MAX_TIME: MAX_TIME}
 MAX_COUNT, MAX_PRIORITY = 4096, 1000
 
 
 class Wanted:
-    """The command line, taken apart. Raises UsageError where it makes no sense."""
+    """The command line, taken apart, and the defaults of what it leaves open. Raises UsageError where it makes no sense."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(
+        self, arguments: list[str], find_defaults: Callable[[], Mapping[str, Setting]] = dict
+    ) -> None:
         self.options: dict[str, list[str]] = {}
         self.argv: list[str] = []
         self.is_help = False
         self._take(arguments)
-        self.devices = self.options.get("device", ["auto"])
+        for name, setting in {} if self.is_help else find_defaults().items():
+            value = setting.value if isinstance(setting.value, list) else [setting.value]
+            self.options.setdefault(name, [str(one) for one in value])
+        self.devices = self.options.get("devices", ["auto"])
         self.count = self._number("count", 1, 1, MAX_COUNT)
         self.priority = self._number("priority", 0, -MAX_PRIORITY, MAX_PRIORITY)
-        self.limits = Limits(queue_s=self._time("queue-timeout"), run_s=self._time("max-time"))
+        self.limits = Limits(queue_s=self._time("queue-limit"), run_s=self._time("run-limit"))
         self.status_file = self._one("status-file")
 
     def _take(self, arguments: list[str]) -> None:
@@ -83,7 +89,10 @@ class Wanted:
 
     def _time(self, name: str) -> float | None:
         text = self._one(name)
-        return parse_duration_s(text) if text else None
+        try:
+            return parse_duration_s(text) if text else None
+        except UsageError as error:
+            raise UsageError(f"--{name}: {error.message}") from error
 
 
 class Teller:
@@ -131,7 +140,7 @@ def run_lease(arguments: list[str]) -> int:
 
 
 def _lease(arguments: list[str]) -> int:
-    wanted = Wanted(arguments)
+    wanted = Wanted(arguments, find_defaults)
     if wanted.is_help:
         describe()
         return 0
@@ -149,6 +158,11 @@ def _lease(arguments: list[str]) -> int:
     ).run()
     code = exit_status(status)
     return say(status.message, code) if status.message else code
+
+
+def find_defaults() -> Mapping[str, Setting]:
+    """What the project's file sets for this command. Raises UsageError."""
+    return read_defaults(os.environ, Path.cwd(), {("lease",): OPTIONS}).of.get(("lease",), {})
 
 
 def find_choices(wanted: Wanted) -> tuple[Device, ...]:

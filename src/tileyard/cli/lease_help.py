@@ -1,5 +1,18 @@
 """What ``tileyard lease --help`` says, apart from what carrying it out has to import."""
 
+from tileyard.cli.defaults import Known
+
+OPTIONS = {
+    one.key: one
+    for one in (
+        Known(name="devices", flags=("--devices",), kind="list", metavar="ID"),
+        Known(name="count", flags=("--count",), kind="whole", metavar="N"),
+        Known(name="priority", flags=("--priority",), kind="whole", metavar="N"),
+        Known(name="queue_limit", flags=("--queue-limit",), kind="text", metavar="TIME"),
+        Known(name="run_limit", flags=("--run-limit",), kind="text", metavar="TIME"),
+        Known(name="status_file", flags=("--status-file",), kind="text", metavar="FILE"),
+    )
+}
 HELP = """\
 Usage: tileyard lease [OPTIONS] -- COMMAND [ARGS]...
 
@@ -7,13 +20,13 @@ Wait for a device, run a command while holding it, and release it only once
 the command's whole process tree is gone. The command finds its device in
 TASK_DEVICE, and in CUDA_VISIBLE_DEVICES or the variable of its class.
 
-  --device NAME          auto (default), a class such as cuda, or a device such
-                         as cuda:1, cpu or cpu:cores=0-3; repeatable
-  --count N              how many devices, all of them or none [1]
-  --priority P           higher ones come first; one step weighs as much as a
+  --devices ID           auto (default), a class such as cuda, or a device such
+                         as cuda:1, cpu or cpu:cores=0-3; again for more
+  --count N              number of devices, all of them or none [1]
+  --priority N           higher ones come first; one step weighs as much as a
                          minute of waiting [0]
-  --queue-timeout TIME   give up waiting after 30m, 90s, ...
-  --max-time TIME        end the command if it runs longer
+  --queue-limit TIME     wait no longer than this for a device: 30m, 90s, ...
+  --run-limit TIME       end a command that runs longer
   --status-file FILE     write the result here as JSON
   -h, --help             show this
 

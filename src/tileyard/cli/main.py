@@ -1,7 +1,10 @@
 """The command line: hands each command its arguments, and turns failures into one line."""
 
+import os
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +18,7 @@ from tileyard.cli import (
     check,
     choices,
     ci,
+    config,
     devices,
     doctor,
     exec_help,
@@ -37,9 +41,10 @@ from tileyard.cli import (
 from tileyard.cli import (
     run as run_command,
 )
-from tileyard.cli.entry import INTERRUPTED, say
-from tileyard.cli.typed import typed
-from tileyard.errors import TileyardError, blame_host
+from tileyard.cli.defaults import Defaults, Verbs, read_defaults
+from tileyard.cli.entry import INTERRUPTED, asks_for_help, say
+from tileyard.cli.typed import list_options, typed
+from tileyard.errors import NoEffectError, TileyardError, UsageError, blame_host
 
 app = typer.Typer(
     name="tileyard",
@@ -72,6 +77,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _begin(
+    context: typer.Context,
     *,
     version: Annotated[
         bool,
@@ -80,7 +86,44 @@ def _begin(
         ),
     ] = False,
 ) -> None:
-    """Take the options before the command."""
+    """Take the options before the command, and the project's defaults for those after it."""
+    given: Given = context.obj
+    if given.defaults is None:
+        try:
+            given.defaults = read_defaults(os.environ, Path.cwd(), list_verbs(context.command))
+        except UsageError:
+            if not asks_for_help(given.arguments):  # help is how a bad file is put right
+                raise
+            given.defaults = Defaults()
+    context.default_map = given.defaults.as_map()
+
+
+def list_verbs(command: Any) -> Verbs:  # noqa: ANN401 (typer hides its type)
+    """The options of all verbs, also of those that take their arguments apart themselves."""
+    others = {("lease",): lease_help.OPTIONS, ("exec",): exec_help.OPTIONS}
+    return list_options(command) | others
+
+
+@dataclass
+class Given:
+    """A command line, and the defaults of its options once they are read."""
+
+    arguments: list[str]
+    defaults: Defaults | None = None
+
+    def run(self) -> object:
+        """Carry it out. A default that has no effect beside what was asked for is left out."""
+        while True:
+            try:
+                return app(self.arguments, prog_name="tileyard", standalone_mode=False, obj=self)
+            except NoEffectError as error:
+                known = self.defaults or Defaults()
+                if not known.drop(error.option, self.arguments):
+                    raise
+
+    def explain(self, message: str) -> str:
+        """A message, and where the options that it names are set."""
+        return (self.defaults or Defaults()).explain(message, self.arguments)
 
 
 COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
@@ -101,6 +144,7 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("static", regress.regress, "Short for regress --static."),
     ("bisect", bisect.bisect, None),
     ("doctor", doctor.doctor, None),
+    ("config", config.config, None),
     ("lease", lease_help.describe, "Run any command while holding devices."),
     ("exec", exec_help.describe, "Run a script that was written for a GPU on the CPU."),
     ("bundle", bundle.bundle, None),
@@ -123,12 +167,13 @@ INTERNAL_ERROR = 70
 
 def main(arguments: list[str]) -> int:
     """Run one command, but for those that ``entry`` carries out itself, and return its exit status."""
+    given = Given(arguments)
     try:
-        status = app(arguments, prog_name="tileyard", standalone_mode=False)
+        status = given.run()
     except typer.TyperException as error:
-        return say(error.format_message(), USAGE)
+        return say(given.explain(error.format_message()), USAGE)
     except TileyardError as error:
-        return say(str(error), error.exit_status)
+        return say(given.explain(str(error)), error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:

@@ -69,7 +69,7 @@ def read_file(file: str, most: int = -1) -> bytes:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
 
 
-def write_file(file: str, data: bytes) -> None:
+def write_file(file: str | os.PathLike[str], data: bytes) -> None:
     """Write a file that a command was asked for. Raises UsageError."""
     try:
         Path(file).write_bytes(data)

@@ -4,57 +4,53 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.typed import KernelName
+from tileyard.cli.typed import AsJson, KernelName
 from tileyard.requests.kernels import (
+    AnyTarget,
     ArgumentValues,
-    OneConfig,
+    ConfigValues,
+    PipelineName,
     ShapeName,
+    TimeLimit,
     parse_kernel,
     read_arguments,
     read_config,
 )
-from tileyard.requests.values import parse_duration_s
+from tileyard.requests.values import read_time_s
 
 
 def passes(  # noqa: PLR0913 - options, by keyword only
     kernel: KernelName,
     *,
-    target: Annotated[
-        str, typer.Option(help="What to plan for, such as cuda:sm_80.", metavar="TARGET")
-    ] = "",
-    pipeline: Annotated[
-        str,
-        typer.Option(
-            help="The passes to run, in place of those for the target: sm_80, sm_90a, none, tilelang, or a FILE.toml.",
-            metavar="NAME|FILE",
-        ),
-    ] = "",
+    target: AnyTarget = "",
+    pipeline: PipelineName = "",
     arg: ArgumentValues = None,
     shape: ShapeName = "",
-    config: OneConfig = None,
+    config: ConfigValues = None,
     after: Annotated[
         str, typer.Option(metavar="PASS", help="Show the Program after this pass only.")
     ] = "",
     diff: Annotated[
         bool, typer.Option("--diff", help="Show what each pass changes, not whole Programs.")
     ] = False,
-    check: Annotated[
+    verify: Annotated[
         bool,
         typer.Option(
-            "--check", help="Run what each pass makes, and compare it with the kernel as written."
+            "--verify", help="Run what each pass makes, and compare it with the kernel as written."
         ),
     ] = False,
     time: Annotated[
         bool, typer.Option("--time", help="Show how many milliseconds each pass takes.")
     ] = False,
-    limit: Annotated[str, typer.Option(metavar="TIME", help="Give up after this time.")] = "10m",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    limit: TimeLimit = "10m",
+    json: AsJson = False,
 ) -> int:
     """Show the Program of a kernel after each pass of a pipeline, with the lines of the user's file.
 
-    The pipeline tilelang is TileLang's own: its plan for the target is one step.
+    The pipeline is the one for --target, such as cuda:sm_80, unless --pipeline names another one: sm_80, sm_90a, none, tilelang, whose
+    plan for the target is one step, or a FILE.toml.
 
-    With --check each Program runs in an interpreter on the given arguments, best small ones: its results have to be those of
+    With --verify each Program runs in an interpreter on the given arguments, best small ones: its results have to be those of
     the kernel as it is written, bit for bit, and its synchronization has to be right. The pass that breaks something is named.
 
     Exit status: 0 shown, and nothing is broken; 1 a pass broke something; 2 bad usage, or a kernel that has no Program.
@@ -69,10 +65,10 @@ def passes(  # noqa: PLR0913 - options, by keyword only
     )
     wanted = Wanted(
         chosen=open_pipeline(target, pipeline),
-        is_checked=check,
+        is_checked=verify,
         after=after,
         is_diff=diff,
         is_timed=time,
         as_json=json,
     )
-    return show_passes(file, request, parse_duration_s(limit), wanted)
+    return show_passes(file, request, read_time_s("--limit", limit), wanted)

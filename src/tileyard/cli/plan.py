@@ -11,7 +11,10 @@ from tileyard.requests.plan import PlanOptions
 
 def plan(
     suite: Annotated[
-        Path | None, typer.Argument(help="suite.toml or a folder; none where times are imported.")
+        Path | None,
+        typer.Argument(
+            metavar="SUITE", help="suite.toml or a folder; none where times are imported."
+        ),
     ] = None,
     *,
     json: AsJson = False,

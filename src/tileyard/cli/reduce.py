@@ -9,13 +9,16 @@ from tileyard.errors import UsageError
 from tileyard.requests.check import DEFAULT_ARCHITECTURE
 from tileyard.requests.kernels import (
     ArgumentValues,
-    OneConfig,
+    ConfigValues,
+    PipelineName,
     ShapeName,
+    TargetName,
+    TimeLimit,
     parse_kernel,
     read_arguments,
     read_config,
 )
-from tileyard.requests.values import parse_duration_s
+from tileyard.requests.values import read_time_s
 
 
 def reduce(  # noqa: PLR0913 - options, by keyword only
@@ -29,29 +32,19 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
             help="The failure to keep. A command receives the file of a kernel in place of {}, or at its end, and ends with 0 where it fails.",
         ),
     ],
-    pipeline: Annotated[
-        str,
-        typer.Option(
-            metavar="PIPELINE",
-            help="With check and mismatch: passes that break the kernel, ours by name, or tilelang[:ARCH].",
-        ),
-    ] = "",
-    target: Annotated[
-        str,
-        typer.Option(help="With mismatch and compile_error: what builds the kernel."),
-    ] = "cpu",
+    pipeline: PipelineName = "",
+    target: TargetName = "cpu",
     arg: ArgumentValues = None,
     shape: ShapeName = "",
-    config: OneConfig = None,
-    limit: Annotated[
-        str, typer.Option(metavar="TIME", help="End the search after this time.")
-    ] = "5m",
+    config: ConfigValues = None,
+    limit: TimeLimit = "5m",
 ) -> int:
     """Cut a failing kernel down to a small one that fails in the same way, and print it.
 
     Statements, branches, loops, roles, buffers and parameters are dropped, sizes and expressions made smaller, as long as the failure
     stays the same: with check, the same kind of mistake in the same buffer; with mismatch, outputs that are not what the
-    kernel means; with compile_error, the same message up to names and numbers; with a command, the exit status 0. Ctrl-C prints the
+    kernel means; with compile_error, the same message up to names and numbers; with a command, the exit status 0. With check and mismatch, --pipeline
+    names passes that break the kernel: ours, or tilelang[:ARCH]. Mismatches and compile errors are those of --target. Ctrl-C prints the
     smallest kernel so far.
 
     Exit status: 0 printed; 2 bad usage, or a kernel that has no Program or does not fail; 130 interrupted, and printed.
@@ -72,6 +65,6 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
         kernel=name, arguments=read_arguments(arg), shape=shape, overrides=chosen, trials=1
     )
     wanted = Wanted(
-        failure=failure, pipeline=pipeline, target=target, limit_s=parse_duration_s(limit)
+        failure=failure, pipeline=pipeline, target=target, limit_s=read_time_s("--limit", limit)
     )
     return reduce_kernel(file, request, wanted)

@@ -37,7 +37,7 @@ def regress(
 
     Base and head are timed in turn, in one process after the other, until the interval of their ratio lies on one side of
     the margin, and so is base against itself. A kernel that a side lacks or cannot build is a row, too. With --static no device
-    is needed, pass options take the place of a kernel's own of the same names, and what is built is thrown away.
+    is needed, and the target is cuda:sm_90a in place of cpu unless --target names one or a side is built already; pass options take the place of a kernel's own of the same names, and what is built is thrown away.
 
     Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing, new or
     beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.

@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.typed import KernelName
+from tileyard.cli.typed import AsJson, KernelName
 from tileyard.errors import UsageError
 from tileyard.requests.kernels import (
     ArgumentValues,
     BuildLimit,
     Checked,
+    ConfigValues,
     CpuLevel,
     DeviceNames,
     Emit,
@@ -19,14 +20,14 @@ from tileyard.requests.kernels import (
     RequireCheck,
     RunLimit,
     ShapeName,
+    TargetName,
     check_reference,
     parse_kernel,
     read_arguments,
     read_limits,
     target_at,
 )
-from tileyard.requests.options import Option
-from tileyard.requests.values import Choices, read_choices, read_names, read_time_s
+from tileyard.requests.values import read_choices, read_names, read_time_s
 
 
 def run_config(  # noqa: PLR0913 - options, by keyword only
@@ -34,14 +35,11 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     *,
     arg: ArgumentValues = None,
     shape: ShapeName = "",
-    config: Annotated[
-        Choices,
-        Option("A parameter; the others are as in the first config.", metavar="KEY=VALUE"),
-    ] = None,
+    config: ConfigValues = None,
     reference: Reference = "",
     check: Checked = True,
     require_check: RequireCheck = False,
-    target: Annotated[str, typer.Option(help="Target to compile for.")] = "cpu",
+    target: TargetName = "cpu",
     cpu_arch: CpuLevel = "",
     devices: DeviceNames = None,
     emit: Emit = None,
@@ -52,12 +50,12 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     run_limit: RunLimit = "60s",
     build_limit: BuildLimit = "120s",
     memory_limit: MemoryLimit = "8GiB",
-    json: Annotated[bool, typer.Option("--json", help="Print the trial as JSON.")] = False,
+    json: AsJson = False,
 ) -> int:
     """Build one config of a kernel, run it, compare every output, and time it.
 
     For a correct output, the element closest to its tolerance is printed; for a wrong one, the worst
-    element. Earlier builds are reused; the config always runs. With --debug the last line is the command
+    element. Parameters without --config are as in the first config. Earlier builds are reused; the config always runs. With --debug the last line is the command
     that runs it again in gdb, up to the kernel's first statement.
 
     Exit status: 0 it passed, or there is no reference, 1 it failed, 2 bad usage, 3

@@ -6,14 +6,21 @@ from typing import Annotated
 import typer
 
 from tileyard.errors import UsageError
+from tileyard.requests.kernels import DEVICES
+from tileyard.requests.options import Option
+from tileyard.requests.values import Names, read_names
 
 
 def run_artifact(  # noqa: PLR0913 - options, by keyword only
     trial: Annotated[
-        list[str] | None, typer.Argument(help="A trial's id, or its run key or build key.")
+        list[str] | None,
+        typer.Argument(metavar="TRIAL", help="A trial's id, or its run key or build key."),
     ] = None,
     *,
-    device: Annotated[str, typer.Option(help="Where to run, as in --device $TASK_DEVICE.")] = "",
+    devices: Annotated[
+        Names,
+        Option(DEVICES, metavar="ID", flags=("--devices", "--device")),
+    ] = None,
     objects: Annotated[
         str, typer.Option(metavar="DIR", help="The object store; by default the home's.")
     ] = "",
@@ -29,6 +36,8 @@ def run_artifact(  # noqa: PLR0913 - options, by keyword only
 ) -> int:
     """Run built artifacts on a device. Never builds; inputs are found by content.
 
+    One device is named, as in --devices $TASK_DEVICE. Queues that append --device ID to a command name it so.
+
     Every case is answered by one line TILEYARD_RESULT {...} as it ends, and the batch by one line
     TILEYARD_BATCH {...}. A case that crashes or hangs ends its own process only.
 
@@ -36,6 +45,10 @@ def run_artifact(  # noqa: PLR0913 - options, by keyword only
     """
     if sum(map(bool, (trial, batch, read_token))) != 1:
         raise UsageError("run-artifact takes trials, or --batch, or --read-token")
+    named = read_names(devices)
+    if len(named) > 1:
+        raise UsageError("--devices is given twice, and artifacts run on one device")
+    device = next(iter(named), "")
     from tileyard.cli.artifact_session import answer_token, print_line, run_by_hand
     from tileyard.cli.opening import load_settings
     from tileyard.engine.foreign_queue.far_side import run_submitted

@@ -4,12 +4,18 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.typed import AsJson
+
 
 def show(
-    trial: Annotated[str, typer.Argument(help="The trial's id, or the beginning of it.")],
+    trial: Annotated[
+        str, typer.Argument(metavar="TRIAL", help="The trial's id, or the beginning of it.")
+    ],
     *,
-    source: Annotated[bool, typer.Option(help="Print the Program and the generated code.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="Leave out the Program and the generated code.")
+    ] = False,
+    json: AsJson = False,
 ) -> int:
     """Show one trial: its record, its log, its Program and the generated code."""
     from tileyard.cli.opening import open_store, present
@@ -17,5 +23,5 @@ def show(
 
     with open_store() as (store, home):
         found = store.get_trial(trial)
-    present(found, json, print_trial, home, source=source)
+    present(found, json, print_trial, home, source=not brief)
     return 0

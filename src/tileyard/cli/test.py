@@ -10,7 +10,7 @@ from tileyard.requests.test import TestOptions
 
 def run_suite(
     suite: Annotated[
-        str, typer.Argument(help="suite.toml, a folder, or a Python file of kernels.")
+        str, typer.Argument(metavar="SUITE", help="suite.toml, a folder, or a file of kernels.")
     ] = "",
     *,
     list: Annotated[  # noqa: A002 - the name of the option

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.typed import Subject
+from tileyard.cli.typed import AsJson, Rows, Subject, typed
+from tileyard.requests.kernels import OutputFile
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -18,8 +19,8 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
     ] = "",
     run: Annotated[str, typer.Option(help="Only trials of this run.")] = "",
     outcome: Annotated[str, typer.Option(help="Only trials that ended in this way.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 30,
-    json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
+    rows: Rows = 30,
+    json: AsJson = False,
 ) -> int:
     """List recorded trials, newest first."""
     if context.invoked_subcommand is not None:
@@ -29,7 +30,7 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
     from tileyard.store.trials import TrialQuery
 
     wanted = parse_outcome(outcome) if outcome else None
-    query = TrialQuery(kernel=kernel, run=run, outcome=wanted, limit=limit)
+    query = TrialQuery(kernel=kernel, run=run, outcome=wanted, limit=rows)
     with open_store() as (store, _):
         found = store.list_trials(query)
     present(found, json, print_trials)
@@ -37,12 +38,11 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
 
 
 @app.command("export")
+@typed
 def export(
     subject: Subject = "",
     *,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")
-    ],
+    output: OutputFile,
 ) -> int:
     """Write recorded trials, and the winners of their studies, into a file for tileyard trials import.
 
@@ -60,7 +60,7 @@ def export(
     if not found:
         what = f"of {subject} " if subject else ""
         raise UsageError(f"no trial {what}is recorded in {home}")
-    write_file(output, encode_trials(reversed(found), list_choices(home)))
+    write_file(output or "", encode_trials(reversed(found), list_choices(home)))
     return 0
 
 

@@ -3,14 +3,28 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
 from os import PathLike
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from tileyard.cli.defaults import Kind, Known, VerbPath
 from tileyard.requests.options import Field, Option, flatten, list_fields
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Rows = Annotated[int, typer.Option(min=1, metavar="N", help="Most rows to list.")]
+TimesFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the expected time of each case, for --durations."),
+]
+JobsFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A file with jobs: duplicates looks at all, matrix decides which commands run.",
+    ),
+]
 KernelName = Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")]
 Subject = Annotated[
     str,
@@ -56,7 +70,11 @@ def _convert(one: Parameter) -> Iterator[Parameter]:
 def _annotate(field: Field) -> Any:  # noqa: ANN401 - any type
     option = field.option
     made = typer.Option(
-        *field.flags, metavar=option.metavar or None, help=option.help, min=option.least
+        *field.flags,
+        metavar=option.metavar or None,
+        help=option.help,
+        min=option.least,
+        envvar=option.variable or None,
     )
     return Annotated[_text_type(field), made]
 
@@ -69,3 +87,31 @@ def _text_type(field: Field) -> Any:  # noqa: ANN401 - any type
     if all(kind in (bool, int, NoneType) or get_origin(kind) is Literal for kind in kinds):
         return field.type
     return str | None if field.option.default is None else str
+
+
+def list_options(command: Any, path: VerbPath = ()) -> dict[VerbPath, dict[str, Known]]:  # noqa: ANN401 (typer hides its type)
+    """The options of a command and of those below it, by the words that name each, then by their keys."""
+    found: dict[VerbPath, dict[str, Known]] = {}
+    options = [_known(one) for one in command.params if one.param_type_name == "option"]
+    if path:
+        found[path] = {one.key: one for one in options if one.name != "help"}
+    for word, inner in getattr(command, "commands", {}).items():
+        found |= list_options(inner, (*path, word))
+    return found
+
+
+def _known(option: Any) -> Known:  # noqa: ANN401 (typer hides its type)
+    """An option of typer's as a file may set it."""
+    taken = option.type_descriptor
+    numbers: dict[object, Kind] = {int: "whole", float: "number"}
+    kind: Kind = "list" if option.multiple else numbers.get(taken.annotation, "text")
+    return Known(
+        name=option.name,
+        flags=tuple(option.opts),
+        negations=tuple(option.secondary_opts),
+        kind="switch" if option.is_flag else kind,
+        choices=tuple(taken.choices or ()),
+        least=option.min,
+        metavar=option.metavar or "",
+        variable=option.envvar or "",
+    )

@@ -1,8 +1,8 @@
 """Devices that people declare in TOML, so that whatever has a command-line runner can be shared.
 
 Three files may declare devices, and the later one wins, name by name and as a whole:
-``/etc/tileyard/devices.toml`` for the host, ``$TILEYARD_HOME/devices.toml``, and ``tileyard.toml``
-of the project.
+``/etc/tileyard/devices.toml`` for the host, ``$TILEYARD_HOME/devices.toml``, and the project's file,
+which also has defaults of options; the command line reads those.
 """
 
 import os
@@ -14,13 +14,12 @@ from typing import Annotated
 
 import msgspec
 
-from tileyard.decoding import decode_toml
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import core_locks, parse_cores
 from tileyard.devices.names import NAME, class_of, device_lock, index_of
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
-from tileyard.settings import Settings
+from tileyard.settings import Settings, read_tables
 
 NO_CLASSES = frozenset({"auto", "queue"})
 """Names for devices of several classes."""
@@ -75,7 +74,7 @@ def read_devices(settings: Settings) -> tuple[tuple[Device, ...], int]:
     devices: dict[str, Device] = {}
     slots = 0
     for path in declaration_files(settings):
-        found = read_file(path)
+        found = read_file(path, is_project=path == settings.project_file)
         if found.simulators is not None:
             slots = found.simulators.slots
         for number, declaration in enumerate(found.device):
@@ -96,27 +95,15 @@ def declaration_files(settings: Settings) -> tuple[Path, ...]:
     return (*files, *((settings.project_file,) if settings.project_file is not None else ()))
 
 
-def read_tables(path: Path) -> dict[str, object]:
-    """The tables of a file that may declare devices; none where there is no file. Raises UsageError."""
-    try:
-        return decode_toml(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: is not valid TOML: {error}") from error
-
-
-def read_file(path: Path) -> Declarations:
+def read_file(path: Path, *, is_project: bool) -> Declarations:
     """What a file declares; nothing where there is no file. Raises UsageError with file and key."""
     tables = read_tables(path)
     try:
         found = msgspec.convert(tables, Declarations)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {_explain(str(error))}") from error
-    for table in tables:
-        if table not in TABLES:
+    for table, value in tables.items():
+        if table not in TABLES and not (is_project and _is_default(value)):
             raise UsageError(f"{path}: {table}: unknown table", f"known are {', '.join(TABLES)}")
     names: set[str] = set()
     for number, declaration in enumerate(found.device):
@@ -125,6 +112,11 @@ def read_file(path: Path) -> Declarations:
             raise UsageError(f"{path}: device[{number}].name: {declaration.name!r} stands twice")
         names.add(declaration.name)
     return found
+
+
+def _is_default(value: object) -> bool:
+    """Whether it may be a default of an option, or those of a verb: anything but several tables of one name."""
+    return not (isinstance(value, list) and value and isinstance(value[0], dict))
 
 
 def is_declarable(name: str) -> bool:

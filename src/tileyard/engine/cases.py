@@ -111,6 +111,13 @@ class PlannedCases:
         self.to_build.fail(case)
         self.move(case, Stage.ENDED)
 
+    def split_build(self, fact: CasePrepared) -> None:
+        """A case needs another build than it was in line for; those that share the old one are asked one by one."""
+        self.to_build.fail(fact.case)
+        self.move(fact.case, Stage.BUILT if fact.built else Stage.PREPARED)
+        if not fact.built and fact.case not in self._dropped:
+            self.to_build.add(fact)
+
     def lose(self, case: str, device: str, *, may_retry: bool) -> None:
         """Have a case run again, elsewhere if there is another device, or give it up."""
         self._lost[case] = self._lost.get(case, 0) + 1

@@ -41,6 +41,12 @@ class BuildFailed(Record, tag="build_failed"):
     case: str
 
 
+class BuildSplit(Record, tag="build_split"):
+    """A build for several targets failed: the case is prepared anew, with the build of its own target."""
+
+    prepared: CasePrepared
+
+
 class CompilerFreed(Record, tag="compiler_freed"):
     """A compile worker has answered for every case that it was given."""
 
@@ -160,6 +166,7 @@ Fact = (
     | CasePrepared
     | CaseBuilt
     | BuildFailed
+    | BuildSplit
     | CompilerFreed
     | CaseFinished
     | CaseRanWell

@@ -19,6 +19,7 @@ from tileyard.engine.commands import (
     BatchesPlanned,
     Build,
     BuildFailed,
+    BuildSplit,
     CaseBuilt,
     CaseFinished,
     CasePrepared,
@@ -348,7 +349,10 @@ class Driver:
     async def _build(self, members: Sequence[Progress], worker: int) -> None:
         async for progress, is_built in self._preparation.build(members, worker):
             case = progress.case.key
-            self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
+            if is_built is None:
+                self._tell(BuildSplit(prepared=await self._describe(progress)))
+            else:
+                self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
         self._tell(CompilerFreed(worker=worker))
 
     async def _judge(self, cases: Sequence[str]) -> None:

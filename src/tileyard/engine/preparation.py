@@ -171,11 +171,17 @@ class Preparation:
 
     async def build(
         self, members: Sequence[Progress], worker: int
-    ) -> AsyncIterator[tuple[Progress, bool]]:
-        """Build artifacts of one builder on a compile worker, together; say of each whether there is one now."""
+    ) -> AsyncIterator[tuple[Progress, bool | None]]:
+        """Build artifacts of one builder on a compile worker, together; say of each whether there is one now.
+
+        It is None where a build for several targets failed: the case needs the one of its own target.
+        """
         yard = self._yard
         left: dict[str, Progress] = {}
         for progress in members:
+            if progress.keys.build in self._failed and await self._turn_to_own(progress):
+                yield progress, None
+                continue
             is_built: bool | None = None
             with contextlib.suppress(*HOST_FAULTS):  # what cannot be looked up is built
                 is_built = self._find_built(progress)
@@ -189,11 +195,34 @@ class Preparation:
             async for built in self._build(tuple(left.values()), worker):
                 progress = left[built.case]
                 is_lost = built.outcome is Outcome.INFRA_ERROR
+                if built.outcome not in (Outcome.PASSED, *INFRASTRUCTURE):
+                    self._failed.setdefault(progress.keys.build, (built, progress))
+                    if await self._turn_to_own(progress):
+                        del left[built.case]
+                        yield progress, None
+                        continue
                 if not (is_lost and self._ledger.may_retry(progress, built.message)):
                     del left[built.case]
                     is_built = self._take_verdict(progress, built)
                     await self.complete(progress, is_built=is_built)
                     yield progress, is_built
+
+    async def _turn_to_own(self, progress: Progress) -> bool:
+        """Have a case whose build was for several targets need the one of its own; False where it was that already."""
+        command, elaborated = progress.command, _elaborated(progress)
+        if command is None:
+            return False
+        parts = programs_of(self._yard).builds.parts_of(elaborated.kernel.program)
+        own = [one for one in parts if digest_parts("own build", one) == command.own_build]
+        if not own:
+            return False
+        kernel = msgspec.structs.replace(elaborated.kernel, program=own[0])
+        progress.elaborated = msgspec.structs.replace(elaborated, kernel=kernel)
+        fingerprint = (await self.describe(builder_of(progress.case))).fingerprint
+        key = program_key(progress.case, own[0], fingerprint)
+        progress.keys = msgspec.structs.replace(progress.keys, build=key)
+        self.keep(progress)
+        return True
 
     async def complete(self, progress: Progress, *, is_built: bool) -> None:
         """Complete the keys of the cases of a build that is there now; one that cannot be looked at is not proven by this run."""
@@ -255,8 +284,6 @@ class Preparation:
             self._publish_parts(progress)
             progress.flags += (built.message,) if built.message else ()
         else:
-            if built.outcome not in INFRASTRUCTURE:
-                self._failed.setdefault(progress.keys.build, (built, progress))
             progress.keys = Keys(build=progress.keys.build)
             self._ledger.finish(progress, built.outcome, built.message)
         return ok

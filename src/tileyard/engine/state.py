@@ -19,6 +19,7 @@ from tileyard.engine.commands import (
     BatchesPlanned,
     Build,
     BuildFailed,
+    BuildSplit,
     CaseBuilt,
     CaseFinished,
     CaseLost,
@@ -117,14 +118,8 @@ class EngineState:
                 self.cases.plan(fact)
             case CasePrepared():
                 self.cases.prepare(fact)
-            case CaseBuilt(case=case):
-                for name in self.cases.to_build.end(case):
-                    self.cases.move(name, Stage.BUILT)
-            case BuildFailed(case=case):
-                self._expect_more()
-                self.cases.fail_build(case)
-            case CompilerFreed(worker=worker):
-                self._building.remove(worker)
+            case CaseBuilt() | BuildFailed() | BuildSplit() | CompilerFreed():
+                self._build_step(fact)
             case CaseFinished():
                 self._expect_more()
                 self._ran(fact)
@@ -151,6 +146,19 @@ class EngineState:
                 self.cases.trim()
             case _:
                 assert_never(fact)
+
+    def _build_step(self, fact: CaseBuilt | BuildFailed | BuildSplit | CompilerFreed) -> None:
+        match fact:
+            case CaseBuilt(case=case):
+                for name in self.cases.to_build.end(case):
+                    self.cases.move(name, Stage.BUILT)
+            case BuildFailed(case=case):
+                self._expect_more()
+                self.cases.fail_build(case)
+            case BuildSplit(prepared=prepared):
+                self.cases.split_build(prepared)
+            case CompilerFreed(worker=worker):
+                self._building.remove(worker)
 
     def _author_step(self, fact: AuthorFreed | AuthorAwaited | AuthorStarted) -> None:
         match fact:

@@ -154,7 +154,7 @@ def print_artifact(console: Console, artifact: "Artifact") -> None:
         console.print(Text(f"{'file':>14}  {name}, {size}"), soft_wrap=True)
     if details.resources:
         print_resources(console, details.resources)
-        ways = "--source, --launch, --resources, --ptx, --sass, --log"
+        ways = "--source, --launch-record, --resources, --ptx, --sass, --log"
         console.print(Text(f"more of it: {ways}", style="dim"), soft_wrap=True)
 
 

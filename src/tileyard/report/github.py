@@ -1,6 +1,6 @@
 """A run of a suite for GitHub Actions: a page for the job, and annotations at the lines of cases."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tileyard.errors import UsageError
@@ -8,7 +8,9 @@ from tileyard.report.suite_markdown import render_page
 from tileyard.report.suite_words import (
     MESSAGE_LENGTH,
     Rerun,
+    describe_alike,
     failed_attempts,
+    group_alike,
     rerun_command,
     why,
 )
@@ -20,6 +22,8 @@ PAGE_BYTES = 1 << 20
 """GitHub drops the page of a step that is larger."""
 PER_LEVEL = 10
 """GitHub shows so many annotations of each level for a step."""
+NAMED = 50
+"""Number of cases that an annotation of several names."""
 _CUT = "\n\nThere was no room for the rest of this page.\n"
 
 
@@ -48,9 +52,10 @@ def annotations(
     suite = clean_line(result.suite)
     lines = []
     for level, verdicts in (("error", errors), ("warning", warnings)):
-        shown, more = verdicts[:PER_LEVEL], len(verdicts) - PER_LEVEL
-        lines += [_annotate(level, one, root, command(one.case)) for one in shown]
-        if more > 0:
+        groups = group_alike(one for one in verdicts if not one.is_flaky)
+        groups += [[one] for one in verdicts if one.is_flaky]
+        lines += [_annotate(level, one, root, command(one[0].case)) for one in groups[:PER_LEVEL]]
+        if more := sum(map(len, groups[PER_LEVEL:])):
             text = f"{count_of(more, f'more {level}')} of suite {suite}: see its report"
             lines.append(_command("notice", {"title": suite}, text))
     if result.never_ran:
@@ -70,14 +75,22 @@ def _fit(blocks: Iterable[str], room: int) -> bytes:
     return bytes(page)
 
 
-def _annotate(level: str, verdict: CaseVerdict, root: Path | None, rerun: str) -> str:
+def _annotate(level: str, group: Sequence[CaseVerdict], root: Path | None, rerun: str) -> str:
+    """One annotation for a case, or for several that failed with the same message, at the line of the first."""
     properties: dict[str, str] = {}
+    verdict = group[0]
+    said = _say_why(verdict)
     file, _, line = verdict.where.rpartition(":")
     if file and line.isdecimal():
         properties["file"] = _below(file, root)
         properties["line"] = line
     properties["title"] = f"{_state(verdict)}: {verdict.case}"
-    return _command(level, properties, f"{_say_why(verdict)}\n{clean_line(rerun)}")
+    if len(group) > 1:
+        properties["title"] = f"{_state(verdict)}: {count_of(len(group), 'case')}"
+        names = ", ".join(clean_line(one.case) for one in group[:NAMED])
+        more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
+        said = f"{describe_alike(group)}\n{names}{more}"
+    return _command(level, properties, f"{said}\n{clean_line(rerun)}")
 
 
 def _state(verdict: CaseVerdict) -> str:

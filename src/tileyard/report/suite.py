@@ -16,10 +16,12 @@ from tileyard.report.suite_words import (
     MESSAGE_LENGTH,
     STOPS,
     Rerun,
+    describe_alike,
     describe_end,
     describe_time,
     failed_attempts,
     find_longest,
+    group_alike,
     group_by_reason,
     log_of,
     rerun_command,
@@ -54,7 +56,7 @@ class _Printer:
         self._result = result
         self._rerun = rerun
         trials = sum(len(verdict.attempts) for verdict in result.verdicts)
-        self._rest = rest or f"tileyard trials --run {result.run} --limit {max(trials, 1)}"
+        self._rest = rest or f"tileyard trials --run {result.run} --rows {max(trials, 1)}"
         self._home = Path(result.home)
 
     def print(self) -> None:
@@ -64,7 +66,7 @@ class _Printer:
         self._print_section("failed", result.failed, self._tell)
         self._print_section("failed by devices, queues or hosts", result.faults, self._tell)
         self._print_section("in quarantine, failed, not counted", result.spared, self._tell_spared)
-        self._print_section("flaky", result.flaky, self._tell_flaky)
+        self._print_section("flaky", result.flaky, self._tell_flaky, is_joined=False)
         self._print_groups("never ran", [(v.case, why(v)) for v in result.never_ran])
         skipped = [v for v in verdicts if v.outcome is Outcome.SKIPPED]
         self._print_groups("skipped", [(v.case, v.message) for v in skipped])
@@ -103,14 +105,23 @@ class _Printer:
                 self._say(Text.assemble(f"{number:>{COUNT_WIDTH}}  ", (what, style)))
 
     def _print_section(
-        self, title: str, verdicts: Sequence[CaseVerdict], tell: Callable[[CaseVerdict], None]
+        self,
+        title: str,
+        verdicts: Sequence[CaseVerdict],
+        tell: Callable[[CaseVerdict], None],
+        *,
+        is_joined: bool = True,
     ) -> None:
         if not verdicts:
             return
         self._head(title, len(verdicts))
-        for verdict in verdicts[:SHOWN]:
-            tell(verdict)
-        more = verdicts[SHOWN:]
+        groups = group_alike(verdicts) if is_joined else [[one] for one in verdicts]
+        for group in groups[:SHOWN]:
+            if len(group) == 1:
+                tell(group[0])
+            else:
+                self._tell_alike(group)
+        more = [verdict for group in groups[SHOWN:] for verdict in group]
         if not more:
             return
         self._say(Text(f"and {len(more)} more:"), indent=2)
@@ -146,6 +157,20 @@ class _Printer:
         if (log := log_of(verdict, self._home)) is not None:
             self._fact("log", str(log))
         self._fact("rerun", self._rerun(verdict.case))
+
+    def _tell_alike(self, group: Sequence[CaseVerdict]) -> None:
+        """Cases that failed with the same message: the message once, the cases, and the first one to look at."""
+        first = group[0]
+        outcome = (str(first.outcome), outcome_style(first.outcome))
+        self._say(Text.assemble(outcome, f"  {describe_alike(group)}"), indent=2)
+        self._say(_name_few([one.case for one in group], SHOWN), indent=4)
+        if first.where:
+            self._fact("at", first.where)
+        if (log := log_of(first, self._home)) is not None:
+            self._fact("log", str(log))
+        self._fact("rerun", self._rerun(first.case))
+        if len(group) > SHOWN:
+            self._fact("all", self._rest)
 
     def _tell_spared(self, verdict: CaseVerdict) -> None:
         self._tell(verdict)

@@ -15,6 +15,7 @@ from tileyard.report.suite_words import (
     describe_time,
     failed_attempts,
     find_longest,
+    group_alike,
     group_by_reason,
     rerun_command,
     why,
@@ -36,26 +37,35 @@ def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str
     command = rerun or rerun_command(result.path)
     yield from _head(result)
     failed, spared = result.failed + result.faults, result.spared
+    alike = group_alike(failed)
     yield from _table(
         "Failed",
         ("outcome", "case", "message", "run it again"),
         (
-            (str(v.outcome), code(v.case), text(why(v)), code(command(v.case)))
-            for v in failed[:ROWS]
+            (
+                str(group[0].outcome),
+                _cases(group),
+                text(why(group[0])),
+                code(command(group[0].case)),
+            )
+            for group in alike[:ROWS]
         ),
         len(failed),
+        sum(map(len, alike[ROWS:])),
     )
     yield from _table(
         "In quarantine, failed, not counted",
         ("outcome", "case", "message", "owner", "until", "reason"),
         ((str(v.outcome), code(v.case), text(why(v)), *_quarantine(v)) for v in spared[:ROWS]),
         len(spared),
+        len(spared) - ROWS,
     )
     yield from _table(
         "Flaky",
         ("case", "attempts", "failed with"),
         ((code(v.case), str(len(v.attempts)), text(_say_failed(v))) for v in result.flaky[:ROWS]),
         len(result.flaky),
+        len(result.flaky) - ROWS,
     )
     yield from _groups("Never ran", [(v.case, why(v)) for v in result.never_ran if v.gates])
     if result.uncovered:
@@ -103,15 +113,15 @@ def _head(result: SuiteResult) -> Iterator[str]:
 
 
 def _table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], number: int
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], number: int, more: int = 0
 ) -> Iterator[str]:
-    """A table of some of ``number`` cases; a block for each row, so that it may end anywhere."""
+    """A table of ``number`` cases, but for ``more``; a block for each row, so that it may end anywhere."""
     if not number:
         return
     yield f"\n### {title} ({number})\n" + _heading(columns)
     yield from map(_row, rows)
-    if number > ROWS:
-        yield f"\nand {number - ROWS} more\n"
+    if more > 0:
+        yield f"\nand {more} more\n"
 
 
 def _heading(columns: Sequence[str]) -> str:
@@ -138,6 +148,15 @@ def _groups(title: str, cases: Sequence[tuple[str, str]]) -> Iterator[str]:
     # HTML without empty lines, which would end it.
     summary = f"<summary>{title} ({len(cases)})</summary>"
     yield f"\n<details>{summary}\n<ul>\n{''.join(lines)}</ul>\n</details>\n"
+
+
+def _cases(group: Sequence[CaseVerdict]) -> str:
+    """The case of a row, or several that failed with the same message."""
+    if len(group) == 1:
+        return code(group[0].case)
+    names = ", ".join(code(one.case) for one in group[:NAMED])
+    more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
+    return f"{count_of(len(group), 'case')}, the same message: {names}{more}"
 
 
 def _quarantine(verdict: CaseVerdict) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from rich.console import ConsoleOptions
 from rich.text import Text
 
 from tileyard.model import Outcome, Trial
-from tileyard.report.suite_words import Rerun, format_case, why
+from tileyard.report.suite_words import ALIKE, Rerun, format_case, why
 from tileyard.report.view import DOUBT, Judged, Running, RunView
 from tileyard.report.words import clean_line, format_seconds, outcome_style
 from tileyard.wording import count_of
@@ -54,6 +54,8 @@ class SuiteLayout:
             return _tell_passed(trial)
         if verdict in ("passed", "not_run"):
             return None
+        if judged.alike >= ALIKE - 1 and not self._is_verbose:
+            return _tell_alike(trial) if judged.alike == ALIKE - 1 else None
         remark = "failed, will be tried again" if verdict == "retried" else ""
         if not remark and case in view.spared:
             remark = "in quarantine, does not gate"
@@ -108,6 +110,15 @@ def _tell_passed(trial: Trial) -> Text:
     told = f": {why(trial)}" if trial.message else f"  {format_seconds(trial.run_s)}"
     outcome = (f"{trial.outcome:<{OUTCOME_WIDTH}}", outcome_style(trial.outcome))
     return Text.assemble(outcome, clean_line(trial.case), (told, "dim"))
+
+
+def _tell_alike(trial: Trial) -> Text:
+    """The last line about cases that fail with the same message."""
+    outcome = (f"{trial.outcome:<{OUTCOME_WIDTH}}", outcome_style(trial.outcome))
+    text = (
+        f": the same message as {ALIKE - 1} cases before; more of these are not shown until the end"
+    )
+    return Text.assemble(outcome, (format_case(trial.case, trial.attempt), "bold"), text)
 
 
 def _counts(view: RunView) -> list[Text]:

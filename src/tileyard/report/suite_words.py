@@ -2,7 +2,7 @@
 
 import heapq
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tileyard.events import StopReason
@@ -17,6 +17,8 @@ SHORT_S = 10.0
 """In a shorter run, starting processes takes most of the time: its makespan is not described."""
 VAGUE = 2.0
 """A guess whose upper end is more than this factor above its lower end is not shown once a run has ended."""
+ALIKE = 3
+"""Failures with the same message, from this number on, are reported as one."""
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
 
@@ -40,6 +42,23 @@ def why(ended: CaseVerdict | Trial) -> str:
     """One line that says how a case ended, by whatever is known of it; the log has what is too long."""
     mismatch = ended.mismatch.describe() if ended.mismatch is not None else ""
     return clean_line(ended.message or mismatch or str(ended.outcome), MESSAGE_LENGTH)
+
+
+def group_alike(verdicts: Iterable[CaseVerdict]) -> list[list[CaseVerdict]]:
+    """The cases that ended alike with the same message, in the order of their first ones; a few are each by itself."""
+    groups: dict[tuple[str, str], list[CaseVerdict]] = {}
+    for one in verdicts:
+        groups.setdefault((one.outcome, why(one)), []).append(one)
+    return [
+        part
+        for group in groups.values()
+        for part in ([group] if len(group) >= ALIKE else [[one] for one in group])
+    ]
+
+
+def describe_alike(group: Sequence[CaseVerdict]) -> str:
+    """``79 cases, the same message: ...``."""
+    return f"{count_of(len(group), 'case')}, the same message: {why(group[0])}"
 
 
 def log_of(verdict: CaseVerdict, home: Path) -> Path | None:

@@ -1,7 +1,7 @@
 """The state of a run: one fold of its events, which every report on a run under way reads.
 
 The fold does no I/O, draws nothing and reads no clock: its caller passes the time, in seconds of any clock
-that never goes back. Of cases that ended it keeps counts, and the names of those that failed; the rest of
+that never goes back. Of cases that ended it keeps counts, and the names and messages of those that failed; the rest of
 its size is that of the work under way. One module because what is derived follows from what the fold keeps. Events on a case that was never planned change nothing, its end excepted.
 """
 
@@ -28,6 +28,7 @@ from tileyard.events import (
     StopReason,
 )
 from tileyard.model import WELL, Case, Outcome, Record, Trial
+from tileyard.report.suite_words import why
 from tileyard.suite.records import is_retried
 
 USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
@@ -42,11 +43,12 @@ class Judged(Record):
     """An attempt that ended, and the verdict on its case.
 
     One that ``passed``, is ``flaky``, ``failed`` or was ``not_run`` has its outcome; one that is ``retried`` failed
-    and will be tried again.
+    and will be tried again. ``alike`` is the number of cases that failed before it with the same message.
     """
 
     verdict: Verdict
     trial: Trial
+    alike: int = 0
 
 
 Change = RunStarted | DeviceAwaited | Judged | Note | RunEnded
@@ -86,7 +88,7 @@ class RunView:
     ``awaited`` are devices that somebody else holds.
 
     ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run ends;
-    ``failures`` are those that failed for good. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
+    ``failures`` are those that failed for good, ``messages`` counts how. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
     lowest median on each silicon.
     ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time;
     ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
@@ -111,6 +113,7 @@ class RunView:
     counts: Counter[Outcome] = field(default_factory=Counter)
     again: dict[str, Outcome] = field(default_factory=dict)
     failures: dict[str, Outcome] = field(default_factory=dict)
+    messages: Counter[tuple[Verdict, str]] = field(default_factory=Counter)
     flaky: list[str] = field(default_factory=list)
     reused: int = 0
     best: dict[str, Trial] = field(default_factory=dict)
@@ -206,7 +209,11 @@ class RunView:
             self.measured += 1
             self.measured_s += trial.run_s
             self.foreseen_s += expected_s
-        self.changed = Judged(verdict=self._judge(trial), trial=trial)
+        verdict, alike = self._judge(trial), 0
+        if verdict in ("failed", "retried"):
+            said = (verdict, why(trial))
+            alike, self.messages[said] = self.messages[said], self.messages[said] + 1
+        self.changed = Judged(verdict=verdict, trial=trial, alike=alike)
 
     def _stop(self, ended: RunEnded) -> None:
         self.reason, self.changed = ended.reason, ended

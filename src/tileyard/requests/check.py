@@ -4,14 +4,15 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from tileyard.errors import UsageError
 from tileyard.requests.kernels import (
+    PIPELINE,
     ArgumentValues,
-    OneConfig,
+    ConfigValues,
     ShapeName,
+    TimeLimit,
     read_arguments,
     read_config,
 )
 from tileyard.requests.options import Home, Option, Switch
-from tileyard.requests.values import Time
 
 if TYPE_CHECKING:
     from tileyard.tuning.request import TuneRequest
@@ -24,16 +25,9 @@ class CheckOptions(TypedDict, total=False):
 
     arg: ArgumentValues
     shape: ShapeName
-    config: OneConfig
-    pipeline: Annotated[
-        str,
-        Option(
-            "'written', or 'tilelang[:ARCH]': what TileLang's passes make of it, for sm_90a by default.",
-            metavar="PIPELINE",
-            default="written",
-        ),
-    ]
-    limit: Annotated[Time, Option("Give up after this time.", metavar="TIME", default="10m")]
+    config: ConfigValues
+    pipeline: Annotated[str, Option(PIPELINE, metavar="PIPELINE", default="written")]
+    limit: TimeLimit
     timeline: Annotated[
         bool,
         Switch(

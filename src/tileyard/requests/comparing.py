@@ -241,7 +241,9 @@ def read_gate(path: Path | None, asked: Gate, timed_builds: int = 0) -> Gate:
             "changes within the margin are noise: lower --margin as well",
         )
     if timed_builds < TELLING_ROUNDS and any(limit.metric == BUILD for limit in asked.limits):
-        raise UsageError(f"a limit of build times takes --static --repeat {TELLING_ROUNDS} or more")
+        raise UsageError(
+            f"a limit of build times takes --static --rebuilds {TELLING_ROUNDS} or more"
+        )
     if path is None:
         return asked
     top = Place(document=Document(path))

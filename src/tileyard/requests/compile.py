@@ -1,26 +1,32 @@
 """What ``compile`` is asked for."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from tileyard.errors import UsageError
 from tileyard.requests.kernels import (
+    MEMORY,
+    AllConfigs,
     ArgumentValues,
     BuildLimit,
+    CommitName,
     CompileWorkers,
+    ConfigValues,
     CpuLevel,
     GroupSize,
+    OutputFile,
+    PipelineName,
+    Reference,
     Resume,
     ShapeName,
+    TargetName,
     read_arguments,
     target_at,
 )
-from tileyard.requests.options import Home, Option, ShowProgress, Switch, Text, complete
+from tileyard.requests.options import Home, Option, ShowProgress, complete
 from tileyard.requests.values import (
-    Choices,
-    FilePath,
     Pairs,
     Size,
     parse_bytes,
@@ -39,44 +45,23 @@ if TYPE_CHECKING:
 class CompileOptions(TypedDict, total=False):
     """The options of ``compile``."""
 
-    target: Annotated[
-        str, Option("Target to compile for, such as cpu or cuda:sm_90a.", default="cpu")
-    ]
+    target: TargetName
     cpu_arch: CpuLevel
     arg: ArgumentValues
     shape: ShapeName
-    config: Annotated[
-        Choices,
-        Option(
-            "Values to build for one parameter, or for the pipeline of passes.", metavar="KEY=A,B,C"
-        ),
-    ]
-    all_configs: Annotated[bool, Switch("All configs of its space, not the first one only.")]
+    config: ConfigValues
+    all_configs: AllConfigs
     pass_: Annotated[
         Pairs, Option("An option of TileLang's passes, for GPU targets.", metavar="KEY=VALUE")
     ]
-    pipeline: Annotated[
-        str,
-        Text(
-            "Pipeline for GPU loops: tilelang, tileyard, or one that 'tileyard passes' lists.",
-            metavar="PIPELINE",
-        ),
-    ]
-    output: Annotated[
-        FilePath,
-        Option(
-            "Write a bundle that runs on another machine.", metavar="FILE", flags=("--output", "-o")
-        ),
-    ]
-    commit: Annotated[str, Text("The commit that the kernel is of, for the bundle.", metavar="SHA")]
-    reference: Annotated[
-        str | Callable[..., object],
-        Text("A reference function of the file, for the bundle."),
-    ]
+    pipeline: PipelineName
+    output: OutputFile
+    commit: CommitName
+    reference: Reference
     build_limit: BuildLimit
     memory_limit: Annotated[
         Size | None,
-        Option("Address space of a running config, for the bundle; else 8GiB.", metavar="SIZE"),
+        Option(MEMORY, metavar="SIZE"),
     ]
     group_size: GroupSize
     compile_workers: CompileWorkers

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from tileyard.errors import UsageError
-from tileyard.requests.options import Option, Switch, Text, TimeOption
+from tileyard.requests.options import FileOption, Option, Switch, Text, TimeOption
 from tileyard.requests.values import (
     Choices,
+    FilePath,
     Names,
     Pairs,
     Share,
@@ -18,7 +19,9 @@ from tileyard.requests.values import (
     read_choices,
     read_time_s,
     read_values,
+    refuse_unused,
 )
+from tileyard.settings import GOLDEN_THREADS
 from tileyard.targets.registry import find_needs, list_texts
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ else:
     EmittedText = Literal[tuple(list_texts())]
 """The words of ``--emit``: those of all targets."""
 
+TARGET = "Target of kernels, such as cpu or cuda:sm_90a."
+MEMORY = "Most address space of a running config, such as 8GiB."
+DEVICES = "Run on cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
 SIDES = (
     "a git revision of the project, . for its working tree, a Python or virtual environment with another TileLang, "
     "packages for one that is made (pip:tilelang==0.1.14), or pass options KEY=VALUE,KEY=VALUE"
@@ -37,15 +43,58 @@ SIDES = (
 
 ArgumentValues = Annotated[Pairs, Option("An argument of the kernel.", metavar="KEY=VALUE")]
 ShapeName = Annotated[str, Text("A named set of arguments of the kernel.")]
-OneConfig = Annotated[
-    Choices, Option("A parameter's value; by default its first one.", metavar="KEY=VALUE")
+ConfigValues = Annotated[
+    Choices,
+    Option(
+        "A value of a parameter, or of the pipeline of passes; tune and compile take several, as in KEY=A,B,C.",
+        metavar="KEY=VALUE",
+    ),
 ]
+TargetName = Annotated[str, Option(TARGET, default="cpu", metavar="TARGET")]
+AnyTarget = Annotated[str, Text(TARGET, metavar="TARGET")]
+Budget = Annotated[
+    Time | None,
+    TimeOption(
+        "Begin nothing more after this time, as in 60s or 5m; of a suite, run the most valuable cases that fit."
+    ),
+]
+BundleFile = Annotated[
+    FilePath, FileOption("Run what a bundle holds that was built elsewhere, in place of sources.")
+]
+OutputFile = Annotated[
+    FilePath,
+    FileOption(
+        "The file to write: of compile and bundle a bundle for other machines.",
+        flags=("--output", "-o"),
+    ),
+]
+PIPELINE = "Pipeline of passes by its name; tilelang is TileLang's own."
+PipelineName = Annotated[str, Text(PIPELINE, metavar="PIPELINE")]
+CommitName = Annotated[
+    str,
+    Text(
+        "The commit of a bundle or toolchain: recorded where it is made, required where it is used.",
+        metavar="SHA",
+    ),
+]
+TimeLimit = Annotated[Time, TimeOption("Stop after this time.", default="10m")]
+FigureLimits = Annotated[
+    str,
+    Text(
+        "Limits for figures of the binary: registers:+5%,spills:+0,occupancy:-10%. regress fails beyond them, and with "
+        "--static for nothing else but lost kernels, which 'missing' alone asks for; bisect finds the commit that broke "
+        "them, and runs nothing.",
+        metavar="LIMITS",
+    ),
+]
+Picture = Annotated[FilePath, FileOption("Also draw a PNG; needs matplotlib.")]
 Reference = Annotated[
     str | Callable[..., object], Text("A function of the file to check results against.")
 ]
 Checked = Annotated[bool, Option("Compare results with the reference.", default=True)]
 DeviceNames = Annotated[
-    Names, Option("cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them.", metavar="ID")
+    Names,
+    Option(DEVICES, metavar="ID"),
 ]
 RequireCheck = Annotated[
     bool, Switch("Fail where there is no reference to compare with (exit status 1).")
@@ -68,16 +117,14 @@ RunLimit = Annotated[
 BuildLimit = Annotated[
     Time, Option("End a build that takes longer.", metavar="TIME", default="120s")
 ]
-MemoryLimit = Annotated[
-    Size, Option("Address space of a running config.", metavar="SIZE", default="8GiB")
-]
+MemoryLimit = Annotated[Size, Option(MEMORY, metavar="SIZE", default="8GiB")]
 QueueLimit = Annotated[
     Time, Option("Wait no longer than this for a device.", metavar="TIME", default="30m")
 ]
 CpuLevel = Annotated[
     str,
     Text(
-        "For the target cpu: build for CPUs such as x86-64-v3, not for this one alone.",
+        "CPUs to build for, or those that a toolchain needs, such as x86-64-v3; by default this one alone.",
         metavar="LEVEL",
     ),
 ]
@@ -89,6 +136,7 @@ GoldenThreads = Annotated[
     Option(
         "Reference results, and golden and check steps, at a time; by default one for each core.",
         least=1,
+        variable=GOLDEN_THREADS,
     ),
 ]
 GroupSize = Annotated[
@@ -188,5 +236,5 @@ def check_reference(reference: object, *, check: bool, require_check: bool) -> N
     """Raise UsageError for a reference that nothing is compared with, and where nothing can be checked."""
     if require_check and not check:
         raise UsageError("--require-check and --no-check contradict each other: choose one")
-    if reference and not check:
-        raise UsageError("--reference has no effect with --no-check")
+    if not check:
+        refuse_unused("with --no-check", {"--reference": reference})

@@ -37,7 +37,8 @@ class Option:
     """An option: what it does, in one sentence; what it is by default; and how the command line writes it.
 
     ``flags`` are those of the command line where they do not follow from the field's name, ``least`` is the smallest
-    number that makes sense. What takes functions is ``for_python`` alone.
+    number that makes sense, ``variable`` is the environment variable that sets it. What takes functions is
+    ``for_python`` alone.
     """
 
     help: str
@@ -46,6 +47,7 @@ class Option:
     metavar: str = ""
     flags: tuple[str, ...] = ()
     least: int | None = None
+    variable: str = ""
     for_python: bool = False
 
 

@@ -2,29 +2,29 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from tileyard.requests.options import FileOption, Home, Option, Text, TimeOption
+from tileyard.requests.kernels import Budget, TargetName
+from tileyard.requests.options import Home, Option, Text, TimeOption
 from tileyard.requests.suites import (
+    ONLY_CLASS,
+    CaseSlots,
+    Durations,
     DurationsPattern,
     ParameterValues,
+    PartOf,
     PieceLength,
     PolicyName,
     Selected,
     Skipped,
-    TargetName,
 )
-from tileyard.requests.values import FilePath, Time
+from tileyard.requests.values import Time
 
 
 class PlanOptions(TypedDict, total=False):
     """The options of ``plan``."""
 
-    durations: Annotated[
-        FilePath, FileOption("How long cases took: CSV, .test_durations, JUnit, log.")
-    ]
+    durations: Durations
     durations_pattern: DurationsPattern
-    slots: Annotated[
-        int | None, Option("How many cases run at once; else one a core.", metavar="N")
-    ]
+    slots: CaseSlots
     split: PieceLength
     case_time: Annotated[
         Time | None, TimeOption("Imported testcases consist of cases of this length.")
@@ -56,7 +56,7 @@ class PlanOptions(TypedDict, total=False):
     skip: Skipped
     set: ParameterValues
     target: TargetName
-    class_: Annotated[str, Text("Only times of devices of this class.", metavar="CLASS")]
-    shard: Annotated[str, Text("The I-th of N equal parts.", metavar="I/N")]
-    budget: Annotated[Time | None, TimeOption("The most valuable cases that fit.")]
+    class_: Annotated[str, Text(ONLY_CLASS, metavar="CLASS")]
+    shard: PartOf
+    budget: Budget
     home: Home

@@ -4,9 +4,13 @@ from typing import Annotated, TypedDict
 
 from tileyard.requests.kernels import (
     AllConfigs,
+    AnyTarget,
+    Budget,
     BuildLimit,
     CompileWorkers,
     DeviceNames,
+    FigureLimits,
+    Picture,
     QueueLimit,
     RunLimit,
     SmallestChange,
@@ -18,12 +22,10 @@ from tileyard.requests.options import (
     Option,
     ShowProgress,
     Switch,
-    Text,
-    TimeOption,
 )
 from tileyard.requests.scripts import Higher, Printed, Scripts
 from tileyard.requests.suites import Selected
-from tileyard.requests.values import FilePath, Names, Share, Time
+from tileyard.requests.values import FilePath, Names, Share
 
 
 class RegressOptions(TypedDict, total=False):
@@ -36,14 +38,7 @@ class RegressOptions(TypedDict, total=False):
             metavar="PERCENT",
         ),
     ]
-    fail_on: Annotated[
-        str,
-        Text(
-            "Fail also where a figure of the binary gets worse: registers:+5%,spills:+0,occupancy:-10%. "
-            "With --static nothing else fails, but for kernels that head lost, which missing alone asks for.",
-            metavar="LIMITS",
-        ),
-    ]
+    fail_on: FigureLimits
     allow: Annotated[
         FilePath,
         FileOption(
@@ -74,7 +69,7 @@ class RegressOptions(TypedDict, total=False):
             "Compare what compilers made of the kernels: registers, spills, code, instructions, ... Nothing is run."
         ),
     ]
-    repeat: Annotated[
+    rebuilds: Annotated[
         int,
         Option(
             "With --static: number of further builds, in turn, to compare build times.",
@@ -82,23 +77,18 @@ class RegressOptions(TypedDict, total=False):
             default=0,
         ),
     ]
-    target: Annotated[
-        str,
-        Text(
-            "Target to compile for; by default the one of a side that is built already, else cpu, with --static cuda:sm_90a."
-        ),
-    ]
+    target: AnyTarget
     devices: DeviceNames
     margin: SmallestChange
     each: TimeEach
-    budget: Annotated[Time | None, TimeOption("Time nothing more after 60s, 5m, ...")]
+    budget: Budget
     all_configs: AllConfigs
     clean: Annotated[bool, Switch("Refuse a working tree with changes.")]
     queue_limit: QueueLimit
     run_limit: RunLimit
     build_limit: BuildLimit
     compile_workers: CompileWorkers
-    summary: Annotated[FilePath, FileOption("Also write a comment for a pull request: Markdown.")]
-    png: Annotated[FilePath, FileOption("Also draw the intervals as a PNG; needs matplotlib.")]
+    comment: Annotated[FilePath, FileOption("Also write a comment for a pull request: Markdown.")]
+    png: Picture
     home: Home
     progress: ShowProgress

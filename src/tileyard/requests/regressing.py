@@ -27,13 +27,13 @@ class Reports:
 
     def __init__(self, given: RegressOptions) -> None:
         """Raises UsageError where pictures cannot be drawn."""
-        self._summary, self._png = given.get("summary"), given.get("png")
+        self._comment, self._png = given.get("comment"), given.get("png")
         self._render = None if self._png is None else _load_figure()
 
     def write(self, result: Regression) -> None:
         """Write those that are asked for."""
-        if self._summary is not None:
-            write_atomically(Path(self._summary), [render_comment(result).encode()])
+        if self._comment is not None:
+            write_atomically(Path(self._comment), [render_comment(result).encode()])
         if self._png is not None and self._render is not None:
             write_atomically(Path(self._png), [self._render(result)])
 
@@ -51,7 +51,7 @@ def _load_figure() -> Callable[[Regression], bytes]:
 
 def _refuse_unused(options: RegressOptions) -> None:
     if not options["static"]:
-        refuse_unused("without --static", {"--repeat": options["repeat"]})
+        refuse_unused("without --static", {"--rebuilds": options["rebuilds"]})
         return
     unused = {
         "--reports": options["reports"],
@@ -76,7 +76,7 @@ def _read_gate(options: RegressOptions) -> Gate:
         today=datetime.datetime.now(tz=datetime.UTC).astimezone().date(),
         faults="all" if not options["static"] else "lost" if fail_on else "none",
     )
-    return read_gate(None if allow is None else Path(allow), gate, timed_builds=options["repeat"])
+    return read_gate(None if allow is None else Path(allow), gate, timed_builds=options["rebuilds"])
 
 
 def compare(
@@ -130,7 +130,7 @@ def compare(
         select=read_names(options["select"]),
         scripts=scripts,
         measure=measure,
-        rounds=options["repeat"] + 1 if options["static"] else 0,
+        rounds=options["rebuilds"] + 1 if options["static"] else 0,
         target=options["target"] or usual,
         devices=read_names(options["devices"]),
         gate=gate,

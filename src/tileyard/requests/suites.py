@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from tileyard.errors import UsageError
 from tileyard.requests.options import Option, Text
-from tileyard.requests.values import Names, Pairs, Time, read_time_s
+from tileyard.requests.values import FilePath, Names, Pairs, Time, read_time_s
 
 PolicyName = Annotated[str, Option("full, smoke, or a policy of the suite's own.", default="full")]
 Selected = Annotated[
@@ -16,7 +16,27 @@ Selected = Annotated[
     ),
 ]
 Skipped = Annotated[Names, Option("Leave these cases out, named as for --select.", metavar="TEXT")]
-TargetName = Annotated[str, Option("Target that kernels are compiled for.", default="cpu")]
+ONLY_CLASS = "Only what ran on devices of this class."
+EXPECTED_TIMES = "Times of cases: CSV, .test_durations, JUnit, log, or a folder of JUnit files."
+Durations = Annotated[
+    FilePath,
+    Option(
+        EXPECTED_TIMES,
+        metavar="FILE|DIR",
+    ),
+]
+PartOf = Annotated[
+    str,
+    Text("The I-th of N parts of equal time by --durations, else of equal number.", metavar="I/N"),
+]
+CaseSlots = Annotated[
+    int | None,
+    Option(
+        "Number of cases that run at once; by default one for each core, in ci matrix 1.",
+        metavar="N",
+        least=1,
+    ),
+]
 ParameterValues = Annotated[
     Pairs,
     Option(

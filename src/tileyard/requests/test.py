@@ -4,7 +4,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from tileyard.errors import UsageError
-from tileyard.requests.kernels import CheckSync, GoldenThreads, QueueLimit, RequireCheck
+from tileyard.requests.kernels import (
+    Budget,
+    BundleFile,
+    CheckSync,
+    CommitName,
+    CompileWorkers,
+    DeviceNames,
+    GoldenThreads,
+    QueueLimit,
+    RequireCheck,
+    TargetName,
+)
 from tileyard.requests.options import (
     FileOption,
     Home,
@@ -12,24 +23,23 @@ from tileyard.requests.options import (
     ShowProgress,
     Switch,
     Text,
-    TimeOption,
     complete,
 )
 from tileyard.requests.suites import (
+    CaseSlots,
+    Durations,
     DurationsPattern,
     ParameterValues,
+    PartOf,
     PieceLength,
     PolicyName,
     Selected,
     Skipped,
-    TargetName,
     read_some_s,
     read_split,
 )
 from tileyard.requests.values import (
     FilePath,
-    Names,
-    Time,
     read_names,
     read_path,
     read_texts,
@@ -44,26 +54,17 @@ if TYPE_CHECKING:
 class TestOptions(TypedDict, total=False):
     """The options of ``test``."""
 
-    from_: Annotated[FilePath, FileOption("Run a suite that was built elsewhere.")]
+    from_: BundleFile
     policy: PolicyName
     select: Selected
     skip: Skipped
     set: ParameterValues
     target: TargetName
-    devices: Annotated[Names, Option("Run on these; again for more of them.", metavar="ID")]
-    slots: Annotated[
-        int,
-        Option("How many cases run at once without devices; 0: one a core.", least=0, default=0),
-    ]
+    devices: DeviceNames
+    slots: CaseSlots
     split: PieceLength
-    shard: Annotated[
-        str,
-        Text(
-            "Run the I-th of N parts of equal time by --durations, else of equal number.",
-            metavar="I/N",
-        ),
-    ]
-    budget: Annotated[Time | None, TimeOption("Run the most valuable cases that fit.")]
+    shard: PartOf
+    budget: Budget
     changed: Annotated[
         str,
         Text(
@@ -72,7 +73,7 @@ class TestOptions(TypedDict, total=False):
         ),
     ]
     why: Annotated[bool, Switch("Print for each case why --changed runs or skips it.")]
-    durations: Annotated[FilePath, FileOption("How long cases took elsewhere.")]
+    durations: Durations
     durations_pattern: DurationsPattern
     rerun_failed: Annotated[bool, Switch("Run what failed in the last run of the suite.")]
     fail_fast: Annotated[
@@ -81,11 +82,11 @@ class TestOptions(TypedDict, total=False):
     ]
     retries: Annotated[int | None, Option("How many times to run a failed case again.", least=0)]
     toolchain: Annotated[FilePath, FileOption("A toolchain bundle for the steps.")]
-    commit: Annotated[str, Text("Refuse a toolchain or bundle of another commit.")]
+    commit: CommitName
     require_check: RequireCheck
     check_sync: CheckSync
     golden_threads: GoldenThreads
-    compile_workers: Annotated[int | None, Option("Processes that build.", least=1)]
+    compile_workers: CompileWorkers
     queue_limit: QueueLimit
     keep_work: Annotated[bool, Switch("Keep the work folders of passed cases, too.")]
     junit: Annotated[FilePath, FileOption("Write JUnit XML.")]
@@ -127,7 +128,7 @@ def start_test(suite: str, given: TestOptions) -> "StartTest":
         ),
         target=options["target"],
         devices=read_names(options["devices"]),
-        slots=options["slots"],
+        slots=options["slots"] or 0,
         split=read_split(options["split"]),
         shard=options["shard"],
         budget_s=read_some_s("--budget", options["budget"]),

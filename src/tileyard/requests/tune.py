@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated, TypedDict, get_args
 from tileyard.errors import UsageError
 from tileyard.requests.kernels import (
     ArgumentValues,
+    Budget,
     BuildLimit,
+    BundleFile,
     Checked,
     CheckSync,
     CompileWorkers,
+    ConfigValues,
     CpuLevel,
     DeviceNames,
     GoldenThreads,
@@ -21,6 +24,7 @@ from tileyard.requests.kernels import (
     Resume,
     RunLimit,
     ShapeName,
+    TargetName,
     check_reference,
     read_arguments,
     read_limits,
@@ -32,18 +36,14 @@ from tileyard.requests.options import (
     Option,
     ShowProgress,
     Switch,
-    TimeOption,
     complete,
     list_fields,
 )
 from tileyard.requests.shapes import Shapes, read_shapes
 from tileyard.requests.values import (
-    Choices,
-    FilePath,
     Names,
     Repeats,
     Share,
-    Time,
     parse_count,
     parse_share,
     read_choices,
@@ -66,18 +66,10 @@ USUAL_WITHIN = "5%"
 class StudyOptions(TypedDict, total=False):
     """The options of ``tune`` for one set of arguments."""
 
-    from_: Annotated[
-        FilePath,
-        FileOption("Time the configs of a bundle that 'tileyard compile -o' has built elsewhere."),
-    ]
+    from_: BundleFile
     arg: ArgumentValues
     shape: ShapeName
-    config: Annotated[
-        Choices,
-        Option(
-            "Values to try for one parameter, or for the pipeline of passes.", metavar="KEY=A,B,C"
-        ),
-    ]
+    config: ConfigValues
     space: Annotated[
         object,
         Option(
@@ -106,7 +98,7 @@ class StudyOptions(TypedDict, total=False):
             "Also check finalists on zeros, tiny, largest, inf, nan, or all.", metavar="KIND,..."
         ),
     ]
-    target: Annotated[str, Option("Target to compile for.", default="cpu")]
+    target: TargetName
     cpu_arch: CpuLevel
     devices: DeviceNames
     also_build: Annotated[
@@ -117,7 +109,7 @@ class StudyOptions(TypedDict, total=False):
         ),
     ]
     trials: Annotated[int, Option("How many configs to try at most.", least=1, default=200)]
-    budget: Annotated[Time | None, TimeOption("Start no new config after 60s, 5m, ...")]
+    budget: Budget
     queue_limit: QueueLimit
     run_limit: RunLimit
     build_limit: BuildLimit
@@ -267,7 +259,7 @@ def _list_draws(options: TuneOptions) -> "tuple[Draw, ...]":
     draws += [Draw(edges=edges) for edges in known if edges in asked or "all" in asked]
     if draws and not options["check"]:
         option = "--edge-values" if draws[-1].edges else "--seeds"
-        raise UsageError(f"{option} has no effect with --no-check")
+        refuse_unused("with --no-check", {option: draws})
     return tuple(draws)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from tileyard.errors import UsageError
+from tileyard.errors import NoEffectError, UsageError
 from tileyard.requests.durations import parse_duration_s as parse_duration_s
 from tileyard.wording import show_value
 
@@ -45,10 +45,10 @@ def parse_value(text: str) -> Value:
 
 
 def refuse_unused(why: str, given: Mapping[str, object]) -> None:
-    """Raise UsageError for the first option that is given and has no effect; empty values are not given."""
+    """Raise NoEffectError for the first option that is given and has no effect; empty values are not given."""
     for option, value in given.items():
         if value:
-            raise UsageError(f"{option} has no effect {why}")
+            raise NoEffectError(f"{option} has no effect {why}", option=option)
 
 
 def read_names(given: Names) -> tuple[str, ...]:

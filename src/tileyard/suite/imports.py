@@ -3,6 +3,8 @@
 Known are tables (``testcase,seconds`` or ``testcase,case,seconds`` by the names of their columns, lines
 that begin with ``#`` passed over), ``.test_durations`` of pytest-split, the JSON of lit, JUnit XML, and logs of
 the tools in ``log_times``. The content decides the kind of a file.
+
+One module because each kind of file takes a few lines, and all share the messages.
 """
 
 import csv
@@ -48,10 +50,15 @@ class _JunitRow(Record):
 
 
 def read_times(path: Path, pattern: str = "") -> tuple[ImportedTime, ...]:
-    """What a file says, each case once; with a pattern, what that finds in its lines.
+    """What a file says, or all JUnit files of a folder, each case once; with a pattern, what that finds in its lines.
 
     Raises UsageError that names file, line and key.
     """
+    if path.is_dir():
+        files = sorted(path.rglob("*.xml"))
+        if not files:
+            raise UsageError(f"{path}: holds no JUnit file *.xml")
+        return tuple({one.id: one for file in files for one in read_times(file, pattern)}.values())
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -195,7 +195,8 @@ def add_selections(
         jobs[name] = replace(jobs[name], is_independent=True)
     if not jobs:
         raise UsageError(
-            "no job is named", "write JOB=SUITE:POLICY, name workflows, or give a file with --jobs"
+            "no job is named",
+            "write JOB=SUITE:POLICY, name workflows, or give a file with --jobs-file",
         )
     return jobs
 

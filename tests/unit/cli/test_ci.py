@@ -50,8 +50,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (("x=suite?zzz",), "matches none of its 4 cases"),
         (("x=suite?",), "no case is named behind its sign"),
         (("x=suite", "--independent", "y"), "--independent y: there is no such job"),
-        (("--jobs", "none.toml"), "none.toml: No such file"),
-        (("--jobs", "jobs.toml"), r"jobs.toml:2: jobs.a.selct: unknown key"),
+        (("--jobs-file", "none.toml"), "none.toml: No such file"),
+        (("--jobs-file", "jobs.toml"), r"jobs.toml:2: jobs.a.selct: unknown key"),
         (("x=suite", "--durations", "none.json"), "cannot read none.json"),
     ],
 )
@@ -68,8 +68,8 @@ def test_a_list_of_commands_that_was_asked_for_may_be_empty(
     """A later job reads the list with fromJSON, which an output that is not there would fail."""
     (tmp_path / "jobs.toml").write_text("[jobs.a]\nselect = ['suite']\n", encoding="utf-8")
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
-    arguments = ("--suite", "suite", "--jobs", "1", "--github-output")
-    for more, expected in (((), "cases=4"), (("--commands", "jobs.toml"), "commands=[]")):
+    arguments = ("suite", "--jobs", "1", "--github-output")
+    for more, expected in (((), "cases=4"), (("--jobs-file", "jobs.toml"), "commands=[]")):
         assert main(["ci", "matrix", *arguments, *more]) == 0
         output = (tmp_path / "output").read_text(encoding="utf-8")
         assert output.splitlines()[-1] == expected
@@ -95,4 +95,4 @@ def test_a_matrix_that_makes_no_sense_is_refused(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
 ) -> None:
     """One line says what is wrong."""
-    assert re.search(expected, refused(capsys, "matrix", "--suite", "suite", *arguments))
+    assert re.search(expected, refused(capsys, "matrix", "suite", *arguments))

@@ -9,9 +9,9 @@ from tileyard.errors import UsageError
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["a.py", "--summary", "json"], ("plain", False, ["a.py", "--summary", "json"])),
-        (["--summary", "json", "a.py", "-m"], ("json", False, ["a.py", "-m"])),
-        (["--summary=none", "-m", "a.b", "--", "x"], ("none", True, ["a.b", "--", "x"])),
+        (["a.py", "--tally", "json"], ("plain", False, ["a.py", "--tally", "json"])),
+        (["--tally", "json", "a.py", "-m"], ("json", False, ["a.py", "-m"])),
+        (["--tally=none", "-m", "a.b", "--", "x"], ("none", True, ["a.b", "--", "x"])),
         (["--", "-a.py", "--help"], ("plain", False, ["-a.py", "--help"])),
     ],
 )
@@ -20,16 +20,16 @@ def test_what_follows_the_script_is_its_own(
 ) -> None:
     """Options of ours end at the script, at ``-m`` or at ``--``."""
     wanted = Wanted(arguments)
-    assert (wanted.summary, wanted.is_module, wanted.argv) == expected
+    assert (wanted.tally, wanted.is_module, wanted.argv) == expected
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ([], "there is no script"),
-        (["--summary", "json"], "there is no script"),
-        (["--summary", "loud", "a.py"], "--summary is one of"),
-        (["--summary"], "--summary is one of"),
+        (["--tally", "json"], "there is no script"),
+        (["--tally", "loud", "a.py"], "--tally is one of"),
+        (["--tally"], "--tally is one of"),
         (["-m"], "-m needs a module"),
         (["--"], "there is no script"),
         (["--fast", "a.py"], "'--fast' is no option"),

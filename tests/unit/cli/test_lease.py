@@ -10,7 +10,7 @@ from tileyard.processes.records import LeaseStatus, State
 def test_what_stands_after_the_dashes_is_the_users() -> None:
     """Options of ours, further dashes and bytes that are no text are passed through."""
     expected = ["prog", "--count", "3", "--", "--help", "a b", "\udcff", ""]
-    wanted = Wanted(["--count", "2", "--device=cuda:0", "--device", "cuda:1", "--", *expected])
+    wanted = Wanted(["--count", "2", "--devices=cuda:0", "--devices", "cuda:1", "--", *expected])
     assert wanted.argv == expected
     assert (wanted.count, wanted.devices, wanted.is_help) == (2, ["cuda:0", "cuda:1"], False)
 
@@ -35,7 +35,7 @@ def test_defaults() -> None:
         (["--count", "two", "--", "true"], "'two' is not a number"),
         (["--count", "0", "--", "true"], "not between 1"),
         (["--priority=5000", "--", "true"], "not between -1000"),
-        (["--max-time", "soon", "--", "true"], "'soon' is not a duration"),
+        (["--run-limit", "soon", "--", "true"], "'soon' is not a duration"),
         (["--count=1", "--count=2", "--", "true"], "given twice"),
     ],
 )

@@ -17,6 +17,7 @@ from tileyard.engine.commands import (
     BatchesPlanned,
     Build,
     BuildFailed,
+    BuildSplit,
     CaseBuilt,
     CaseFinished,
     CaseLost,
@@ -77,6 +78,7 @@ class World:
         self.runs: list[Run] = []
         self.key_of: dict[str, str] = {}
         self.failing: set[str] = set()
+        self.own_key_of: dict[str, str] = {}
         self.losses: dict[str, int] = {}
         self.held: set[str] = set()
         self.held_at_build = 0
@@ -148,6 +150,11 @@ class World:
         )
 
     def _build(self, case: str) -> Fact:
+        if self.key_of.get(case) in self.failing and case in self.own_key_of:
+            self.key_of[case] = self.own_key_of.pop(case)
+            prepared_anew = self._prepare(case)
+            assert isinstance(prepared_anew, CasePrepared)
+            return BuildSplit(prepared=prepared_anew)
         self.built.append(case)
         if self.key_of.get(case, case) in self.failing:
             self.ended.append(case)
@@ -229,6 +236,20 @@ def test_every_case_ends_once(seed: int) -> None:
     world.drive()
     assert Counter(world.ended) == expected
     assert world.state.is_idle
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_after_a_joint_build_that_failed_each_target_has_its_own(seed: int) -> None:
+    """Only cases of the target that cannot be built fail, and each other one runs once."""
+    targets = {f"c{i}": f"t{i % 4}" for i in range(20)}
+    world = World(EngineState(all_cores()), [batch(case) for case in targets], seed)
+    world.key_of, world.own_key_of = dict.fromkeys(targets, "joint"), dict(targets)
+    world.failing = {"joint", "t1"}
+    world.drive()
+    assert Counter(world.ended) == Counter([*targets])
+    assert world.state.is_idle
+    ran = {case for run in world.runs for case in run.cases}
+    assert ran == {case for case, target in targets.items() if target != "t1"}
 
 
 def test_a_further_process_of_an_author_is_a_further_lane() -> None:

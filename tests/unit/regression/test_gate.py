@@ -144,5 +144,5 @@ def test_a_limit_within_the_margin_is_refused() -> None:
     """What lies within the margin cannot be told from noise."""
     with pytest.raises(UsageError, match="less than the margin of 2 %"):
         read_gate(None, Gate(margin=0.02, fail_over=0.01))
-    with pytest.raises(UsageError, match="takes --static --repeat 3"):
+    with pytest.raises(UsageError, match="takes --static --rebuilds 3"):
         read_gate(None, Gate(margin=0.02, limits=parse_limits("build:+5%")))

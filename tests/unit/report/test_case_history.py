@@ -58,7 +58,7 @@ def test_the_picture_shows_both_sides_and_the_change(
     ("words", "expected"),
     [
         (("none",), "regress timed nothing of none that is recorded in"),
-        (("scale", "--tail"), "a CASE stands without --tail and --export"),
+        (("scale", "--tail"), "--tail and --times are for all cases, and not for one"),
         (("--png", "x.png"), "--png draws a CASE"),
         (("scale", "--png", "/nowhere/x.png"), "cannot write /nowhere/x.png"),
     ],

@@ -99,7 +99,7 @@ def test_the_page_tells_all_that_can_happen(tmp_path: Path) -> None:
 def test_a_page_never_grows_beyond_what_github_takes(tmp_path: Path) -> None:
     """It is cut between two rows and says so; where there is no room at all nothing is written."""
     path = tmp_path / "page.md"
-    failed = [verdict(f"t/c{i}", Outcome.CRASHED, message="|" * 1000) for i in range(300)]
+    failed = [verdict(f"t/c{i}", Outcome.CRASHED, message=f"{i}{'|' * 1000}") for i in range(300)]
     expected = "\n\nThere was no room for the rest of this page.\n"
     for used in (0, PAGE_BYTES - 5000, PAGE_BYTES - 10, PAGE_BYTES, PAGE_BYTES + 10):
         path.write_text("x" * used)
@@ -115,7 +115,8 @@ def test_a_page_never_grows_beyond_what_github_takes(tmp_path: Path) -> None:
 def test_a_page_that_was_cut_always_says_so(tmp_path: Path) -> None:
     """Wherever the room ends, the last line tells of it."""
     path = tmp_path / "page.md"
-    result = suite_result(*[verdict(f"t/c{i}", Outcome.CRASHED, message="m") for i in range(9)])
+    failed = [verdict(f"t/c{i}", Outcome.CRASHED, message=f"m{i}") for i in range(9)]
+    result = suite_result(*failed)
     expected = "\n\nThere was no room for the rest of this page.\n"
     for room in range(60, 900, 7):
         path.write_text("x" * (PAGE_BYTES - room))
@@ -136,7 +137,7 @@ def test_what_cases_did_wrong_comes_before_what_was_done_to_them(tmp_path: Path)
 def test_many_failures_are_cut_and_counted(tmp_path: Path) -> None:
     """Two hundred rows are shown, and the rest is a number."""
     path = tmp_path / "page.md"
-    failed = [verdict(f"t/c{i}", Outcome.CRASHED, message="m") for i in range(300)]
+    failed = [verdict(f"t/c{i}", Outcome.CRASHED, message=f"m{i}") for i in range(300)]
     write_step_summary(suite_result(*failed), path)
     page = path.read_text()
     expected = "\nand 100 more\n"
@@ -191,14 +192,37 @@ def test_a_case_without_a_place_is_annotated_all_the_same() -> None:
 
 def test_github_shows_ten_of_a_level() -> None:
     """The rest of each level is one notice."""
-    failed = [verdict(f"t/c{i}", Outcome.CRASHED, message="m") for i in range(1000)]
-    spared = [verdict(f"t/s{i}", Outcome.CRASHED, message="m", spared=True) for i in range(11)]
+    failed = [verdict(f"t/c{i}", Outcome.CRASHED, message=f"m{i}") for i in range(1000)]
+    spared = [verdict(f"t/s{i}", Outcome.CRASHED, message=f"m{i}", spared=True) for i in range(11)]
     lines = annotations(suite_result(*failed, *spared))
     levels = [line.split(" ")[0] for line in lines]
     expected = ["::error"] * 10 + ["::notice"] + ["::warning"] * 10 + ["::notice"]
     assert levels == expected
     assert lines[10] == "::notice title=ops::990 more errors of suite ops: see its report"
     assert lines[-1] == "::notice title=ops::1 more warning of suite ops: see its report"
+
+
+def test_equal_failures_are_one_row_and_one_annotation(tmp_path: Path) -> None:
+    """With the number of cases, their names, and the message and the command of the first."""
+    same = [verdict(f"t/c{i}", Outcome.COMPILE_ERROR, message="m.cpp:3: no") for i in range(79)]
+    two = [verdict(f"u/c{i}", Outcome.CRASHED, message="died") for i in range(2)]
+    path = tmp_path / "page.md"
+    write_step_summary(suite_result(*same, *two), path, rerun_command("s"))
+    rows = [line for line in path.read_text().splitlines() if line.startswith("| compile_error |")]
+    named = ", ".join(f"<code>t/c{i}</code>" for i in range(50))
+    expected = (
+        f"| compile_error | 79 cases, the same message: {named} and 29 more "
+        "| m.cpp&#58;3&#58; no | <code>tileyard test s --case t/c0</code> |"
+    )
+    assert rows[1:] == [expected]
+    assert path.read_text().count("| crashed | <code>u/c") == 2
+    lines = annotations(suite_result(*same, *two), Path("/suites"), rerun_command("s"))
+    names = ", ".join(f"t/c{i}" for i in range(50))
+    assert lines[0] == (
+        "::error file=ops.toml,line=12,title=compile_error%3A 79 cases::"
+        f"79 cases, the same message: m.cpp:3: no%0A{names} and 29 more%0Atileyard test s --case t/c0"
+    )
+    assert len(lines) == 3
 
 
 texts = st.text(st.characters(), max_size=80) | st.text("%\r\n:,|<>`*_\\\x1b#@", max_size=20)

@@ -81,6 +81,20 @@ def test_a_failure_is_one_line_with_its_log_and_how_to_run_it_again() -> None:
     assert watched.said() == expected
 
 
+def test_equal_failures_are_not_shown_again() -> None:
+    """The third says so, and later ones are only counted; with -v each has its line."""
+    names = [f"row/{i}" for i in range(80)]
+    events = [event for name in names for event in (planned(name), ended(name, Outcome.CRASHED))]
+    with watch() as watched:
+        watched.tell(started(), *events)
+        lines = watched.said().splitlines()
+    third = "crashed       row/2: the same message as 2 cases before; more of these are not shown until the end"
+    assert [line for line in lines if line.startswith("crashed")][2:] == [third]
+    with watch(is_verbose=True) as watched:
+        watched.tell(started(), *events)
+        assert watched.said().count("rerun: ") == 80
+
+
 def test_without_a_terminal_there_is_a_line_in_half_a_minute() -> None:
     """A heartbeat comes after thirty seconds, with or without events, and has counts and the time left."""
     with watch() as watched:

@@ -100,7 +100,7 @@ def test_a_run_without_trouble_is_short() -> None:
 
 def test_a_thousand_failures_stay_readable() -> None:
     """Twenty are shown, the others counted by outcome and testcase, and it says where all are."""
-    failed = [verdict(f"t{i % 10}/c{i}", Outcome.CRASHED, message="boom") for i in range(1000)]
+    failed = [verdict(f"t{i % 10}/c{i}", Outcome.CRASHED, message=f"boom {i}") for i in range(1000)]
     text = show(suite_result(*failed), rest="out/summary.json")
     expected = (
         "  and 980 more:\n"
@@ -113,9 +113,22 @@ def test_a_thousand_failures_stay_readable() -> None:
         "  all of them: out/summary.json\n"
     )
     assert expected in text
-    assert "all of them: tileyard trials --run r --limit 1000\n" in show(suite_result(*failed))
+    assert "all of them: tileyard trials --run r --rows 1000\n" in show(suite_result(*failed))
     assert text.count("rerun") == 20
     assert len(text.splitlines()) < 120
+
+
+def test_equal_failures_are_shown_once() -> None:
+    """From three on: the message, the cases, and the log and the command of the first."""
+    same = [verdict(f"t/c{i}", Outcome.COMPILE_ERROR, message="m.cpp:3: no") for i in range(79)]
+    two = [verdict(f"u/c{i}", Outcome.CRASHED, message="died") for i in range(2)]
+    text = show(suite_result(*same, *two))
+    assert "  compile_error  79 cases, the same message: m.cpp:3: no\n" in text
+    assert text.count("m.cpp:3") == 1
+    assert "    log    /home/t/logs/r/t/c0~1.log\n" in text
+    assert "    all    tileyard trials --run r --rows 81\n" in text
+    assert text.count("rerun") == 3
+    assert len(text.splitlines()) < 40
 
 
 def test_reasons_without_number_are_cut() -> None:

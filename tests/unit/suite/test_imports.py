@@ -278,12 +278,23 @@ def test_bad_files_are_refused(tmp_path: Path, text: str | bytes, expected: str)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["missing", "."])
-def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
-    """Files that are not there, and folders."""
-    expected = "cannot read"
+@pytest.mark.parametrize(
+    ("name", "expected"), [("missing", "cannot read"), (".", "holds no JUnit file")]
+)
+def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, expected: str) -> None:
+    """Files that are not there, and folders without a file of times."""
     with pytest.raises(UsageError, match=expected):
         read_times(tmp_path / name)
+
+
+def test_of_a_folder_all_junit_files_count(tmp_path: Path) -> None:
+    """Those of folders in it, too; of a case that several have, the last by name."""
+    (tmp_path / "inner").mkdir()
+    for name, seconds in (("a.xml", 1), ("inner/b.xml", 2)):
+        text = f'<testsuite name="s"><testcase classname="c" name="{name[-5]}" time="{seconds}"/>'
+        again = f'<testcase classname="c" name="z" time="{seconds}"/></testsuite>'
+        (tmp_path / name).write_text(text + again, encoding="utf-8")
+    assert {one.case: one.seconds for one in read_times(tmp_path)} == {"a": 1, "b": 2, "z": 2}
 
 
 @pytest.mark.slow

@@ -1,0 +1,67 @@
+"""The same option is called and described alike in every verb."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from tileyard.cli import exec_help, lease_help
+from tileyard.cli.main import app, list_verbs
+
+SINGLE = {"durations"}
+"""Options of which some verbs take one value and others several."""
+COMMAND: Any = get_command(app)
+
+
+def described() -> Iterator[tuple[str, str, str, str]]:
+    """Each option: the verb, its name, its metavar, and its help."""
+
+    def walk(command: Any, path: str) -> Iterator[tuple[str, str, str, str]]:  # noqa: ANN401 (typer hides its type)
+        for one in command.params:
+            if one.param_type_name == "option" and one.name != "help":
+                yield path, one.opts[0], one.metavar or "", one.help
+        for word, inner in getattr(command, "commands", {}).items():
+            yield from walk(inner, f"{path} {word}".strip())
+
+    return walk(COMMAND, "")
+
+
+def test_equal_names_are_the_same_option() -> None:
+    """They have one metavar and one help text, whatever the verb."""
+    seen: dict[str, tuple[str, str, str]] = {}
+    differing = []
+    for verb, name, metavar, text in described():
+        first, *expected = seen.setdefault(name, (verb, metavar, text))
+        if [metavar, text] != expected:
+            differing.append(f"{name} of {first or 'tileyard'} and {verb}")
+    assert not differing
+    assert len(seen) > 100
+
+
+def test_equal_names_take_the_same_values() -> None:
+    """So one default of a project's file serves all verbs, also those that read their arguments themselves."""
+    seen: dict[str, tuple[object, ...]] = {}
+    for verb, options in list_verbs(COMMAND).items():
+        for key, one in options.items():
+            kind = "" if key in SINGLE else one.kind
+            found = (kind, one.choices, one.metavar, one.flags[0])
+            assert seen.setdefault(key, found) == found, (verb, key)
+
+
+def test_a_limit_is_called_a_limit() -> None:
+    """Devices, limits and outputs have one name each; others are those that another tool uses."""
+    names = {flag for _, flag, _, _ in described()}
+    names |= {one.flags[0] for one in (*lease_help.OPTIONS.values(), *exec_help.OPTIONS.values())}
+    gone = {"--device", "--queue-timeout", "--timeout", "--cpu-level", "--out", "--suite"}
+    assert not names & gone
+
+
+def test_help_that_is_written_by_hand_lists_its_options() -> None:
+    """Each once, with the metavar under which other verbs have it."""
+    for help_text, options in (
+        (lease_help.HELP, lease_help.OPTIONS),
+        (exec_help.HELP, exec_help.OPTIONS),
+    ):
+        shown = dict(re.findall(r"(?m)^  --([a-z-]+) ([A-Z]*)", help_text))
+        assert shown == {key: one.metavar for key, one in options.items()}
