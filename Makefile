@@ -16,7 +16,7 @@ GPU_ARCHITECTURES ?= sm_90a sm_80
 .PHONY: demo test quick test-all check format bench gpu-artifacts gpu-check clean
 
 demo: $(VENV)/.run
-	$(BIN)/tileyard tune examples/gemm.py
+	$(BIN)/tileyard demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder

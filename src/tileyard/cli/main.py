@@ -84,6 +84,7 @@ def _begin(
 
 
 COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
+    ("demo", tune.demo, None),
     ("tune", tune.tune, None),
     ("run", run_command.run_config, None),
     ("test", test.run_suite, None),
