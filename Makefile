@@ -13,10 +13,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 GPU_ARCHITECTURES ?= sm_90a sm_80
 
-.PHONY: demo test quick test-all check format bench gpu-artifacts gpu-check clean
+.PHONY: demo test quick test-all check format site bench gpu-artifacts gpu-check clean
 
 demo: $(VENV)/.run
-	$(BIN)/tileyard tune examples/gemm.py
+	$(BIN)/tileyard demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -45,10 +45,16 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_modules.py
+	$(MAKE) --no-print-directory site
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The pages as a site, in build/site; warnings are errors, links and anchors among them.
+site: export NO_MKDOCS_2_WARNING = 1
+site: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.run
 	$(BIN)/python benchmarks/gemm_cpu.py

@@ -127,6 +127,7 @@ class Given:
 
 
 COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
+    ("demo", tune.demo, None),
     ("tune", tune.tune, None),
     ("run", run_command.run_config, None),
     ("test", test.run_suite, None),

@@ -1,11 +1,20 @@
-"""``tileyard tune``: find the fastest config of a kernel."""
+"""``tileyard tune`` finds the fastest config of a kernel; ``tileyard demo`` does so for a kernel of ours."""
 
+import sys
+from importlib.resources import files
 from typing import Unpack
 
 from tileyard.cli.typed import AsJson, KernelName
-from tileyard.requests.kernels import parse_kernel
+from tileyard.requests.kernels import ShapeName, parse_kernel
 from tileyard.requests.options import complete
-from tileyard.requests.tune import TuneOptions, check_subject, start_table, start_tune
+from tileyard.requests.tune import (
+    MOST_TRIALS,
+    TrialCount,
+    TuneOptions,
+    check_subject,
+    start_table,
+    start_tune,
+)
 
 
 def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[TuneOptions]) -> int:
@@ -37,3 +46,19 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     start = start_tune(str(file), name, options)
     table = start_table(start, options)
     return run(start, as_json=json) if table is None else run_table(table, as_json=json)
+
+
+def demo(*, shape: ShapeName = "", trials: TrialCount = MOST_TRIALS, json: AsJson = False) -> int:
+    """Tune a matrix multiplication that is part of Tileyard, on this machine's CPU.
+
+    The kernel's file is named at the end. Copy it to begin a kernel of your own.
+
+    Exit status: as of tileyard tune.
+    """
+    kernel = files("tileyard") / "demo" / "gemm.py"
+    status = tune(str(kernel), shape=shape, trials=trials, json=json)
+    print(
+        f"The kernel is {kernel}: copy it, change it, and run tileyard tune on the copy.",
+        file=sys.stderr,
+    )
+    return status

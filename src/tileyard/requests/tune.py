@@ -61,6 +61,11 @@ if TYPE_CHECKING:
     from tileyard.service.verbs import StartTable, StartTune
 
 USUAL_WITHIN = "5%"
+MOST_TRIALS = 200
+
+TrialCount = Annotated[
+    int, Option("How many configs to try at most.", least=1, default=MOST_TRIALS)
+]
 
 
 class StudyOptions(TypedDict, total=False):
@@ -108,7 +113,7 @@ class StudyOptions(TypedDict, total=False):
             metavar="TARGET",
         ),
     ]
-    trials: Annotated[int, Option("How many configs to try at most.", least=1, default=200)]
+    trials: TrialCount
     budget: Budget
     queue_limit: QueueLimit
     run_limit: RunLimit
