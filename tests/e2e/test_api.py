@@ -257,6 +257,39 @@ def test_a_check_can_be_required(plus_one: ModuleType) -> None:
         tileyard.tune(plus_one.plus_one, check=False, require_check=True)
 
 
+PLAIN = (
+    PLUS_ONE
+    + """
+
+def ones(specs):
+    return [numpy.ones(spec.shape, spec.dtype) for spec in specs]
+
+
+def nearly(A):
+    assert (A == 1).all()
+    return A + 1.1
+"""
+).replace("import tilelang\n", "import numpy\nimport tilelang\n", 1)
+
+
+def test_a_plain_kernel_is_told_what_is_right(cli: CommandLine) -> None:
+    """On the command line: reference, inputs, tolerance and work, which a file for TileLang does not declare."""
+    (cli.cwd / "plain.py").write_text(PLAIN, encoding="utf-8")
+    options = ("tune", "plain.py", "--arg", "N=64", "--config", "block=32", "--reference", "nearly")
+    given = ("--inputs", "ones", "--rtol", "0.1", "--flops", "3*N")
+    study = cli.run_json(*options, *given)
+    assert (study["trials"][0]["outcome"], study["flops"]) == ("passed", 192)
+    strict = cli.run_json(*options, "--inputs", "ones", "--rtol", "1e-3")
+    assert strict["trials"][0]["outcome"] == "mismatch"
+    for wrong, expected in (
+        (("--inputs", "twos"), "inputs 'twos' is not in the kernel's file"),
+        (("--flops", "2*M"), "--flops 2*M: M is no number of the kernel's arguments"),
+    ):
+        done = cli.run(*options, *wrong)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert expected in done.stderr
+
+
 def test_a_space_can_be_given_for_a_kernel_of_a_file(plus_one: ModuleType) -> None:
     """With what of it is to be tried; a thread other than the main one may tune."""
     found: list[object] = []
@@ -288,7 +321,7 @@ def test_a_space_can_be_given_for_a_kernel_of_a_file(plus_one: ModuleType) -> No
         ({"memory_limit": 0.5}, "memory_limit is text or a whole number, and not 0.5"),
         ({"group_size": 0}, "group_size 0 is neither auto nor a number from 1"),
         ({"arg": "N"}, "arg 'N' is not of the form KEY=VALUE"),
-        ({"arg": "N=1,2"}, "arg N has 2 values, and a kernel takes one"),
+        ({"within": "5%"}, "within has no effect without shapes or several sizes"),
         ({"fresh": True}, r"there is no option 'fresh' \(there is resume=False\)"),
         ({"graph": True}, "graph=True is for GPUs, and not for cpu"),
     ],
