@@ -152,6 +152,14 @@ CELLS = {
     ],
 }
 """The cells of a notebook, each with what is displayed below it, without numbers."""
+TUNER = """
+def kernel(block=None):
+    return make(256, block)
+
+tuner = tileyard.AutoTuner.from_kernel(kernel, [{'block': 32}, {'block': 64}])
+tuner.set_compile_args(out_idx=[-1]).set_profile_args(ref_prog=lambda A: A + 3)
+tuner.run(warmup=2, rep=9).config
+"""
 
 
 def mask(text: str) -> str:
@@ -163,10 +171,11 @@ def mask(text: str) -> str:
 def test_from_a_notebook(cli: CommandLine) -> None:
     """A cell tunes a kernel that another cell defines: one output of progress, and a study is displayed once.
 
-    Its table, its plot and its kernel are objects that a cell displays; without pandas the table is text.
+    Its table, its plot and its kernel are objects that a cell displays; without pandas the table is text. TileLang's
+    chain shows its progress, its table, and how long its reference takes.
     """
     notebook = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
-    for source in CELLS:
+    for source in (*CELLS, TUNER):
         notebook.cells.append(nbformat.v4.new_code_cell(source))  # type: ignore[no-untyped-call]
     saved = dict(os.environ)
     os.environ.update(cli.environment())
@@ -175,7 +184,8 @@ def test_from_a_notebook(cli: CommandLine) -> None:
     finally:
         os.environ.clear()
         os.environ.update(saved)
-    for cell, expected in zip(notebook.cells, CELLS.values(), strict=True):
+    *cells, tuner = notebook.cells
+    for cell, expected in zip(cells, CELLS.values(), strict=True):
         outputs = [
             one for one in cell.outputs if one.output_type != "stream"
         ]  # TileLang's warnings
@@ -183,6 +193,11 @@ def test_from_a_notebook(cli: CommandLine) -> None:
         assert found == expected, cell.source
     assert "best: " in notebook.cells[2].outputs[0].data["text/html"]
     assert "image/png" in notebook.cells[8].outputs[0].data
+    progress, table, reference, config = (mask(one.data["text/plain"]) for one in tuner.outputs)
+    assert progress.startswith("tune kernel target cpu ")
+    assert "N configs in N s: N passed" in table
+    assert reference == "reference: N ns, N x the time of the best config"
+    assert config == "{'block': N}"
 
 
 def test_compile_gives_a_function(home: Path) -> None:
