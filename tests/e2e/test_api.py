@@ -287,7 +287,7 @@ def nearly(A):
 ).replace("import tilelang\n", "import numpy\nimport tilelang\n", 1)
 
 
-def test_a_plain_kernel_is_told_what_is_right(cli: CommandLine) -> None:
+def test_options_declare_what_a_plain_kernel_does_not(cli: CommandLine) -> None:
     """On the command line: reference, inputs, tolerance and work, which a file for TileLang does not declare."""
     (cli.cwd / "plain.py").write_text(PLAIN, encoding="utf-8")
     options = ("tune", "plain.py", "--arg", "N=64", "--config", "block=32", "--reference", "nearly")
