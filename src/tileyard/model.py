@@ -259,7 +259,7 @@ class KernelWork(Record, tag="kernel"):
     """A kernel with arguments and one config.
 
     ``file`` is the Python file that declares it, empty where the client holds the kernel. ``shape`` names its
-    arguments, if they have a name. ``reference`` names a function of the file in place of the kernel's own. It
+    arguments, if they have a name. ``reference`` and ``inputs`` name functions of the file in place of the kernel's own. It
     is run on the inputs of a ``draw``.
     """
 
@@ -269,6 +269,7 @@ class KernelWork(Record, tag="kernel"):
     shape: str = ""
     config: dict[str, Value] = {}
     reference: str = ""
+    inputs: str = ""
     tolerance: Tolerance | None = None
     draw: Draw = USUAL_DRAW
     devices: ClassVar[int] = 1

@@ -152,6 +152,14 @@ CELLS = {
     ],
 }
 """The cells of a notebook, each with what is displayed below it, without numbers."""
+TUNER = """
+def kernel(block=None):
+    return make(256, block)
+
+tuner = tileyard.AutoTuner.from_kernel(kernel, [{'block': 32}, {'block': 64}])
+tuner.set_compile_args(out_idx=[-1]).set_profile_args(ref_prog=lambda A: A + 3)
+tuner.run(warmup=2, rep=9).config
+"""
 
 
 def mask(text: str) -> str:
@@ -163,10 +171,11 @@ def mask(text: str) -> str:
 def test_from_a_notebook(cli: CommandLine) -> None:
     """A cell tunes a kernel that another cell defines: one output of progress, and a study is displayed once.
 
-    Its table, its plot and its kernel are objects that a cell displays; without pandas the table is text.
+    Its table, its plot and its kernel are objects that a cell displays; without pandas the table is text. TileLang's
+    chain shows its progress, its table, and how long its reference takes.
     """
     notebook = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
-    for source in CELLS:
+    for source in (*CELLS, TUNER):
         notebook.cells.append(nbformat.v4.new_code_cell(source))  # type: ignore[no-untyped-call]
     saved = dict(os.environ)
     os.environ.update(cli.environment())
@@ -175,7 +184,8 @@ def test_from_a_notebook(cli: CommandLine) -> None:
     finally:
         os.environ.clear()
         os.environ.update(saved)
-    for cell, expected in zip(notebook.cells, CELLS.values(), strict=True):
+    *cells, tuner = notebook.cells
+    for cell, expected in zip(cells, CELLS.values(), strict=True):
         outputs = [
             one for one in cell.outputs if one.output_type != "stream"
         ]  # TileLang's warnings
@@ -183,6 +193,11 @@ def test_from_a_notebook(cli: CommandLine) -> None:
         assert found == expected, cell.source
     assert "best: " in notebook.cells[2].outputs[0].data["text/html"]
     assert "image/png" in notebook.cells[8].outputs[0].data
+    progress, table, reference, config = (mask(one.data["text/plain"]) for one in tuner.outputs)
+    assert progress.startswith("tune kernel target cpu ")
+    assert "N configs in N s: N passed" in table
+    assert reference == "reference: N ns, N x the time of the best config"
+    assert config == "{'block': N}"
 
 
 def test_compile_gives_a_function(home: Path) -> None:
@@ -257,6 +272,39 @@ def test_a_check_can_be_required(plus_one: ModuleType) -> None:
         tileyard.tune(plus_one.plus_one, check=False, require_check=True)
 
 
+PLAIN = (
+    PLUS_ONE
+    + """
+
+def ones(specs):
+    return [numpy.ones(spec.shape, spec.dtype) for spec in specs]
+
+
+def nearly(A):
+    assert (A == 1).all()
+    return A + 1.1
+"""
+).replace("import tilelang\n", "import numpy\nimport tilelang\n", 1)
+
+
+def test_options_declare_what_a_plain_kernel_does_not(cli: CommandLine) -> None:
+    """On the command line: reference, inputs, tolerance and work, which a file for TileLang does not declare."""
+    (cli.cwd / "plain.py").write_text(PLAIN, encoding="utf-8")
+    options = ("tune", "plain.py", "--arg", "N=64", "--config", "block=32", "--reference", "nearly")
+    given = ("--inputs", "ones", "--rtol", "0.1", "--flops", "3*N")
+    study = cli.run_json(*options, *given)
+    assert (study["trials"][0]["outcome"], study["flops"]) == ("passed", 192)
+    strict = cli.run_json(*options, "--inputs", "ones", "--rtol", "1e-3")
+    assert strict["trials"][0]["outcome"] == "mismatch"
+    for wrong, expected in (
+        (("--inputs", "twos"), "inputs 'twos' is not in the kernel's file"),
+        (("--flops", "2*M"), "--flops 2*M: M is no number of the kernel's arguments"),
+    ):
+        done = cli.run(*options, *wrong)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert expected in done.stderr
+
+
 def test_a_space_can_be_given_for_a_kernel_of_a_file(plus_one: ModuleType) -> None:
     """With what of it is to be tried; a thread other than the main one may tune."""
     found: list[object] = []
@@ -288,7 +336,7 @@ def test_a_space_can_be_given_for_a_kernel_of_a_file(plus_one: ModuleType) -> No
         ({"memory_limit": 0.5}, "memory_limit is text or a whole number, and not 0.5"),
         ({"group_size": 0}, "group_size 0 is neither auto nor a number from 1"),
         ({"arg": "N"}, "arg 'N' is not of the form KEY=VALUE"),
-        ({"arg": "N=1,2"}, "arg N has 2 values, and a kernel takes one"),
+        ({"within": "5%"}, "within has no effect without shapes or several sizes"),
         ({"fresh": True}, r"there is no option 'fresh' \(there is resume=False\)"),
         ({"graph": True}, "graph=True is for GPUs, and not for cpu"),
     ],

@@ -77,3 +77,10 @@ def test_a_table_for_many_shapes_is_what_tuned_kernels_use(
     assert again.returncode == 0
     assert "6 known from earlier runs" in again.stdout
     assert "for all 3 shapes, each within 50 % of its best" in again.stdout
+    sizes = cli.run_json("tune", kernel, "--shape", "usual", "--arg", "M=2,3", "--within", "50%")
+    assert [row["name"] for row in sizes["rows"]] == ["usual: M=2", "usual: M=3"]
+    assert [row["arguments"] for row in sizes["rows"]] == [{"M": 2, "N": 128}, {"M": 3, "N": 128}]
+    assert all(trial["reused"] for study in sizes["studies"] for trial in study["trials"])
+    named = cli.run("tune", kernel, "--shape", "usual", "--shape", "unusual")
+    assert (named.returncode, named.stderr.count("\n")) == (2, 1)
+    assert "--shape unusual: double has no shape 'unusual' (it has: usual)" in named.stderr

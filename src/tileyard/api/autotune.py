@@ -23,7 +23,7 @@ from tilelang.jit import JITKernel
 
 from tileyard.api.chain_study import Manner, run_study
 from tileyard.api.kernels import find_built, load_trial, make_builder, make_callable
-from tileyard.api.running import settings_for
+from tileyard.api.running import console_for, settings_for, show
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.holding import HeldLease
 from tileyard.devices.registry import AUTO, parse_device, resolve_devices
@@ -32,6 +32,7 @@ from tileyard.frontend.chains import ChainError, describe_params, find_outputs, 
 from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE, assume_target
 from tileyard.frontend.targets import is_cpu
 from tileyard.model import Kernel, TimingPolicy, Trial
+from tileyard.report.study import print_reference
 from tileyard.scripts.grounds import Ground, Studied, StudyOrder
 from tileyard.scripts.script_tuning import script_ground
 from tileyard.scripts.tilelang_jit import Adapter
@@ -82,7 +83,10 @@ class AutoTuner(TileLangTuner):  # type: ignore[misc]  # TileLang is not typed
         if self._ground is None:
             self.set_compile_args()
         with assume_target():
-            return tune_chain(self._ground, self, *args, **kwargs)  # type: ignore[arg-type]
+            result: Any = tune_chain(self._ground, self, *args, **kwargs)  # type: ignore[arg-type]
+        if result.latency and result.ref_latency:
+            show(console_for(None), print_reference, result.latency, result.ref_latency)
+        return result
 
 
 class TunedFunction(AutoTuneImpl):  # type: ignore[misc]  # TileLang is not typed

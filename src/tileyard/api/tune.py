@@ -40,20 +40,20 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
     With ``from_`` the configs of a bundle are timed, and no kernel is named.
 
     ``study.best.config`` is the winner, ``study.best.load()`` its callable, and ``study.result.also_built`` has one result
-    for each target of ``also_build``. With ``shapes``, a file or the same as values, each shape has a study in one run, and a ``DispatchTable``
-    is returned instead.
+    for each target of ``also_build``. With ``shapes``, a file or the same as values, or with several values in ``arg`` or ``shape``, each
+    shape has a study in one run, and a ``DispatchTable`` is returned instead.
 
     Raises TileyardError: what is asked for does not exist, or cannot be done here.
     """
     given = complete(TuneOptions, options)
     check_subject(given, is_named=kernel is not None)
     settings = settings_for(given["home"])
-    reference = given["reference"]
     declared = {
         "space": given["space"],
         "where": given["where"],
-        "inputs": given["inputs"],
-        "reference": None if isinstance(reference, str) else reference,
+        "inputs": _own(given["inputs"]),
+        "flops": _own(given["flops"]),
+        "reference": _own(given["reference"]),
     }
     start = start_tune("", "", given)  # before a file is imported: bad options are refused at once
     console = console_for(given["progress"])
@@ -73,3 +73,8 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
     tuned = carry(replace(table, tune=placed), settings)
     show(printed, print_dispatch, tuned, settings.home)
     return DispatchTable(tuned, settings, kernel)
+
+
+def _own(given: object) -> object:
+    """A function of the caller's; None for a name, a number or a formula, which the verb holds."""
+    return given if callable(given) else None

@@ -31,7 +31,7 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
 
     With --from the configs are those of a bundle: they are timed where there are neither sources nor TileLang.
 
-    With --shapes each shape has a study, all in one run. Then the fewest configs are chosen that serve each
+    With --shapes, with several numbers in an --arg, or with several --shape, each shape has a study, all in one run. Then the fewest configs are chosen that serve each
     shape within --within of its best time, and written down as its choices.
 
     Exit status: 0 a best config was found, on each kind of device and for each shape; 1 none passed, 2 bad usage,

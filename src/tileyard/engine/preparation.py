@@ -398,6 +398,7 @@ class Preparation:
             scalars=elaborated.scalars,
             threads=len(self._yard.authors.cores),
             reference=work.reference,
+            make_inputs=work.inputs,
             draw=work.draw,
         )
         self._asked[case.side, work.file] += 1
@@ -440,7 +441,8 @@ def _shared_golden(case: Case, elaborated: Elaborated) -> str:
     work = case.work
     if not isinstance(work, KernelWork):
         return case.key
-    asked = (case.side, work.file, work.kernel, work.arguments, work.reference, work.draw)
+    own = (work.reference, work.inputs, work.draw)
+    asked = (case.side, work.file, work.kernel, work.arguments, *own)
     return canonical_json((asked, elaborated.specs, elaborated.scalars))
 
 

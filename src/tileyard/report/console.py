@@ -65,7 +65,7 @@ PLAIN, MARKED = "text/plain", "text/html"
 
 
 def render(width: int, show: Callable[[rich.console.Console], None]) -> dict[str, str]:
-    """What is printed on a console of this width, as text and as HTML, by their media types."""
+    """Print on a console of this width, and return the output as text and as HTML, by media type."""
     console = Console(file=io.StringIO(), width=width)
     console.record = True
     show(console)

@@ -52,6 +52,12 @@ def render_study(result: StudyResult, home: Path) -> str:
     return render(NOTEBOOK_WIDTH, show)[MARKED]
 
 
+def print_reference(console: Console, latency_ms: float, reference_ms: float) -> None:
+    """Print how long the reference takes, beside the best config."""
+    text = f"reference: {format_time(reference_ms * 1e6)}, {reference_ms / latency_ms:.3g} x the time of the best config"
+    console.print(Text(text), soft_wrap=True, highlight=False)
+
+
 def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
     keys = list(dict.fromkeys(key for trial in result.trials for key in trial.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""

@@ -84,11 +84,13 @@ class StudyLayout:
         return grid
 
     def state(self, view: RunView, now_s: float) -> Text:
-        """How long it has taken, and the best config so far."""
+        """How long it has taken, how long it may still take, and the best config so far."""
         foot = Text(format_seconds(now_s - view.begun_s), style="dim")
         if (pairs := view.pairs) is not None:
             left = "" if pairs.left_s is None else f", about {format_seconds(pairs.left_s)} left"
             foot.append(f"   {pairs.decided} decided, {pairs.undecided} undecided{left}")
+        elif (left_s := view.pace_left_s(now_s)) is not None:
+            foot.append(f", about {format_seconds(left_s)} left")
         if view.reused:
             foot.append(f"   {view.reused} known already")
         if view.awaited:

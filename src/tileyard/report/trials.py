@@ -29,7 +29,7 @@ from tileyard.workers.run_records import find_run
 
 TIMES_NS = ("median_ns", "low_ns", "high_ns")
 COLUMNS = frozenset({"outcome", *TIMES_NS, "gflops", "message", "trial"})
-"""What was found of a config. A parameter of such a name is called ``config_NAME``."""
+"""Columns with findings on a config. A parameter of such a name is called ``config_NAME``."""
 LISTED, TABLE_WIDTH = 20, 120
 """Most trials in the table that ``Trials`` print as, and its width in characters."""
 SAID = 20

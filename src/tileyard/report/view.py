@@ -89,7 +89,7 @@ class RunView:
 
     ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run ends;
     ``failures`` are those that failed for good, ``messages`` counts how. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
-    lowest median on each silicon.
+    lowest median on each silicon. ``fresh`` cases were not known from earlier runs, of which the first ended at ``fresh_s``.
     ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time;
     ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
     ended, which took ``steps_s``.
@@ -116,6 +116,8 @@ class RunView:
     messages: Counter[tuple[Verdict, str]] = field(default_factory=Counter)
     flaky: list[str] = field(default_factory=list)
     reused: int = 0
+    fresh: int = 0
+    fresh_s: float = 0.0
     best: dict[str, Trial] = field(default_factory=dict)
     measured: int = 0
     measured_s: float = 0.0
@@ -158,7 +160,7 @@ class RunView:
                 self.steps += 1
                 self.steps_s += seconds
             case CaseEnded(trial=trial):
-                self._end(trial)
+                self._end(trial, at_s)
             case Note():
                 self.changed = event
             case PairsCounted():
@@ -195,8 +197,11 @@ class RunView:
         if key is not None:
             del self.device_of[key]
 
-    def _end(self, trial: Trial) -> None:
+    def _end(self, trial: Trial, at_s: float) -> None:
         key = trial.key
+        if not trial.reused:
+            self.fresh_s = self.fresh_s if self.fresh else at_s
+            self.fresh += 1
         if key in self.device_of:
             self._leave(self.device_of[key])
         self.started_s.pop(key, None)
@@ -276,6 +281,13 @@ class RunView:
                 Running(device=device, case=case, ran_s=ran_s, left_s=left_s, limit_s=limit_s)
             )
         return sorted(found, key=lambda one: (-one.remaining_s, -one.ran_s))
+
+    def pace_left_s(self, now_s: float) -> float | None:
+        """The time until the last case that was announced ends, at the pace of those that ended; None where no pace is known."""
+        left = self.about.cases - self.ended
+        if self.fresh < 2 or left <= 0:
+            return None
+        return left * (now_s - self.fresh_s) / (self.fresh - 1)
 
     def left_s(self, now_s: float) -> float | None:
         """The time until the last case ends, its check included; None where no expectation is known."""

@@ -15,6 +15,7 @@ from tileyard.requests.values import (
     Size,
     Time,
     parse_bytes,
+    parse_pairs,
     parse_value,
     read_choices,
     read_time_s,
@@ -41,8 +42,14 @@ SIDES = (
 )
 """What a comparison takes as a side."""
 
-ArgumentValues = Annotated[Pairs, Option("An argument of the kernel.", metavar="KEY=VALUE")]
-ShapeName = Annotated[str, Text("A named set of arguments of the kernel.")]
+ARGUMENT = Option(
+    "An argument of the kernel; tune takes several values, as in KEY=A,B,C.", metavar="KEY=VALUE"
+)
+SHAPE = Option("A named set of arguments of the kernel; tune takes several.", metavar="NAME")
+ArgumentValues = Annotated[Pairs, ARGUMENT]
+ArgumentChoices = Annotated[Choices, ARGUMENT]
+ShapeName = Annotated[str, SHAPE]
+ShapeNames = Annotated[Names, SHAPE]
 ConfigValues = Annotated[
     Choices,
     Option(
@@ -210,6 +217,18 @@ def read_arguments(given: Pairs) -> "dict[str, Value]":
                 f"--config {key}={text} tries each",
             )
     return values
+
+
+def read_sizes(given: Choices) -> "dict[str, tuple[Value, ...]]":
+    """The values of ``--arg`` where several are as many shapes: those of a list, and of a text those of numbers. Raises UsageError."""
+    if isinstance(given, Mapping):
+        return read_choices(given, "--arg")
+    sizes = {}
+    for key, text in parse_pairs(given or (), "--arg").items():
+        parts = [parse_value(part) for part in text.split(",")]
+        is_list = not any(isinstance(part, str) for part in parts)
+        sizes[key] = tuple(parts) if is_list else (parse_value(text),)
+    return sizes
 
 
 def read_config(given: Choices, verb: str) -> "dict[str, tuple[Value, ...]]":

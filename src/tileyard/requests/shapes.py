@@ -4,7 +4,7 @@ import difflib
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -57,6 +57,25 @@ def read_shapes(given: object) -> "tuple[Shape, ...]":
     if len(shapes) > MOST:
         raise UsageError(f"{where()}: there are more than {MOST} shapes")
     return shapes
+
+
+def cross_shapes(
+    names: Iterable[str], axes: "Mapping[str, Sequence[Value]]"
+) -> "tuple[Shape, ...]":
+    """Each of a kernel's named sets of arguments with each combination of further values. Raises UsageError for too many."""
+    from tileyard.tuning.request import Shape
+
+    named = tuple(dict.fromkeys(names)) or ("",)
+    if len(named) * math.prod(map(len, axes.values())) > MOST:
+        raise UsageError(f"--arg: there are more than {MOST} shapes")
+    shapes = []
+    for name, point in itertools.product(named, itertools.product(*axes.values())):
+        arguments = dict(zip(axes, point, strict=True))
+        options = [f"--shape {name}"] if name else []
+        options += [f"--arg {key}={value}" for key, value in arguments.items()]
+        where = " ".join(options)
+        shapes.append(Shape(arguments=arguments, name=name, declared=name, where=where))
+    return tuple(shapes)
 
 
 def _read(listed: object, where: Where) -> "Iterator[Shape]":

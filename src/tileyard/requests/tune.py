@@ -1,11 +1,14 @@
-"""What ``tune`` is asked for."""
+"""The options of ``tune``, and the verbs that are made of them.
+
+One module because each option is read once, and some have an effect only on what others ask for.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, TypedDict, get_args
 
 from tileyard.errors import UsageError
 from tileyard.requests.kernels import (
-    ArgumentValues,
+    ArgumentChoices,
     Budget,
     BuildLimit,
     BundleFile,
@@ -23,11 +26,11 @@ from tileyard.requests.kernels import (
     RequireCheck,
     Resume,
     RunLimit,
-    ShapeName,
+    ShapeNames,
     TargetName,
     check_reference,
-    read_arguments,
     read_limits,
+    read_sizes,
     target_at,
 )
 from tileyard.requests.options import (
@@ -36,15 +39,18 @@ from tileyard.requests.options import (
     Option,
     ShowProgress,
     Switch,
+    Text,
     complete,
     list_fields,
 )
-from tileyard.requests.shapes import Shapes, read_shapes
+from tileyard.requests.shapes import Shapes, cross_shapes, read_shapes
 from tileyard.requests.values import (
     Names,
+    Number,
     Repeats,
     Share,
     parse_count,
+    parse_factor,
     parse_share,
     read_choices,
     read_names,
@@ -72,8 +78,8 @@ class StudyOptions(TypedDict, total=False):
     """The options of ``tune`` for one set of arguments."""
 
     from_: BundleFile
-    arg: ArgumentValues
-    shape: ShapeName
+    arg: ArgumentChoices
+    shape: ShapeNames
     config: ConfigValues
     space: Annotated[
         object,
@@ -87,10 +93,28 @@ class StudyOptions(TypedDict, total=False):
         Option("Which configs of the space to use, likewise.", for_python=True),
     ]
     inputs: Annotated[
-        Callable[..., object] | None,
-        Option("What makes the inputs of the kernel, likewise.", for_python=True),
+        str | Callable[..., object] | None,
+        Text("A function of the file that makes the inputs, as in tileyard.kernel."),
+    ]
+    flops: Annotated[
+        str | float | Callable[..., object] | None,
+        Option(
+            "The work of a launch in floating-point operations: a formula such as 2*M*N*K.",
+            metavar="FORMULA",
+        ),
     ]
     reference: Reference
+    rtol: Annotated[
+        Number | None,
+        Option("Relative tolerance, in place of the kernel's own.", metavar="NUMBER"),
+    ]
+    atol: Annotated[
+        Number | None,
+        Option(
+            "Absolute tolerance, in units of the output's root mean square, likewise.",
+            metavar="NUMBER",
+        ),
+    ]
     check: Checked
     require_check: RequireCheck
     check_sync: CheckSync
@@ -155,15 +179,23 @@ class TuneOptions(StudyOptions, total=False):
     within: Annotated[
         Share | None,
         Option(
-            f"With --shapes: how much slower than its best config a shape may be; by default {USUAL_WITHIN}.",
+            f"For several shapes: how much slower than its best config a shape may be; by default {USUAL_WITHIN}.",
             metavar="PERCENT",
         ),
     ]
 
 
 OF_SOURCES = (
-    *("arg", "shape", "config", "space", "where", "inputs", "reference", "check_sync", "target"),
-    *("cpu_arch", "also_build", "build_limit", "compile_workers", "golden_threads", "group_size"),
+    *("arg", "shape", "config", "space", "where", "inputs", "flops", "reference", "check_sync"),
+    *(
+        "target",
+        "cpu_arch",
+        "also_build",
+        "build_limit",
+        "compile_workers",
+        "golden_threads",
+        "group_size",
+    ),
     *("shapes", "within", "seeds", "edge_values"),
 )
 """The options that have no effect on configs that are built."""
@@ -191,17 +223,25 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
 
     options = complete(TuneOptions, given)
     reference, target, budget = options["reference"], options["target"], options["budget"]
+    inputs, flops = options["inputs"], options["flops"]
     bundle = read_path(options["from_"])
+    sizes, names = read_sizes(options["arg"]), read_names(options["shape"])
+    if not options["check"]:
+        refuse_unused("with --no-check", {"--rtol": options["rtol"], "--atol": options["atol"]})
     check_reference(reference, check=options["check"], require_check=options["require_check"])
     for option in ("flush_l2", "graph"):
         if options[option] and not bundle and not find_needs(target).is_timed_by_policy:
             raise UsageError(f"--{option.replace('_', '-')} is for GPUs, and not for {target}")
     request = TuneRequest(
         kernel=kernel,
-        arguments=read_arguments(options["arg"]),
-        shape=options["shape"],
+        arguments={key: values[0] for key, values in sizes.items() if len(values) == 1},
+        shape=names[0] if len(names) == 1 else "",
         overrides=read_choices(options["config"]),
         reference=reference if isinstance(reference, str) else "",
+        inputs=inputs if isinstance(inputs, str) else "",
+        flops="" if flops is None or callable(flops) else str(flops),
+        rtol=parse_factor(options["rtol"], "--rtol"),
+        atol=parse_factor(options["atol"], "--atol"),
         trials=options["trials"],
         budget_s=None if budget is None else read_time_s("--budget", budget),
         check=CheckPolicy(enabled=options["check"]),
@@ -233,17 +273,25 @@ def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
 
     options = complete(TuneOptions, given)
     listed, within = options["shapes"], options["within"]
-    if listed is None:
-        refuse_unused("without --shapes", {"--within": within})
+    names, sizes = read_names(options["shape"]), read_sizes(options["arg"])
+    several = {key: values for key, values in sizes.items() if len(values) != 1}
+    if listed is None and not several and len(names) < 2:
+        refuse_unused("without --shapes or several sizes", {"--within": within})
         return None
-    if options["shape"]:
+    if names and listed is not None:
         raise UsageError("--shape and --shapes contradict each other: choose one")
     unproven = {"--seeds": options["seeds"] > 1, "--edge-values": options["edge_values"]}
-    refuse_unused("with --shapes", {"--also-build": options["also_build"], **unproven})
-    shapes = read_shapes(listed)
-    for shape in shapes:
-        for key in shape.arguments.keys() & start.request.arguments.keys():
+    why = "with --shapes" if listed is not None else "with several shapes"
+    refuse_unused(why, {"--also-build": options["also_build"], **unproven})
+    shapes = cross_shapes(names, several) if listed is None else read_shapes(listed)
+    for shape in () if listed is None else shapes:
+        for key in shape.arguments.keys() & sizes.keys():
             raise UsageError(f"{shape.where}: {key} is given with --arg, too")
+    if listed is not None and several:
+        key = next(iter(several))
+        raise UsageError(
+            f"--arg {key} has several values, and --shapes lists shapes", "put them there"
+        )
     return StartTable(
         tune=start,
         shapes=shapes,

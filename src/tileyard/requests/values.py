@@ -21,6 +21,7 @@ Size: TypeAlias = str | int
 """``8GiB``, or bytes."""
 Share: TypeAlias = str | float
 """``2%``, or a number."""
+Number: TypeAlias = str | float
 Repeats: TypeAlias = str | int | None
 """``50ms`` for a time, or a number of launches."""
 Names: TypeAlias = str | Sequence[str] | None
@@ -159,6 +160,19 @@ def parse_share(text: str | float, option: str = "") -> float:
     if not 0 < share < 1:
         raise UsageError(f"{option and f'{option}: '}{text!r} is not a share such as 2% or 0.02")
     return share
+
+
+def parse_factor(text: Number | None, option: str) -> float | None:
+    """A number that is not negative, or none."""
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise UsageError(f"{option} {text!r} is not a number such as 1e-3")
+    return number
 
 
 def parse_bytes(text: str | int, option: str = "") -> int:

@@ -36,9 +36,10 @@ async def open_table(
     seen: dict[str, str] = {}
     for number, shape in enumerate(start.shapes, start=1):
         arguments = {**request.arguments, **shape.arguments}
-        own = msgspec.structs.replace(
-            start.tune, request=msgspec.structs.replace(request, arguments=arguments)
+        wanted = msgspec.structs.replace(
+            request, arguments=arguments, shape=shape.declared or request.shape
         )
+        own = msgspec.structs.replace(start.tune, request=wanted)
         try:
             plan = await open_study(own, bench, devices, authors)
             study = plan.source

@@ -39,7 +39,8 @@ def is_final(trial: Trial) -> bool:
 class TuneRequest(Record):
     """One tuning run. ``kernel`` may be empty where the file holds only one.
 
-    ``overrides`` gives values for tunable parameters, in place of the kernel's own. At most
+    ``overrides`` gives values for tunable parameters, in place of the kernel's own. So do ``reference`` and ``inputs``, names of
+    functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol``, each in place of that of its tolerance. At most
     ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
     meet in up to ``rounds`` interleaved rounds before a winner is named. With ``require_check`` a config
     wins only if its results were compared; and only if it is right on the inputs of all ``draws``, too.
@@ -50,6 +51,10 @@ class TuneRequest(Record):
     shape: str = ""
     overrides: dict[str, tuple[Value, ...]] = {}
     reference: str = ""
+    inputs: str = ""
+    flops: str = ""
+    rtol: float | None = None
+    atol: float | None = None
     trials: int = DEFAULT_TRIALS
     budget_s: float | None = None
     check: CheckPolicy = CheckPolicy()
@@ -243,7 +248,7 @@ class StudyResult(Record):
 
 
 class Shape(Record):
-    """Arguments to tune a kernel for, besides those that all shapes have.
+    """Arguments to tune a kernel for, besides those that all shapes have and those of the kernel's own set ``declared``, if there is one.
 
     ``weight`` says how often they occur, in any unit. ``where`` is what messages about them begin with.
     """
@@ -251,6 +256,7 @@ class Shape(Record):
     arguments: dict[str, Value]
     weight: float = 1.0
     name: str = ""
+    declared: str = ""
     where: str = ""
 
 

@@ -14,6 +14,7 @@ from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_a
 from tileyard.model import TimingPolicy, Tolerance, Value
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
+from tileyard.tuning.formulas import evaluate
 from tileyard.tuning.request import TuneRequest
 from tileyard.wording import count_of, find_similar
 from tileyard.workers.protocol import CheckConfigs, DescribeKernels, ExpandSpace, Failed, Space
@@ -94,10 +95,11 @@ async def open_space(
     completed, guessed = _complete_arguments(info, request, guess)
     arguments = {key: value for key, value in completed.items() if key not in info.tunable}
     pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
+    functions = {"reference": request.reference, "inputs": request.inputs}
     expand = ExpandSpace(
         kernel=info.name,
         arguments=arguments,
-        reference=request.reference,
+        functions={use: name for use, name in functions.items() if name},
         with_flops=guess is None,
     )
     try:
@@ -110,7 +112,7 @@ async def open_space(
             arguments=arguments,
             size=points.size,
             wanted=request.trials,
-            flops=space.flops,
+            flops=evaluate(request.flops, {**info.defaults, **arguments}) or space.flops,
             tolerance=info.tolerance,
             timing=info.timing,
             run_s=info.run_s,
@@ -161,7 +163,7 @@ def _check_draws(info: KernelInfo, request: TuneRequest) -> None:
         option = "--seeds" if draw.edges is None else "--edge-values"
         if not (info.has_reference or request.reference):
             raise UsageError(f"{option} has no effect: {info.name} has no reference")
-        if draw.edges is not None and info.inputs != "ours":
+        if draw.edges is not None and (info.inputs != "ours" or request.inputs):
             raise UsageError(f"{option} has no effect: {info.name} has a function for its inputs")
         if info.inputs == "given":
             text = (

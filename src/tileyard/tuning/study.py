@@ -16,6 +16,7 @@ from tileyard.model import (
     Outcome,
     Record,
     TimingPolicy,
+    Tolerance,
     Trial,
     Value,
 )
@@ -53,7 +54,7 @@ class Study:
         place: Place = Place(),  # noqa: B008 - a frozen record
         devices: Sequence[Device] = (),
     ) -> None:
-        tolerance = request.check.tolerance or space.tolerance
+        tolerance = _choose_tolerance(request, space.tolerance)
         self._check = msgspec.structs.replace(request.check, tolerance=tolerance)
         self._timing = _complete_timing(request.timing, space.timing)
         is_usual = request.limits.run_s == Limits().run_s
@@ -197,12 +198,27 @@ class Study:
                 arguments=self.space.arguments,
                 config=config,
                 reference=self._request.reference,
+                inputs=self._request.inputs,
             ),
             target=self._place.target,
             check=self._check,
             timing=self._timing,
             limits=self._limits,
         )
+
+
+def _choose_tolerance(request: TuneRequest, own: Tolerance | None) -> Tolerance | None:
+    """The tolerance that is asked for: of rtol and atol the one that is not given is the kernel's own, else equal to the other."""
+    rtol, atol = request.rtol, request.atol
+    given = [number for number in (rtol, atol) if number is not None]
+    if not given:
+        return request.check.tolerance or own
+    base = own or Tolerance(rtol=given[0], atol=given[0])
+    return msgspec.structs.replace(
+        base,
+        rtol=base.rtol if rtol is None else rtol,
+        atol=base.atol if atol is None else atol,
+    )
 
 
 def _complete_timing(asked: TimingPolicy, declared: TimingPolicy | None) -> TimingPolicy:

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, assert_never
@@ -122,9 +123,9 @@ class Author:
         match request:
             case DescribeKernels():
                 return Kernels(kernels=tuple(found.describe() for found in self.kernels.values()))
-            case ExpandSpace(kernel=name, reference=reference):
-                if reference:
-                    self._find_reference(reference)
+            case ExpandSpace(kernel=name, functions=functions):
+                for what, function in functions.items():
+                    self._find_function(what, function)
                 return self._expand(find_kernel(self.kernels, name), request)
             case CheckConfigs(kernel=name, arguments=arguments, configs=configs):
                 found = find_kernel(self.kernels, name)
@@ -221,7 +222,10 @@ class Author:
         if known is None:
             function = found.recipe.reference
             if request.reference:
-                function = self._find_reference(request.reference)
+                function = self._find_function("reference", request.reference)
+            if request.make_inputs:
+                inputs = self._find_function("inputs", request.make_inputs)
+                found = Found(found.name, replace(found.recipe, inputs=inputs))
             maker = GoldenMaker(
                 found=found, function=function, request=request, objects=self._objects
             )
@@ -232,11 +236,11 @@ class Author:
                 raise
         return known
 
-    def _find_reference(self, name: str) -> Callable[..., object]:
+    def _find_function(self, use: str, name: str) -> Callable[..., object]:
         function = self._namespace.get(name)
         if not callable(function):
             what = "is not callable" if name in self._namespace else "is not in the kernel's file"
-            raise UsageError(f"reference {name!r} {what}")
+            raise UsageError(f"{use} {name!r} {what}")
         return function
 
 

@@ -145,12 +145,12 @@ class DescribeKernels(Question[Kernels], tag="describe_kernels"):
 class ExpandSpace(Question[Space], tag="expand_space"):
     """The space of configs of one kernel, given its arguments.
 
-    ``reference``, where given, must be a function of the user's file. Without flops nothing is elaborated.
+    ``functions`` must be functions of the user's file, by what they are for. Without flops nothing is elaborated.
     """
 
     kernel: str
     arguments: dict[str, Value]
-    reference: str = ""
+    functions: dict[str, str] = {}
     with_flops: bool = True
 
 
@@ -176,8 +176,8 @@ class ElaborateConfig(Question[ElaboratedConfig], tag="elaborate_config"):
 class MakeGolden(Question[Golden], tag="make_golden"):
     """Make inputs and reference outputs, or find them in the object store.
 
-    ``threads`` caps the numeric libraries. ``reference`` names another function of the user's
-    file that takes the place of the kernel's own reference. ``draw`` is which inputs it is about. With ``only_identified`` nothing is computed that has no key
+    ``threads`` caps the numeric libraries. ``reference`` and ``make_inputs`` name other functions of the user's
+    file that take the place of the kernel's own. ``draw`` is which inputs it is about. With ``only_identified`` nothing is computed that has no key
     beforehand: the answer is a Golden without a key.
     """
 
@@ -187,6 +187,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     scalars: tuple[Value, ...] = ()
     threads: int = 1
     reference: str = ""
+    make_inputs: str = ""
     draw: Draw = USUAL_DRAW
     only_identified: bool = False
 

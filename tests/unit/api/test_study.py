@@ -25,7 +25,7 @@ def make_study(found: StudyResult, home: Path) -> Study:
 
 
 def make_many(count: int) -> StudyResult:
-    """A study of so many configs that passed."""
+    """A study of a number of configs that all passed."""
     trials = tuple(trial(number, Outcome.PASSED, 1e6 * number) for number in range(1, count + 1))
     return msgspec.structs.replace(result(), trials=trials, best=trials[0], finals=(), control=None)
 

@@ -9,7 +9,7 @@ from typer.main import get_command
 from tileyard.cli import exec_help, lease_help
 from tileyard.cli.main import app, list_verbs
 
-SINGLE = {"durations"}
+SINGLE = {"durations", "shape"}
 """Options of which some verbs take one value and others several."""
 COMMAND: Any = get_command(app)
 

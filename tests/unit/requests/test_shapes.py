@@ -103,3 +103,57 @@ def test_options_that_contradict_shapes_are_refused(given: TuneOptions, expected
     with pytest.raises(UsageError) as refused:
         start_table(start_tune("", "", given), given)
     assert str(refused.value).startswith(expected)
+
+
+def cross(given: TuneOptions) -> list[tuple[str, dict[str, object], str]]:
+    """What the options make of several sizes: the name, the arguments and the place of each shape."""
+    table = start_table(start_tune("", "", given), given)
+    assert table is not None
+    return [(one.declared, dict(one.arguments), one.where) for one in table.shapes]
+
+
+@pytest.mark.parametrize("given", [["M=1,2", "K=64"], {"M": [1, 2], "K": 64}])
+def test_several_sizes_are_as_many_shapes(given: object) -> None:
+    """Numbers of the command line, and lists of Python; the rest is what all shapes have."""
+    options: TuneOptions = {"arg": given}  # type: ignore[typeddict-item]  # of both kinds
+    assert cross(options) == [("", {"M": 1}, "--arg M=1"), ("", {"M": 2}, "--arg M=2")]
+    assert start_tune("", "", options).request.arguments == {"K": 64}
+
+
+def test_several_named_shapes_are_as_many() -> None:
+    """Each with each combination of sizes; one name alone is the shape of a plain study, as is a text with commas."""
+    assert cross({"shape": ["small", "large"], "arg": {"M": [1, 2]}}) == [
+        ("small", {"M": 1}, "--shape small --arg M=1"),
+        ("small", {"M": 2}, "--shape small --arg M=2"),
+        ("large", {"M": 1}, "--shape large --arg M=1"),
+        ("large", {"M": 2}, "--shape large --arg M=2"),
+    ]
+    one: TuneOptions = {"shape": "small", "arg": ["layout=a,b"]}
+    start = start_tune("", "", one)
+    assert (start.request.shape, start.request.arguments) == ("small", {"layout": "a,b"})
+    assert start_table(start, one) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {"arg": ["M=1,2"], "shapes": [{"N": 4}]},
+            "--arg M has several values, and --shapes lists shapes (put them there)",
+        ),
+        ({"arg": ["M=1,2"], "seeds": 2}, "--seeds has no effect with several shapes"),
+        ({"within": "5%"}, "--within has no effect without --shapes or several sizes"),
+        (
+            {"arg": {"M": list(range(101)), "N": list(range(101))}},
+            "--arg: there are more than 10000 shapes",
+        ),
+        ({"rtol": "much"}, "--rtol 'much' is not a number such as 1e-3"),
+        ({"atol": -1}, "--atol -1 is not a number such as 1e-3"),
+        ({"rtol": "1e-3", "check": False}, "--rtol has no effect with --no-check"),
+    ],
+)
+def test_what_contradicts_several_sizes_is_refused(given: TuneOptions, expected: str) -> None:
+    """In one line, before a file is imported; and so are tolerances that are none."""
+    with pytest.raises(UsageError) as refused:
+        start_table(start_tune("", "", given), given)
+    assert str(refused.value) == expected

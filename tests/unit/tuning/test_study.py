@@ -18,6 +18,7 @@ from tileyard.model import (
     Outcome,
     RunKey,
     TimingPolicy,
+    Tolerance,
     Trial,
 )
 from tileyard.tuning.contest import FINALS
@@ -438,3 +439,30 @@ def test_what_nobody_has_checked_yet_does_not_win() -> None:
     for trial in bench.trials(check):
         bench.study.tell(trial)
     assert bench.study.result("run", "done", device).best is not None
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "expected"),
+    [
+        ({}, None, None),
+        ({}, Tolerance(rtol=1, atol=2), Tolerance(rtol=1, atol=2)),
+        ({"rtol": 0.1}, None, Tolerance(rtol=0.1, atol=0.1)),
+        ({"atol": 0.0}, None, Tolerance(rtol=0.0, atol=0.0)),
+        (
+            {"rtol": 0.1},
+            Tolerance(rtol=1, atol=2, is_elementwise=True),
+            Tolerance(rtol=0.1, atol=2, is_elementwise=True),
+        ),
+        ({"rtol": 0.1, "atol": 0.2}, Tolerance(rtol=1, atol=2), Tolerance(rtol=0.1, atol=0.2)),
+    ],
+)
+def test_a_tolerance_that_is_asked_for_takes_the_place_of_the_kernels(
+    asked: dict[str, float], own: Tolerance | None, expected: Tolerance | None
+) -> None:
+    """Each of rtol and atol for itself; where the kernel has none, one that is given is both."""
+    space = OpenSpace(
+        kernel="gemm", arguments={}, size=1, flops=0.0, configs=[{"tile": 1}], tolerance=own
+    )
+    study = Study(TuneRequest(**asked), space, StillClock())  # type: ignore[arg-type]
+    (batch,) = asyncio.run(study.ask(1))
+    assert batch.cases[0].check.tolerance == expected
