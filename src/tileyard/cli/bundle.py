@@ -36,7 +36,7 @@ Prefixes = Annotated[
 
 def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="Pack this suite, built and ready to be run.")
+        str, typer.Argument(metavar="SUITE", help="Build this suite and pack it.")
     ] = "",
     *,
     tree: Annotated[
@@ -72,11 +72,11 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
 ) -> int:
     """Pack a built suite, or a toolchain, into one file for other machines, or look at such a file.
 
-    A suite is built and given its golden results, and nothing of it is run; `tileyard test --from` runs
-    it, with no source and no compiler. Of a toolchain:
+    A suite is built and gets its golden results, and none of its cases runs; `tileyard test --from` runs
+    them, with no source and no compiler. For a toolchain:
 
     The shared libraries that its programs need come along, except those of glibc and of device
-    drivers; text files that hold its place are made to hold the new one. Equal content gives equal
+    drivers; text files that contain its path get the new one. Equal content gives equal
     bytes. LD_LIBRARY_PATH counts as it does for the toolchain itself.
 
     Exit status: 0 done, or the bundle can be used here, 1 a case could not be built, 2 the bundle can not be

@@ -141,7 +141,11 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("import", choices.import_, None),
     ("inspect", inspect.inspect, None),
     ("regress", regress.regress, None),
-    ("static", regress.regress, "Short for regress --static."),
+    (
+        "static",
+        regress.regress,
+        "Compare what two compilers made of the same kernels: short for regress --static.",
+    ),
     ("bisect", bisect.bisect, None),
     ("doctor", doctor.doctor, None),
     ("config", config.config, None),

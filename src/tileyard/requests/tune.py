@@ -95,7 +95,8 @@ class StudyOptions(TypedDict, total=False):
     edge_values: Annotated[
         Names,
         Option(
-            "Also check finalists on zeros, tiny, largest, inf, nan, or all.", metavar="KIND,..."
+            "Also check the finalists on inputs of zeros, tiny, largest, inf, nan, or all of these.",
+            metavar="KIND,...",
         ),
     ]
     target: TargetName
@@ -104,11 +105,11 @@ class StudyOptions(TypedDict, total=False):
     also_build: Annotated[
         Names,
         Option(
-            "Also say which configs can be built for a target such as cuda:sm_90a; repeatable.",
+            "Also report which configs can be built for a target such as cuda:sm_90a; repeatable.",
             metavar="TARGET",
         ),
     ]
-    trials: Annotated[int, Option("How many configs to try at most.", least=1, default=200)]
+    trials: Annotated[int, Option("Maximum number of configs to try.", least=1, default=200)]
     budget: Budget
     queue_limit: QueueLimit
     run_limit: RunLimit
@@ -122,20 +123,24 @@ class StudyOptions(TypedDict, total=False):
     warmup: Annotated[
         Repeats,
         Option(
-            "How often, or how long, to launch a config before it is timed: 25, 50ms.",
+            "Launches of a config before it is timed, as a number or a time: 25, 50ms.",
             metavar="N|TIME",
         ),
     ]
     repeat: Annotated[
         Repeats,
         Option(
-            "How many launches to time, or for how long at most: 100, 400ms; by default until the median is known.",
+            "Launches to time, as a number or a time limit: 100, 400ms; by default as many as the median needs.",
             metavar="N|TIME",
             flags=("--repeat", "--rep"),
         ),
     ]
-    flush_l2: Annotated[bool, Switch("On GPUs: time each launch with an L2 cache of other data.")]
-    graph: Annotated[bool, Switch("On GPUs: time captured graphs, without what the host takes.")]
+    flush_l2: Annotated[
+        bool, Switch("On GPUs: fill the L2 cache with other data before each timed launch.")
+    ]
+    graph: Annotated[
+        bool, Switch("On GPUs: time captured graphs, without the overhead of the host.")
+    ]
     home: Home
     progress: ShowProgress
 
