@@ -61,7 +61,7 @@ class Wanted:
             name, equals, value = argument.removeprefix("--").partition("=")
             if not argument.startswith("--") or name not in OPTIONS:
                 raise UsageError(
-                    f"{argument!r} is no option of tileyard lease", "CMD goes after --"
+                    f"{argument!r} is not an option of tileyard lease", "CMD goes after --"
                 )
             if not equals:
                 value = next(rest, "--")
@@ -172,7 +172,9 @@ def find_choices(wanted: Wanted) -> tuple[Device, ...]:
     found = {device.name: device for device in devices}
     if len(found) < wanted.count:
         names = ", ".join(found)
-        raise UsageError(f"{wanted.count} devices are asked for, and there are {names}")
+        raise UsageError(
+            f"{wanted.count} devices are requested, and only {len(found)} match: {names}"
+        )
     for directory in {Path(lock).parent for device in found.values() for lock in device.locks}:
         prepare_directory(directory)
     return tuple(found.values())

@@ -186,5 +186,5 @@ def main(arguments: list[str]) -> int:
         if isinstance(error, OSError) and (fault := blame_host(error)):
             return say(str(fault), fault.exit_status)
         traceback.print_exc()
-        return say("this is a bug of tileyard's own; please report it", INTERNAL_ERROR)
+        return say("this is a bug in tileyard; please report it", INTERNAL_ERROR)
     return status if isinstance(status, int) else 0

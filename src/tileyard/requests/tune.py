@@ -260,7 +260,7 @@ def _list_draws(options: TuneOptions) -> "tuple[Draw, ...]":
     asked = ",".join(read_names(options["edge_values"])).split(",")
     for name in filter(None, asked):
         if name not in (*known, "all"):
-            raise UsageError(f"--edge-values {name!r} is none of {', '.join(known)}, all")
+            raise UsageError(f"--edge-values {name!r} is not one of {', '.join(known)}, all")
     draws += [Draw(edges=edges) for edges in known if edges in asked or "all" in asked]
     if draws and not options["check"]:
         option = "--edge-values" if draws[-1].edges else "--seeds"
