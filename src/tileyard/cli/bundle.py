@@ -106,9 +106,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         return _inspect(inspect, commit, as_json=json)
     if suite:
         if tree is not None or written is None:
-            raise UsageError(
-                "say with -o where the suite's bundle is to be written, without --tree"
-            )
+            raise UsageError("name the bundle to write with -o, without --tree")
         refuse_unused("on the bundle of a suite", of_tree)
         from tileyard.cli.suite_session import pack
         from tileyard.service.verbs import StartTest
@@ -126,7 +124,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         )
         return pack(start, as_json=json)
     if tree is None or written is None:
-        raise UsageError("say what is to be packed with --tree, and where to with -o")
+        raise UsageError("name a suite, or a folder with --tree, and the bundle to write with -o")
     if not commit:
         raise UsageError(
             "say with --commit what the tree was built from", "it is what a later job asks for"

@@ -50,8 +50,8 @@ def gc(
     from tileyard.workers.run_records import sweep_runs
 
     if not max_size and keep_days is None:
-        raise UsageError("say what is to stay", "--max-size 10G, --keep-days 14, or both")
-    keep = Keep(max_bytes=parse_bytes(max_size) if max_size else None, days=keep_days)
+        raise UsageError("nothing says what to keep", "--max-size 10G, --keep-days 14, or both")
+    keep = Keep(max_bytes=parse_bytes(max_size, "--max-size") if max_size else None, days=keep_days)
     home = load_settings().home
     with contextlib.ExitStack() as stack:
         is_recorded: Callable[[Path], bool] = is_nowhere_else

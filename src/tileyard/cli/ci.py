@@ -133,7 +133,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
 
     if (jobs is None) == (not max_time):
         raise UsageError(
-            "say how many jobs there are with --jobs, or how long one takes with --max-time"
+            "give the number of jobs with --jobs, or the longest time of one with --max-time"
         )
     if not changed_files and (always or ignore or root):
         raise UsageError(

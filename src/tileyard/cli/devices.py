@@ -89,7 +89,7 @@ def probe(
     from tileyard.report.host import print_probe
 
     if bool(name) == quarantined:
-        raise UsageError("name one device, or say --quarantined")
+        raise UsageError("name one device, or give --quarantined")
     settings = load_settings()
     devices = (parse_device(name, settings),) if name else find_devices(settings)
     reports = [

@@ -50,7 +50,7 @@ def doctor(
         chosen = [check for check in CHECKS if only in ("", check[0])]
         if not chosen:
             known = ", ".join(subject for subject, _ in CHECKS)
-            raise UsageError(f"--only {only}: doctor does not look at that", f"known are {known}")
+            raise UsageError(f"there is no subject {only!r}", f"subjects: {known}")
         diagnosis = run_checks(chosen, settings)
     present(diagnosis, json, print_findings)
     return 1 if diagnosis.has_failed else 0

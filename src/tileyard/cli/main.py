@@ -42,7 +42,7 @@ from tileyard.cli import (
     run as run_command,
 )
 from tileyard.cli.defaults import Defaults, Verbs, read_defaults
-from tileyard.cli.entry import INTERRUPTED, asks_for_help, say
+from tileyard.cli.entry import INTERRUPTED, asks_for_help, has_folder, say
 from tileyard.cli.typed import list_options, typed
 from tileyard.errors import NoEffectError, TileyardError, UsageError, blame_host
 
@@ -88,6 +88,8 @@ def _begin(
 ) -> None:
     """Take the options before the command, and the project's defaults for those after it."""
     given: Given = context.obj
+    if not has_folder():  # then only help is shown
+        given.defaults = Defaults()
     if given.defaults is None:
         try:
             given.defaults = read_defaults(os.environ, Path.cwd(), list_verbs(context.command))

@@ -29,6 +29,7 @@ def test_defaults() -> None:
         (["--", ""][:1], "no command"),
         ([], "no command"),
         (["--colour", "red", "--", "true"], "'--colour' is not an option"),
+        (["--device", "cpu", "--", "true"], "there is --devices; the command goes after --"),
         (["-c", "1", "--", "true"], "'-c' is not an option"),
         (["--count"], "--count needs a value"),
         (["--count", "--", "true"], "--count needs a value"),
