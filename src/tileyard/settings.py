@@ -154,7 +154,7 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
     """
     if named:
         if not (cwd / named).exists() or (cwd / named).is_dir():
-            raise UsageError(f"TILEYARD_CONFIG names {named}, which is no file")
+            raise UsageError(f"TILEYARD_CONFIG names {named}, which is not a file")
         return (cwd / named).absolute()
     for folder in (cwd, *cwd.parents):
         for path in (folder / PROJECT_FILE, folder / PYPROJECT):

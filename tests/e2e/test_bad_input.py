@@ -56,7 +56,7 @@ def recorded(home: Path) -> int:
     ("arguments", "expected"),
     [
         (("tune", "missing.py"), "there is no file missing.py"),
-        (("doctor", "--only", "queue"), "does not look at that (known are python, "),
+        (("doctor", "--only", "queue"), "there is no subject 'queue' (subjects: python, "),
         (("tune", f"{LIGHT}::nothing"), "there is no kernel 'nothing'"),
         (("tune", LIGHT, "--arg", "Q=3"), "add_one has no argument 'Q'"),
         (("tune", LIGHT, "--config", "tile=3"), "add_one has no config key 'tile'"),

@@ -48,7 +48,7 @@ def test_the_good_suite_is_green(cli: CommandLine) -> None:
             'tag = ["quick"]',
             "suite.toml:6: testcase[0].tag: unknown key (did you mean 'tags'",
         ),
-        ('"two" }', '"one" }', "suite.toml:7: case a/one stands twice, also at suite.toml:7"),
+        ('"two" }', '"one" }', "suite.toml:7: case a/one appears twice, also at suite.toml:7"),
         (
             '["sh", "-c", "true"]',
             '["no-such-program"]',

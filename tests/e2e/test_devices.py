@@ -75,8 +75,8 @@ def test_all_that_is_in_quarantine_can_be_probed_at_once(host: CommandLine) -> N
     ("arguments", "message"),
     [
         (("readmit", "npu:7"), "there is no device 'npu:7' on this host"),
-        (("probe",), "name one device, or say --quarantined"),
-        (("probe", "--quarantined", "cpu"), "name one device, or say --quarantined"),
+        (("probe",), "name one device, or give --quarantined"),
+        (("probe", "--quarantined", "cpu"), "name one device, or give --quarantined"),
         (("readmit",), "Missing argument 'NAME'"),
         (("--window", "soon"), "'soon' is not a duration"),
     ],

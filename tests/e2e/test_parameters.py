@@ -56,6 +56,8 @@ def test_what_one_value_has_proven_says_nothing_of_another(cli: CommandLine) -> 
     assert "--set mode=sim: it was built for mode=npu" in other.stderr
     kept = sorted(cli.home.rglob("*"))
     bad = cli.run("test", "suite.toml", "--set", "mode=nqu")
-    said = "suite.toml:4: parameters.mode: --set mode=nqu is none of its values (did you mean 'npu'"
+    said = (
+        "suite.toml:4: parameters.mode: --set mode=nqu is not one of its values (did you mean 'npu'"
+    )
     assert (bad.returncode, said in bad.stderr) == (2, True), bad.stderr
     assert sorted(cli.home.rglob("*")) == kept

@@ -176,7 +176,7 @@ def test_a_suite_can_be_planned_by_the_times_of_another_tool(cli: CommandLine) -
 
     (cli.cwd / "times.csv").write_text("testcase,seconds\nother,100\n", encoding="utf-8")
     line = refused(cli, "plan", "suite.toml", "--durations", "times.csv")
-    assert "times.csv: says of none of the 4 cases" in line
+    assert "times.csv: has no time for any of the 4 cases" in line
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_suite_can_be_planned_by_the_times_of_another_tool(cli: CommandLine) -
         (("plan",), "nothing to plan (name a suite, or a file of times with --durations)"),
         (("plan", "missing.toml"), "there is no suite missing.toml"),
         (("plan", "--durations", "missing.csv"), "cannot read missing.csv"),
-        ((*REAL[:3], "--slots", "0"), "0 slots run nothing"),
+        ((*REAL[:3], "--slots", "0"), "greater than or equal to 1"),
         ((*REAL[:3], "--slots", "many"), "'--slots'"),
         ((*REAL, "--split", "5 weeks"), "--split: '5 weeks' is not a duration"),
         ((*REAL, "--split", "0s"), "--split: '0s' holds no case"),

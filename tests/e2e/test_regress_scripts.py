@@ -88,7 +88,10 @@ def test_each_side_runs_in_its_own_environment(
         (("c0", "tl.a=1", "--exec", "bench/same.py"), "tl.a=1 are pass options, and a script"),
         (("c0", "a.tyb", "--exec", "bench/same.py"), "--exec has no effect where a side is built"),
         (("c0", "c1", "--exec", "bench/same.py", "--printed", "a"), "has no group (...) that is"),
-        (("c0", "c1", "--exec", "bench/same.py", "--printed", "("), "'(' is no regular expression"),
+        (
+            ("c0", "c1", "--exec", "bench/same.py", "--printed", "("),
+            "'(' is not a regular expression",
+        ),
         (("c0", "c1", "bench/same.py", *PRINTED), "--printed has no effect without --exec"),
         (("c0", "c1", "--exec", "bench/same.py", "sub/same.py"), "2 scripts are called same.py"),
     ],

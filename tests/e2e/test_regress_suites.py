@@ -182,7 +182,7 @@ def test_a_number_that_is_printed_is_compared_in_place_of_time(
     [
         (("one", ".", "gone"), "neither side has a suite gone"),
         (("none", ".", "suite"), ") has no suite suite"),
-        (("nowhere", ".", "suite"), "nowhere is no git revision of"),
+        (("nowhere", ".", "suite"), "nowhere is not a git revision of"),
         (("one", "two", "suite"), "nothing can be compared: base has 1 case and head has 1 case"),
         (("one", ".", "suite", "suite/suite.toml"), "suite is a suite, and one suite is compared"),
         (("one", ".", "suite", "--select", "absent"), "suite.toml: --select absent matches none"),

@@ -291,11 +291,11 @@ def test_a_terminal_keeps_working(host: Host) -> None:
     ("arguments", "code", "message"),
     [
         (["--devices", "npu:9", "--", "true"], 69, r"there is no device 'npu:9'"),
-        (["--devices", "npu", "--count", "4", "--", "true"], 69, r"4 devices are asked for"),
+        (["--devices", "npu", "--count", "4", "--", "true"], 69, r"4 devices are requested"),
         (["--", "/no/such"], 127, r"/no/such: its program cannot be run: No such file"),
         (["--", "/"], 126, r"/: its program cannot be run: Permission denied"),
         (["--status-file", "/no/such/file", "--", "true"], 2, r"cannot write /no/such/file"),
-        (["--colour", "--", "true"], 2, r"'--colour' is no option"),
+        (["--colour", "--", "true"], 2, r"'--colour' is not an option"),
     ],
 )
 def test_refusals_are_one_line(host: Host, arguments: list[str], code: int, message: str) -> None:

@@ -73,7 +73,7 @@ def refuse_suite(cli: CommandLine, expected: str, *options: str, is_first: bool 
         ("vars.x = " + "1" * 5000, "suite.toml: is not valid TOML: Exceeds the limit"),
         (
             'list = ["cat", "deep.json"]',
-            "suite.toml:1: list: line 1 of what it printed: is no JSON",
+            "suite.toml:1: list: line 1 of what it printed: is not JSON",
         ),
     ],
     ids=["lists", "keys", "digits", "list"],
@@ -190,7 +190,7 @@ def run_nowhere(cli: CommandLine, *arguments: str) -> tuple[int, list[str]]:
 def test_a_working_directory_that_is_gone(cli: CommandLine) -> None:
     """Every command says so in one line; help is still given."""
     suite = str(write(cli.cwd / "suite.toml", GOOD))
-    expected = ["tileyard: the working directory does not exist any more (change to one that does)"]
+    expected = ["tileyard: the working directory no longer exists (change to one that does)"]
     for arguments in (
         ("test", suite),
         ("plan", suite),
@@ -292,7 +292,7 @@ def test_what_lies_in_the_folder_of_a_case(cli: CommandLine, step: str) -> None:
 
 
 def test_an_output_that_is_a_pipe(cli: CommandLine) -> None:
-    """It is no file, also where nothing was expected in it: nobody waits for a writer."""
+    """It is not a file, also where nothing was expected in it: nobody waits for a writer."""
     write(
         cli.cwd / "suite.toml",
         """
@@ -309,12 +309,12 @@ def test_an_output_that_is_a_pipe(cli: CommandLine) -> None:
     (verdict,) = cli.run_json("test", "suite.toml")["verdicts"]
     assert (verdict["outcome"], verdict["message"]) == (
         "mismatch",
-        "output o is no file, 0 were expected (0 float32)",
+        "output o is not a file, 0 were expected (0 float32)",
     )
 
 
 def test_inputs_that_hold_such_things(cli: CommandLine) -> None:
-    """Files that are too large to be read fail the case; what is no file counts for nothing."""
+    """Files that are too large to be read fail the case; what is not a file counts for nothing."""
     write(cli.cwd / "leave.py", LEAVE)
     for kind in KINDS:
         (cli.cwd / kind).mkdir()

@@ -36,7 +36,7 @@ def test_the_nearest_project_file_counts(tmp_path: Path) -> None:
     expected = tmp_path / "a" / "tileyard.toml"
     assert find_project_file("", inner) == expected
     assert find_project_file("../tileyard.toml", inner) == inner / "../tileyard.toml"
-    with pytest.raises(UsageError, match=r"TILEYARD_CONFIG names x\.toml, which is no file"):
+    with pytest.raises(UsageError, match=r"TILEYARD_CONFIG names x\.toml, which is not a file"):
         find_project_file("x.toml", inner)
 
 

@@ -71,7 +71,7 @@ def find_fault(needed: Prerequisites) -> tuple[tuple[str | int, ...], str]:
             if re.compile(need.pattern).groups < 1:
                 return ("versions", number, "pattern"), f"{need.pattern!r} has no group (...)"
         except re.error as error:
-            reason = f"{need.pattern!r} is no regular expression: {error}"
+            reason = f"{need.pattern!r} is not a regular expression: {error}"
             return ("versions", number, "pattern"), reason
         try:
             SpecifierSet(need.range)

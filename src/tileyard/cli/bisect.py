@@ -55,8 +55,9 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     """Find the commit that made a case slower, faster, or wrong, or a figure of its binary worse.
 
     First BAD is compared with GOOD: a difference in time, a wrong result, a crash or a kernel that cannot be built is what is
-    looked for. Then one commit after another is compared with GOOD, until it is known which one
-    changed it. Kernels are built for the target cpu unless --target names another one. A wrong measurement is outvoted by later ones; a commit that cannot be tested is passed over.
+    looked for. Then commits in between are compared with GOOD, until it is known which one
+    changed it. Kernels are built for the target cpu unless --target names another one. Later measurements correct a
+    wrong one; a commit that cannot be tested is skipped.
 
     Exit status: 0 the commit is found, 1 several are left, 2 bad usage, or nothing has changed, 3 infrastructure only,
     130 interrupted.

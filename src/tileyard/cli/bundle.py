@@ -36,7 +36,7 @@ Prefixes = Annotated[
 
 def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="Pack this suite, built and ready to be run.")
+        str, typer.Argument(metavar="SUITE", help="Build this suite and pack it.")
     ] = "",
     *,
     tree: Annotated[
@@ -72,11 +72,11 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
 ) -> int:
     """Pack a built suite, or a toolchain, into one file for other machines, or look at such a file.
 
-    A suite is built and given its golden results, and nothing of it is run; `tileyard test --from` runs
-    it, with no source and no compiler. Of a toolchain:
+    A suite is built and gets its golden results, and none of its cases runs; `tileyard test --from` runs
+    them, with no source and no compiler. For a toolchain:
 
     The shared libraries that its programs need come along, except those of glibc and of device
-    drivers; text files that hold its place are made to hold the new one. Equal content gives equal
+    drivers; text files that contain its path get the new one. Equal content gives equal
     bytes. LD_LIBRARY_PATH counts as it does for the toolchain itself.
 
     Exit status: 0 done, or the bundle can be used here, 1 a case could not be built, 2 the bundle can not be
@@ -106,9 +106,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         return _inspect(inspect, commit, as_json=json)
     if suite:
         if tree is not None or written is None:
-            raise UsageError(
-                "say with -o where the suite's bundle is to be written, without --tree"
-            )
+            raise UsageError("name the bundle to write with -o, without --tree")
         refuse_unused("on the bundle of a suite", of_tree)
         from tileyard.cli.suite_session import pack
         from tileyard.service.verbs import StartTest
@@ -126,7 +124,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         )
         return pack(start, as_json=json)
     if tree is None or written is None:
-        raise UsageError("say what is to be packed with --tree, and where to with -o")
+        raise UsageError("name a suite, or a folder with --tree, and the bundle to write with -o")
     if not commit:
         raise UsageError(
             "say with --commit what the tree was built from", "it is what a later job asks for"

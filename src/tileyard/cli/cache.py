@@ -22,20 +22,22 @@ def cache() -> None:
 def gc(
     *,
     max_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="What may stay, such as 10G; the rest goes.")
+        str, typer.Option(metavar="SIZE", help="Maximum size to keep, such as 10G.")
     ] = "",
     keep_days: Annotated[
-        float | None, typer.Option(metavar="N", help="What was not used for N days goes.", min=0)
+        float | None, typer.Option(metavar="N", help="Remove what was not used for N days.", min=0)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would be removed.")
+    ] = False,
     json: AsJson = False,
 ) -> int:
     """Remove what was used least recently: artifacts, golden results, trees, answers, logs,
     checkouts and environments of versions that were compared, leftovers.
 
-    What a run that goes on has used since the day before it began stays, and whatever is used
-    while this command works. History stays: verdicts, times and measurements are never removed. The raw
-    event streams of runs go with --keep-days, once all that they tell of is recorded.
+    Kept is what a running run has used since the day before it began, and what is in use
+    while this command works. Verdicts, times and measurements are never removed. The raw
+    event streams of runs are removed with --keep-days once everything in them is recorded.
     """
     from tileyard.artifacts.collection import Keep, collect, is_nowhere_else
     from tileyard.artifacts.objects import ObjectStore
@@ -48,8 +50,8 @@ def gc(
     from tileyard.workers.run_records import sweep_runs
 
     if not max_size and keep_days is None:
-        raise UsageError("say what is to stay", "--max-size 10G, --keep-days 14, or both")
-    keep = Keep(max_bytes=parse_bytes(max_size) if max_size else None, days=keep_days)
+        raise UsageError("nothing says what to keep", "--max-size 10G, --keep-days 14, or both")
+    keep = Keep(max_bytes=parse_bytes(max_size, "--max-size") if max_size else None, days=keep_days)
     home = load_settings().home
     with contextlib.ExitStack() as stack:
         is_recorded: Callable[[Path], bool] = is_nowhere_else

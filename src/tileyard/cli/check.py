@@ -26,7 +26,7 @@ def check(
     """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each other.
 
     Blocks run in an interpreter in which each operation takes effect as late as its waits allow. Sizes are chosen
-    small, so that loops run from no time to a few times more than they have stages; --arg and --shape say where to begin.
+    small, so that loops run from zero times to a few times more than their number of stages; --arg and --shape give the first sizes.
 
     With --pipeline tilelang[:ARCH] the kernel is checked as TileLang's passes plan it, by default for sm_90a, and not as written.
 

@@ -26,7 +26,7 @@ def export(
     binaries: Annotated[
         bool,
         typer.Option(
-            "--binaries", help="A bundle, with what was built, for machines without TileLang."
+            "--binaries", help="Write a bundle with the binaries, for machines without TileLang."
         ),
     ] = False,
 ) -> int:
@@ -64,13 +64,13 @@ def export(
 
 
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="What tileyard export has written.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file that tileyard export wrote.")],
 ) -> int:
     """Import configs that won elsewhere, so that tileyard.tuned and Study.dispatch use them on the same silicon.
 
-    Of a bundle with binaries those are imported, too.
+    The binaries of a bundle are imported, too.
 
-    Exit status: 0 they were imported, 2 bad usage; then nothing was.
+    Exit status: 0 imported, 2 bad usage; then nothing was imported.
     """
     from tileyard.cli.opening import load_settings
     from tileyard.store.choices import add_choices, decode_choices

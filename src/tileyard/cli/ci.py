@@ -40,18 +40,18 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
     *,
     jobs_file: JobsFile = None,
     independent: Annotated[
-        list[str] | None, typer.Option(metavar="JOB", help="Leave this job alone.")
+        list[str] | None, typer.Option(metavar="JOB", help="Never drop checks of this job.")
     ] = None,
     durations: Durations = None,
     fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 for duplicates.")] = False,
     json: AsJson = False,
 ) -> int:
-    """Name what several jobs do, on identical content or as their workflows say, and what dropping it saves.
+    """List work that several jobs do, on identical content or according to their workflows, and the time that dropping it saves.
 
     Without arguments and --jobs-file the workflows of the repository are read.
     --durations also takes the times of steps, as GitHub's API lists jobs.
-    Each check is kept by one job: so that least is left to do, by as few jobs as that takes, by the
-    one that is named first. Content counts, not names.
+    One job keeps each check, chosen so that the least work is left, in the fewest jobs; among equals, the
+    one named first. Content counts, not names.
 
     Exit status: 0, 1 for duplicates with --fail, 2 for bad usage.
     """
@@ -81,20 +81,29 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
     jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of jobs.")] = None,
     max_time: Annotated[
         str,
-        typer.Option(metavar="TIME", help="As many jobs as it takes for each to be this short."),
+        typer.Option(
+            metavar="TIME", help="Maximum time of a job; there are as many jobs as that needs."
+        ),
     ] = "",
     slots: CaseSlots = None,
-    setup: Annotated[str, typer.Option(metavar="TIME", help="What a job takes besides.")] = "0s",
+    setup: Annotated[
+        str, typer.Option(metavar="TIME", help="Time that a job needs before its first case.")
+    ] = "0s",
     on: Annotated[
-        str, typer.Option(metavar="TARGET|CLASS", help="Target of kernels, class of devices.")
+        str, typer.Option(metavar="TARGET|CLASS", help="Target of kernels or class of devices.")
     ] = "",
     durations: Durations = None,
     times: TimesFile = None,
     changed_files: Annotated[
-        str, typer.Option(metavar="FILE|-", help="Only cases that these files touch, one a line.")
+        str,
+        typer.Option(
+            metavar="FILE|-",
+            help="Only cases that depend on the files that this one lists, one per line.",
+        ),
     ] = "",
     root: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="What changed files are relative to.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder that the changed files are relative to."),
     ] = None,
     always: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="All cases depend on these files.")
@@ -124,7 +133,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
 
     if (jobs is None) == (not max_time):
         raise UsageError(
-            "say how many jobs there are with --jobs, or how long one takes with --max-time"
+            "give the number of jobs with --jobs, or the longest time of one with --max-time"
         )
     if not changed_files and (always or ignore or root):
         raise UsageError(

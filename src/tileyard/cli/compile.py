@@ -23,8 +23,8 @@ def compile_configs(
 ) -> int:
     """Build configs of a kernel for a target, on this machine's CPUs alone: no device is needed.
 
-    --pipeline is for GPU loops: tilelang, tileyard, or one that `tileyard passes` lists. What is built is kept, and is not built again; tileyard inspect shows it, and --emit prints what was
-    generated for the first config that was built. With -o it is packed with
+    What is built is kept, and is not built again; tileyard inspect shows it, and --emit prints the code
+    generated for the first config. --pipeline is for GPU loops: tilelang, tileyard, or one that `tileyard passes` lists. With -o it is packed with
     inputs and reference results: tileyard test --from FILE checks it where the device is, with no
     source and no compiler.
 

@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from tileyard.settings import PYPROJECT, find_project_file
-from tileyard.suite.files.places import Document, Place
 from tileyard.wording import find_similar, shorten_path
+
+if TYPE_CHECKING:
+    from tileyard.suite.files.places import Place
 
 DECLARED = ("device", "simulators", "queue")
 """Tables of the file that declare devices."""
@@ -58,7 +60,7 @@ class Setting:
 
     known: Known
     value: object
-    place: Place
+    place: "Place"
 
     @property
     def where(self) -> str:
@@ -137,6 +139,11 @@ def read_defaults(environ: Mapping[str, str], cwd: Path, verbs: Verbs) -> Defaul
     path = find_project_file(environ.get("TILEYARD_CONFIG", ""), cwd)
     if path is None:
         return Defaults()
+    from tileyard.suite.files.places import (
+        Document,
+        Place,
+    )  # a lease without a file does not pay for it
+
     document = Document(Path(shorten_path(str(path))))
     root = Place(document=document)
     table: object = document.table
@@ -156,7 +163,7 @@ class _Reader:
     verbs: Verbs
     is_whole: bool
 
-    def read(self, table: dict[str, object], root: Place) -> dict[VerbPath, dict[str, Setting]]:
+    def read(self, table: dict[str, object], root: "Place") -> dict[VerbPath, dict[str, Setting]]:
         """What a table says for each verb."""
         own = {key: value for key, value in table.items() if key not in DECLARED}
         tables = {key: value for key, value in own.items() if isinstance(value, dict)}
@@ -179,7 +186,7 @@ class _Reader:
         self,
         path: VerbPath,
         table: dict[str, object],
-        place: Place,
+        place: "Place",
         of: dict[VerbPath, dict[str, Setting]],
     ) -> None:
         inner = self._list_inner(path)
@@ -205,7 +212,7 @@ class _Reader:
     def _settings(
         self,
         table: Mapping[str, object],
-        place: Place,
+        place: "Place",
         path: VerbPath,
         known: Mapping[str, Known],
         *,
@@ -230,14 +237,14 @@ class _Reader:
         return found
 
     def _refuse(
-        self, place: Place, key: str, names: Mapping[str, str], path: VerbPath = ()
+        self, place: "Place", key: str, names: Mapping[str, str], path: VerbPath = ()
     ) -> NoReturn:
         near = names.get(find_similar(key.replace("_", "-"), names), "")
         words = " ".join(("tileyard", *(path or ("VERB",))))
         problem = f"{words} has no such option" if path else "unknown key"
         place.fail(problem, f"there is {near}" if near else f"`{words} --help` lists the options")
 
-    def _convert(self, known: Known, value: object, place: Place) -> object:
+    def _convert(self, known: Known, value: object, place: "Place") -> object:
         """The value as typer takes it. Raises UsageError."""
         numbers = (int, float) if known.kind == "number" else int
         if known.kind == "switch":

@@ -20,7 +20,7 @@ def devices(
     context: typer.Context,
     *,
     window: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to watch how busy they are.")
+        str, typer.Option(metavar="TIME", help="Time for which the load is measured.")
     ] = "500ms",
     json: AsJson = False,
     install: Annotated[
@@ -37,8 +37,8 @@ def devices(
     """Show the devices of this host: health, holder, queue, and how busy they are.
 
     "busy" is the share of the window in which the device worked, for any process: for CPU
-    cores as the kernel counts it, for GPUs NVML's own figure, for others it is not known. "held
-    idle" is the share in which somebody held it and it did nothing; "?" where that is not known.
+    cores as the kernel counts it, for GPUs NVML's own figure, for others unknown. "held
+    idle" is the share in which a process held it and it did nothing; "?" if unknown.
     Both are measured during this window only.
 
     Queues for devices of other hosts are listed as declared, and not contacted.
@@ -76,10 +76,10 @@ def probe(
 ) -> int:
     """Probe a free device, and update its quarantine.
 
-    A failed probe puts it into quarantine; the third good one in a row brings it back. While
-    anybody waits for such a device it is probed once a minute; where nobody does, cron may.
+    A failed probe puts it into quarantine; the third good one in a row ends that. While a
+    process waits for such a device it is probed once a minute; otherwise a cron job can do it.
 
-    Exit status: 0 all are good, 1 one failed, 3 one is in use or its probe could not tell.
+    Exit status: 0 all are good, 1 one failed, 3 one is in use or its probe was inconclusive.
     """
     from tileyard.cli.opening import load_settings, print_json
     from tileyard.devices.health import Verdict, probe_now, read_health, run_apart
@@ -89,7 +89,7 @@ def probe(
     from tileyard.report.host import print_probe
 
     if bool(name) == quarantined:
-        raise UsageError("name one device, or say --quarantined")
+        raise UsageError("name one device, or give --quarantined")
     settings = load_settings()
     devices = (parse_device(name, settings),) if name else find_devices(settings)
     reports = [
@@ -128,7 +128,7 @@ def quarantine(
 ) -> int:
     """Keep everyone from leasing a device until it is readmitted; its holder keeps it.
 
-    It is not probed by itself either: only "devices readmit" and "devices probe" bring it back.
+    It is not probed automatically: only "devices readmit" and "devices probe" end the quarantine.
     """
     from tileyard.cli.opening import load_settings
     from tileyard.devices.health import quarantine_device, read_health

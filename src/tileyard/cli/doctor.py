@@ -13,17 +13,17 @@ def doctor(
         str,
         typer.Option(
             metavar="write|TOKEN",
-            help="See whether two sides share their locks: write here, read TOKEN there.",
+            help="Check that two sides share their locks: write on one, TOKEN on the other.",
         ),
     ] = "",
     only: Annotated[
-        str, typer.Option(metavar="SUBJECT", help="Look at this alone, as at queues.")
+        str, typer.Option(metavar="SUBJECT", help="Check only this subject, such as queues.")
     ] = "",
     json: AsJson = False,
 ) -> int:
     """Check this host, and print what to do about each problem.
 
-    One line a finding: ok, warn (it works, but not as well or as safely) or fail. Devices that
+    One line per finding: ok, warn (it works, but not as well or as safely) or fail. Devices that
     nobody holds are probed; nothing is changed.
 
     To see whether a host and a container see the same locks: "tileyard doctor --lock-token write"
@@ -50,7 +50,7 @@ def doctor(
         chosen = [check for check in CHECKS if only in ("", check[0])]
         if not chosen:
             known = ", ".join(subject for subject, _ in CHECKS)
-            raise UsageError(f"--only {only}: doctor does not look at that", f"known are {known}")
+            raise UsageError(f"there is no subject {only!r}", f"subjects: {known}")
         diagnosis = run_checks(chosen, settings)
     present(diagnosis, json, print_findings)
     return 1 if diagnosis.has_failed else 0

@@ -9,7 +9,7 @@ INTERRUPTED = 130
 def run() -> None:
     """Run one command and exit with its status."""
     if not has_folder() and not asks_for_help(sys.argv[1:]):
-        gone = "the working directory does not exist any more (change to one that does)"
+        gone = "the working directory no longer exists (change to one that does)"
         sys.exit(say(gone, 2))
     if sys.argv[1:2] == ["lease"]:  # typer and what it brings would double the cost of a lease
         from tileyard.cli.lease import run_lease

@@ -68,7 +68,7 @@ class Wanted:
                 raise UsageError("there is no script to run", "write it after --")
             self.argv = list(rest)
         else:
-            raise UsageError(f"{option!r} is no option of tileyard exec")
+            raise UsageError(f"{option!r} is not an option of tileyard exec")
 
 
 def run_exec(arguments: list[str]) -> int:

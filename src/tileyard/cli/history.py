@@ -33,7 +33,11 @@ def history(  # noqa: PLR0913 - options, by keyword only
         bool, typer.Option("--tail", help="List the longest cases and those that have moved.")
     ] = False,
     since: Annotated[
-        str, typer.Option(metavar="DATE|TIME", help="Compare what ran since then, or so long ago.")
+        str,
+        typer.Option(
+            metavar="DATE|TIME",
+            help="Compare runs since a date, or since a time ago such as 7d, with earlier ones.",
+        ),
     ] = "7d",
     target: AnyTarget = "",
     device_class: Annotated[str, typer.Option("--class", metavar="CLASS", help=ONLY_CLASS)] = "",

@@ -17,20 +17,20 @@ def inspect(  # noqa: PLR0913 - options, by keyword only
     ],
     *,
     source: Annotated[
-        bool, typer.Option("--source", help="The generated code that a compiler was given.")
+        bool, typer.Option("--source", help="The generated code that the compiler received.")
     ] = False,
     launch: Annotated[
         bool,
-        typer.Option("--launch-record", help="How it is launched: sizes, arguments, descriptors."),
+        typer.Option("--launch-record", help="The launch record: sizes, arguments, descriptors."),
     ] = False,
     resources: Annotated[
         bool, typer.Option("--resources", help="Registers, shared memory and occupancy.")
     ] = False,
     ptx: Annotated[
-        bool, typer.Option("--ptx", help="PTX, which NVRTC makes of the kept source once more.")
+        bool, typer.Option("--ptx", help="PTX, compiled again by NVRTC from the stored source.")
     ] = False,
     sass: Annotated[
-        bool, typer.Option("--sass", help="Machine code, as NVIDIA's nvdisasm shows it.")
+        bool, typer.Option("--sass", help="Machine code, disassembled by NVIDIA's nvdisasm.")
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="The compiler's messages.")] = False,
     json: AsJson = False,
@@ -41,7 +41,7 @@ def inspect(  # noqa: PLR0913 - options, by keyword only
     An artifact is named as tileyard compile --report names it. Of a bundle that holds several cases,
     say which: x.tyb::CASE. A bundle for another machine can be looked into as well.
 
-    Exit status: 0 shown, 2 there is no such artifact, or nothing of the kind in it, or a tool is missing.
+    Exit status: 0 shown, 2 no such artifact, none of this in it, or a missing tool.
     """
     from tileyard.cli.inspect_session import Part, show
 

@@ -24,6 +24,7 @@ from tileyard.model import Device
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.requests.durations import parse_duration_s
 from tileyard.settings import read_settings
+from tileyard.wording import find_similar
 
 NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127
 STATUSES = {State.QUEUE_TIMEOUT: QUEUE_TIMEOUT, State.MAX_TIME: MAX_TIME}
@@ -60,8 +61,11 @@ class Wanted:
                 return
             name, equals, value = argument.removeprefix("--").partition("=")
             if not argument.startswith("--") or name not in OPTIONS:
+                near = find_similar(name, OPTIONS)
+                hint = f"there is --{near}; " if near else ""
                 raise UsageError(
-                    f"{argument!r} is no option of tileyard lease", "CMD goes after --"
+                    f"{argument!r} is not an option of tileyard lease",
+                    f"{hint}the command goes after --",
                 )
             if not equals:
                 value = next(rest, "--")
@@ -172,7 +176,9 @@ def find_choices(wanted: Wanted) -> tuple[Device, ...]:
     found = {device.name: device for device in devices}
     if len(found) < wanted.count:
         names = ", ".join(found)
-        raise UsageError(f"{wanted.count} devices are asked for, and there are {names}")
+        raise UsageError(
+            f"{wanted.count} devices are requested, and only {len(found)} match: {names}"
+        )
     for directory in {Path(lock).parent for device in found.values() for lock in device.locks}:
         prepare_directory(directory)
     return tuple(found.values())

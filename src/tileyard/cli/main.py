@@ -42,7 +42,7 @@ from tileyard.cli import (
     run as run_command,
 )
 from tileyard.cli.defaults import Defaults, Verbs, read_defaults
-from tileyard.cli.entry import INTERRUPTED, asks_for_help, say
+from tileyard.cli.entry import INTERRUPTED, asks_for_help, has_folder, say
 from tileyard.cli.typed import list_options, typed
 from tileyard.errors import NoEffectError, TileyardError, UsageError, blame_host
 
@@ -88,6 +88,8 @@ def _begin(
 ) -> None:
     """Take the options before the command, and the project's defaults for those after it."""
     given: Given = context.obj
+    if not has_folder():  # then only help is shown
+        given.defaults = Defaults()
     if given.defaults is None:
         try:
             given.defaults = read_defaults(os.environ, Path.cwd(), list_verbs(context.command))
@@ -142,7 +144,11 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("import", choices.import_, None),
     ("inspect", inspect.inspect, None),
     ("regress", regress.regress, None),
-    ("static", regress.regress, "Short for regress --static."),
+    (
+        "static",
+        regress.regress,
+        "Compare what two compilers made of the same kernels: short for regress --static.",
+    ),
     ("bisect", bisect.bisect, None),
     ("doctor", doctor.doctor, None),
     ("config", config.config, None),
@@ -183,5 +189,5 @@ def main(arguments: list[str]) -> int:
         if isinstance(error, OSError) and (fault := blame_host(error)):
             return say(str(fault), fault.exit_status)
         traceback.print_exc()
-        return say("this is a bug of tileyard's own; please report it", INTERNAL_ERROR)
+        return say("this is a bug in tileyard; please report it", INTERNAL_ERROR)
     return status if isinstance(status, int) else 0

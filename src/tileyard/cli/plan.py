@@ -13,17 +13,17 @@ def plan(
     suite: Annotated[
         Path | None,
         typer.Argument(
-            metavar="SUITE", help="suite.toml or a folder; none where times are imported."
+            metavar="SUITE", help="suite.toml or a folder; not needed with --durations."
         ),
     ] = None,
     *,
     json: AsJson = False,
     **options: Unpack[PlanOptions],
 ) -> int:
-    """Predict how long a suite runs on a number of slots, what limits it, and how long usual splits would take.
+    """Predict how long a suite runs on a number of slots, what limits it, and how long other splits would take.
 
     Times come from the store, or from a file of another tool with --durations; then no suite is needed.
-    Nothing is built, and nothing is run but what lists a suite's cases.
+    Nothing is built, and only commands that list cases are run.
 
     Exit status: 0, or 2 for bad usage and where no case is selected.
     """

@@ -20,7 +20,8 @@ def regress(
         ),
     ] = None,
     head: Annotated[
-        str | None, typer.Argument(metavar="HEAD", help="What is compared, likewise.")
+        str | None,
+        typer.Argument(metavar="HEAD", help="What to compare, in the same forms as BASE."),
     ] = None,
     files: Annotated[
         list[str] | None,

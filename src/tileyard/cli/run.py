@@ -44,7 +44,8 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     devices: DeviceNames = None,
     emit: Emit = None,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Build it for gdb, and say how to step through it.")
+        bool,
+        typer.Option("--debug", help="Build for gdb, and print how to step through the kernel."),
     ] = False,
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
@@ -55,8 +56,9 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     """Build one config of a kernel, run it, compare every output, and time it.
 
     For a correct output, the element closest to its tolerance is printed; for a wrong one, the worst
-    element. Parameters without --config are as in the first config. Earlier builds are reused; the config always runs. With --debug the last line is the command
-    that runs it again in gdb, up to the kernel's first statement.
+    element. Parameters without --config are as in the first config. Earlier builds are reused; the config
+    always runs. With --debug the last line is the command that runs it again in gdb, up to the kernel's
+    first statement.
 
     Exit status: 0 it passed, or there is no reference, 1 it failed, 2 bad usage, 3
     infrastructure only, 130 interrupted.

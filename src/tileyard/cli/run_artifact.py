@@ -22,10 +22,13 @@ def run_artifact(  # noqa: PLR0913 - options, by keyword only
         Option(DEVICES, metavar="ID", flags=("--devices", "--device")),
     ] = None,
     objects: Annotated[
-        str, typer.Option(metavar="DIR", help="The object store; by default the home's.")
+        str,
+        typer.Option(
+            metavar="DIR", help="The object store; by default the one of the data directory."
+        ),
     ] = "",
     batch: Annotated[
-        str, typer.Option(metavar="FILE|DIGEST", help="Run this batch: what a queue is given.")
+        str, typer.Option(metavar="FILE|DIGEST", help="Run this batch, as a queue receives it.")
     ] = "",
     environment: Annotated[
         str, typer.Option(metavar="DIGEST", help="Digest that the passed environment must have.")

@@ -18,7 +18,7 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
         str, typer.Option(help="Only trials of this kernel, or program's testcase.")
     ] = "",
     run: Annotated[str, typer.Option(help="Only trials of this run.")] = "",
-    outcome: Annotated[str, typer.Option(help="Only trials that ended in this way.")] = "",
+    outcome: Annotated[str, typer.Option(help="Only trials with this outcome.")] = "",
     rows: Rows = 30,
     json: AsJson = False,
 ) -> int:
@@ -67,7 +67,7 @@ def export(
 @app.command("import")
 def import_(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="What tileyard trials export has written.")
+        str, typer.Argument(metavar="FILE", help="A file that tileyard trials export wrote.")
     ],
 ) -> int:
     """Import trials that were recorded elsewhere; those that are here already are skipped.

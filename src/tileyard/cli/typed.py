@@ -13,7 +13,7 @@ from tileyard.cli.defaults import Kind, Known, VerbPath
 from tileyard.requests.options import Field, Option, flatten, list_fields
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Rows = Annotated[int, typer.Option(min=1, metavar="N", help="Most rows to list.")]
+Rows = Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of rows.")]
 TimesFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the expected time of each case, for --durations."),
@@ -22,13 +22,13 @@ JobsFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A file with jobs: duplicates looks at all, matrix decides which commands run.",
+        help="A file with jobs; matrix decides which of their commands run.",
     ),
 ]
 KernelName = Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")]
 Subject = Annotated[
     str,
-    typer.Argument(metavar="[KERNEL|RUN]", help="Of one kernel, or of one run; without it of all."),
+    typer.Argument(metavar="[KERNEL|RUN]", help="One kernel or one run; by default all."),
 ]
 
 

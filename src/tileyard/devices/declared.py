@@ -109,7 +109,7 @@ def read_file(path: Path, *, is_project: bool) -> Declarations:
     for number, declaration in enumerate(found.device):
         _check_name(declaration.name, f"{path}: device[{number}].name")
         if declaration.name in names:
-            raise UsageError(f"{path}: device[{number}].name: {declaration.name!r} stands twice")
+            raise UsageError(f"{path}: device[{number}].name: {declaration.name!r} appears twice")
         names.add(declaration.name)
     return found
 
@@ -200,7 +200,7 @@ def _fill(template: str, values: Mapping[str, str], where: str) -> str:
                     f"{where}: {template!r} holds {{{field}}}; known are {known}", BRACES
                 )
     except ValueError as error:
-        raise UsageError(f"{where}: {template!r} is no template: {error}", BRACES) from error
+        raise UsageError(f"{where}: {template!r} is not a template: {error}", BRACES) from error
     filled = template.format_map(values)
     if "\0" in filled:
         raise UsageError(f"{where}: a NUL character cannot be passed on")

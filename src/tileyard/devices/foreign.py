@@ -235,7 +235,7 @@ def _check(queue: ForeignQueue) -> None:
         try:
             groups = re.compile(text).groups
         except re.error as error:
-            raise ValueError(f"`{field}` is no regular expression: {error}") from error
+            raise ValueError(f"`{field}` is not a regular expression: {error}") from error
         if text and groups != 1:
             raise ValueError(f"`{field}` has not exactly one group")
     if bool(queue.status) != bool(queue.ended):

@@ -118,7 +118,7 @@ def check_home(settings: Settings) -> Iterator[Finding]:
     folder = nearest_folder(home)
     there = next(path for path in (home, *home.parents) if path.exists())
     if there != folder:
-        raise HomeError(f"{there} is no directory", hint="set TILEYARD_HOME to one")
+        raise HomeError(f"{there} is not a directory", hint="set TILEYARD_HOME to one")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise HomeError(
             f"{folder} is not writable", hint="set TILEYARD_HOME to a directory of yours"

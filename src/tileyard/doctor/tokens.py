@@ -49,7 +49,7 @@ def parse_token(text: str) -> Token:
         )
     except ValueError:
         raise UsageError(
-            f"{text!r} is no token",
+            f"{text!r} is not a token",
             "take the one that `tileyard doctor --lock-token write` printed",
         ) from None
 

@@ -256,7 +256,7 @@ def _read(path: Path, check: OutputCheck, what: str) -> Array:
     try:
         found = path.stat().st_size
         if not path.is_file() or found != expected:
-            kind = f"has {found:,} bytes" if path.is_file() else "is no file"
+            kind = f"has {found:,} bytes" if path.is_file() else "is not a file"
             raise OutputFileError(
                 f"{what} {path.name} {kind}, {expected:,} were expected ({shape} {check.dtype})"
             )

@@ -16,7 +16,7 @@ def print_history(console: Console, history: History, *, tail: bool) -> None:
     """Print totals and quantiles; with ``tail`` also the longest cases and what has moved."""
     say(
         console,
-        f"{count_of(history.cases, 'case')} in {count_of(history.runs, 'run')} that came to their end;"
+        f"{count_of(history.cases, 'case')} in {count_of(history.runs, 'finished run')};"
         f" one run of each takes {format_seconds(history.total_s)} in all",
     )
     quantiles = [f"{one.share:.0%} {format_seconds(one.seconds)}" for one in history.quantiles]

@@ -34,7 +34,7 @@ else:
 """The words of ``--emit``: those of all targets."""
 
 TARGET = "Target of kernels, such as cpu or cuda:sm_90a."
-MEMORY = "Most address space of a running config, such as 8GiB."
+MEMORY = "Maximum address space of a running config, such as 8GiB."
 DEVICES = "Run on cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
 SIDES = (
     "a git revision of the project, . for its working tree, a Python or virtual environment with another TileLang, "
@@ -62,16 +62,16 @@ AnyTarget = Annotated[str, Text(TARGET, metavar="TARGET")]
 Budget = Annotated[
     Time | None,
     TimeOption(
-        "Begin nothing more after this time, as in 60s or 5m; of a suite, run the most valuable cases that fit."
+        "Begin nothing more after this time, such as 60s or 5m; test and plan choose the most valuable cases that fit."
     ),
 ]
 BundleFile = Annotated[
-    FilePath, FileOption("Run what a bundle holds that was built elsewhere, in place of sources.")
+    FilePath, FileOption("Run a bundle that was built elsewhere, in place of sources.")
 ]
 OutputFile = Annotated[
     FilePath,
     FileOption(
-        "The file to write: of compile and bundle a bundle for other machines.",
+        "File to write; compile and bundle write a bundle for other machines.",
         flags=("--output", "-o"),
     ),
 ]
@@ -80,7 +80,7 @@ PipelineName = Annotated[str, Text(PIPELINE, metavar="PIPELINE")]
 CommitName = Annotated[
     str,
     Text(
-        "The commit of a bundle or toolchain: recorded where it is made, required where it is used.",
+        "The commit of a bundle or toolchain: recorded when it is made, required when it is used.",
         metavar="SHA",
     ),
 ]
@@ -88,9 +88,9 @@ TimeLimit = Annotated[Time, TimeOption("Stop after this time.", default="10m")]
 FigureLimits = Annotated[
     str,
     Text(
-        "Limits for figures of the binary: registers:+5%,spills:+0,occupancy:-10%. regress fails beyond them, and with "
-        "--static for nothing else but lost kernels, which 'missing' alone asks for; bisect finds the commit that broke "
-        "them, and runs nothing.",
+        "Limits for figures of the binary: registers:+5%,spills:+0,occupancy:-10%. regress fails where one is exceeded, with "
+        "--static only then and for lost kernels ('missing' alone: only for these). bisect finds the commit that exceeded one, "
+        "and runs nothing.",
         metavar="LIMITS",
     ),
 ]
@@ -131,17 +131,17 @@ QueueLimit = Annotated[
 CpuLevel = Annotated[
     str,
     Text(
-        "CPUs to build for, or those that a toolchain needs, such as x86-64-v3; by default this one alone.",
+        "CPU level to build for, or that a toolchain requires, such as x86-64-v3; by default the one of this CPU.",
         metavar="LEVEL",
     ),
 ]
 CompileWorkers = Annotated[
-    int | None, Option("Processes that build; by default one for each core.", least=1)
+    int | None, Option("Number of processes that build; by default one per core.", least=1)
 ]
 GoldenThreads = Annotated[
     int | None,
     Option(
-        "Reference results, and golden and check steps, at a time; by default one for each core.",
+        "Number of reference results, golden steps and check steps at a time; by default one per core.",
         least=1,
         variable=GOLDEN_THREADS,
     ),
@@ -149,7 +149,7 @@ GoldenThreads = Annotated[
 GroupSize = Annotated[
     int | str,
     Option(
-        "How many configs share one compilation at most.",
+        "Maximum number of configs in one compilation.",
         metavar="N|auto",
         default="auto",
         flags=("--group-size", "--group-compile-size"),
@@ -163,7 +163,7 @@ Resume = Annotated[
         default=True,
     ),
 ]
-AllConfigs = Annotated[bool, Switch("All configs of each space, not the first one only.")]
+AllConfigs = Annotated[bool, Switch("All configs of each space, not only the first.")]
 USUAL_MARGIN = "2%"
 USUAL_EACH = "30s"
 SmallestChange = Annotated[
@@ -172,9 +172,7 @@ SmallestChange = Annotated[
 ]
 TimeEach = Annotated[
     Time | None,
-    TimeOption(
-        f"Time a kernel or program of two versions no longer than this; by default {USUAL_EACH}."
-    ),
+    TimeOption(f"Maximum time for a kernel or program of both versions; by default {USUAL_EACH}."),
 ]
 Emit = Annotated[
     EmittedText | None,

@@ -26,9 +26,7 @@ class PlanOptions(TypedDict, total=False):
     durations_pattern: DurationsPattern
     slots: CaseSlots
     split: PieceLength
-    case_time: Annotated[
-        Time | None, TimeOption("Imported testcases consist of cases of this length.")
-    ]
+    case_time: Annotated[Time | None, TimeOption("Length of the cases of imported testcases.")]
     startup: Annotated[
         Time | None,
         TimeOption(
@@ -38,7 +36,7 @@ class PlanOptions(TypedDict, total=False):
     launch: Annotated[
         Time | None,
         TimeOption(
-            "The part of it in which no other process can start; by default as in the suite's last run."
+            "The part of --startup in which no other process can start; by default as in the suite's last run."
         ),
     ]
     lead: Annotated[

@@ -142,8 +142,7 @@ def _learn(times: Sequence[ImportedTime], suite: Suite, file: Path) -> dict[str,
     imported = learn_imported(times, suite.cases)
     if not imported:
         raise UsageError(
-            f"{file}: says of none of the {count_of(len(suite.cases), 'case')} of {suite.path}"
-            " how long it took"
+            f"{file}: has no time for any of the {count_of(len(suite.cases), 'case')} of {suite.path}"
         )
     return imported
 

@@ -42,7 +42,7 @@ class RegressOptions(TypedDict, total=False):
     allow: Annotated[
         FilePath,
         FileOption(
-            "TOML: what else fails nothing, with owner, reason and last day; margins of single cases."
+            "TOML file of exceptions: rows that may be worse, with owner, reason and last day; margins of single cases."
         ),
     ]
     reports: Annotated[
@@ -55,7 +55,7 @@ class RegressOptions(TypedDict, total=False):
     noise_from: Annotated[
         Names,
         Option(
-            "Earlier numbers of others, of the same form, which say how large the noise is; repeatable.",
+            "Earlier reports of the same form, from which the noise is estimated; repeatable.",
             metavar="FILE",
         ),
     ]

@@ -55,7 +55,7 @@ def read_measure(
     try:
         groups = re.compile(printed).groups
     except re.error as error:
-        raise UsageError(f"--printed {printed!r} is no regular expression: {error}") from None
+        raise UsageError(f"--printed {printed!r} is not a regular expression: {error}") from None
     if not groups:
         raise UsageError(f"--printed {printed!r} has no group (...) that is the number")
     unit = re.search(r"\)\s*([A-Za-z]\w*(?:/\w+)?)", printed)

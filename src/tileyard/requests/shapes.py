@@ -37,7 +37,7 @@ def read_shapes(given: object) -> "tuple[Shape, ...]":
             if key != LIST:
                 near = difflib.get_close_matches(key, [LIST], cutoff=0.5)
                 hint = f"did you mean {LIST}?" if near else f"[[{LIST}]] begins each set"
-                (Place(document=document) / key).fail("is no key of a file of shapes", hint)
+                (Place(document=document) / key).fail("is not a key of a file of shapes", hint)
         listed = document.table.get(LIST, [])
 
         def where(*keys: str | int) -> str:
@@ -83,12 +83,12 @@ def _read(listed: object, where: Where) -> "Iterator[Shape]":
 
     is_named = isinstance(listed, Mapping)
     if not isinstance(listed, Mapping | Sequence) or isinstance(listed, str):
-        raise UsageError(f"{where()}: {show_value(listed)} is no list of shapes")
+        raise UsageError(f"{where()}: {show_value(listed)} is not a list of shapes")
     for key, table in listed.items() if isinstance(listed, Mapping) else enumerate(listed):
         if not isinstance(table, Mapping):
             hint = f"[[{LIST}]] begins each set of arguments, [{LIST}.NAME] one with a name"
             named = f"{key}: " if is_named else ""
-            raise UsageError(f"{where(key)}: {named}{show_value(table)} is no table", hint)
+            raise UsageError(f"{where(key)}: {named}{show_value(table)} is not a table", hint)
         weight = table.get(WEIGHT, 1)
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         if not (is_number and 0 < weight < math.inf):

@@ -132,7 +132,7 @@ def _find_suite(
         commit = project.find(named)
     except UsageError:
         raise UsageError(
-            f"{named} is no git revision of {project.root}",
+            f"{named} is not a git revision of {project.root}",
             f"a suite is compared between revisions, and {HERE} is the working tree",
         ) from None
     folder = project.check_out(commit, home)

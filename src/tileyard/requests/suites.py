@@ -40,7 +40,7 @@ CaseSlots = Annotated[
 ParameterValues = Annotated[
     Pairs,
     Option(
-        "A value of a parameter of the suite; else its first.",
+        "A value of a parameter of the suite; by default its first.",
         metavar="NAME=VALUE",
         flags=("--set",),
     ),
@@ -48,12 +48,13 @@ ParameterValues = Annotated[
 DurationsPattern = Annotated[
     str,
     Text(
-        "Which lines of --durations have a time: with (?P<case>...) and (?P<seconds>...).",
+        "Expression for the lines of --durations that have a time: with (?P<case>...) and (?P<seconds>...).",
         metavar="REGEX",
     ),
 ]
 PieceLength = Annotated[
-    Time, Option("How long a piece of a testcase may be.", metavar="auto|off|TIME", default="auto")
+    Time,
+    Option("Maximum length of a piece of a testcase.", metavar="auto|off|TIME", default="auto"),
 ]
 
 

@@ -80,7 +80,7 @@ class TestOptions(TypedDict, total=False):
         bool,
         Switch("Begin nothing more after the first failure.", flags=("--fail-fast", "-x")),
     ]
-    retries: Annotated[int | None, Option("How many times to run a failed case again.", least=0)]
+    retries: Annotated[int | None, Option("Number of times to run a failed case again.", least=0)]
     toolchain: Annotated[FilePath, FileOption("A toolchain bundle for the steps.")]
     commit: CommitName
     require_check: RequireCheck

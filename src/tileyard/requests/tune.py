@@ -70,7 +70,7 @@ USUAL_WITHIN = "5%"
 MOST_TRIALS = 200
 
 TrialCount = Annotated[
-    int, Option("How many configs to try at most.", least=1, default=MOST_TRIALS)
+    int, Option("Maximum number of configs to try.", least=1, default=MOST_TRIALS)
 ]
 
 
@@ -124,7 +124,8 @@ class StudyOptions(TypedDict, total=False):
     edge_values: Annotated[
         Names,
         Option(
-            "Also check finalists on zeros, tiny, largest, inf, nan, or all.", metavar="KIND,..."
+            "Also check the finalists on inputs of zeros, tiny, largest, inf, nan, or all of these.",
+            metavar="KIND,...",
         ),
     ]
     target: TargetName
@@ -133,7 +134,7 @@ class StudyOptions(TypedDict, total=False):
     also_build: Annotated[
         Names,
         Option(
-            "Also say which configs can be built for a target such as cuda:sm_90a; repeatable.",
+            "Also report which configs can be built for a target such as cuda:sm_90a; repeatable.",
             metavar="TARGET",
         ),
     ]
@@ -151,20 +152,24 @@ class StudyOptions(TypedDict, total=False):
     warmup: Annotated[
         Repeats,
         Option(
-            "How often, or how long, to launch a config before it is timed: 25, 50ms.",
+            "Launches of a config before it is timed, as a number or a time: 25, 50ms.",
             metavar="N|TIME",
         ),
     ]
     repeat: Annotated[
         Repeats,
         Option(
-            "How many launches to time, or for how long at most: 100, 400ms; by default until the median is known.",
+            "Launches to time, as a number or a time limit: 100, 400ms; by default as many as the median needs.",
             metavar="N|TIME",
             flags=("--repeat", "--rep"),
         ),
     ]
-    flush_l2: Annotated[bool, Switch("On GPUs: time each launch with an L2 cache of other data.")]
-    graph: Annotated[bool, Switch("On GPUs: time captured graphs, without what the host takes.")]
+    flush_l2: Annotated[
+        bool, Switch("On GPUs: fill the L2 cache with other data before each timed launch.")
+    ]
+    graph: Annotated[
+        bool, Switch("On GPUs: time captured graphs, without the overhead of the host.")
+    ]
     home: Home
     progress: ShowProgress
 
@@ -308,7 +313,7 @@ def _list_draws(options: TuneOptions) -> "tuple[Draw, ...]":
     asked = ",".join(read_names(options["edge_values"])).split(",")
     for name in filter(None, asked):
         if name not in (*known, "all"):
-            raise UsageError(f"--edge-values {name!r} is none of {', '.join(known)}, all")
+            raise UsageError(f"--edge-values {name!r} is not one of {', '.join(known)}, all")
     draws += [Draw(edges=edges) for edges in known if edges in asked or "all" in asked]
     if draws and not options["check"]:
         option = "--edge-values" if draws[-1].edges else "--seeds"

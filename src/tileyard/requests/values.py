@@ -66,7 +66,7 @@ def read_time_s(option: str, given: Time) -> float:
     """A time in seconds; the message of a bad one names the option."""
     if not isinstance(given, str):
         if not math.isfinite(given) or given < 0:
-            raise UsageError(f"{option}: {given} is no number of seconds")
+            raise UsageError(f"{option}: {given} is not a number of seconds")
         given = f"{given:f}"
     try:
         return parse_duration_s(given)
@@ -137,7 +137,7 @@ def read_choices(given: Choices, option: str = "--config") -> dict[str, tuple[Va
 
 def _read_plain(option: str, key: object, value: object) -> Value:
     if not isinstance(key, str):
-        raise UsageError(f"{option} has {show_value(key)}, which is no name")
+        raise UsageError(f"{option} has {show_value(key)}, which is not a name")
     if type(value) in (bool, int, float, str):
         return value  # type: ignore[return-value]  # mypy does not narrow by this
     # For values of Python alone: it brings NumPy.

@@ -102,7 +102,7 @@ def read_wishes(environ: Mapping[str, str], cores: int) -> Wishes:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise UsageError(f"{name}={text} is no number")
+            raise UsageError(f"{name}={text} is not a number")
         return value
 
     workers = min(int(number(CORES)), cores)

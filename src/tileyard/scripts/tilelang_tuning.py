@@ -76,7 +76,7 @@ class RunOptions:
         for name, least in LEAST.items():
             value = getattr(asked, name)
             if value is not None and not isinstance(value, int | float):
-                raise ChainError(f"{name}={value!r} is no number")
+                raise ChainError(f"{name}={value!r} is not a number")
             if value is not None and value < least:
                 raise ChainError(f"{name}={value} is below {least}")
         if asked.benchmark_multi_gpu is False and len(asked.benchmark_devices or ()) > 1:

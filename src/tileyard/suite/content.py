@@ -340,7 +340,7 @@ def _unquote(line: str) -> str:
         if found[1]:
             return bytes([int(found[1], 8) & 0xFF])
         if found[2] not in _ESCAPES:
-            raise UsageError(f"{line}: is no path as git writes it")
+            raise UsageError(f"{line}: is not a path as git writes it")
         return _ESCAPES[found[2]]
 
     return _ESCAPED.sub(put, line[1:-1].encode()).decode("utf-8", "surrogateescape")

@@ -26,7 +26,7 @@ def select(text: str, every: Cases, find: Callable[[str], Cases]) -> Cases:
         return _evaluate(ast.parse(plain.strip(), mode="eval").body, every, words, find)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise UsageError(
-            f"{text!r} is no expression of names with and, or, not",
+            f"{text!r} is not an expression of names with and, or, not",
             "for example 'rows and not (f16 or slow)'",
         ) from None
 

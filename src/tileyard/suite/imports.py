@@ -72,7 +72,7 @@ def read_times(path: Path, pattern: str = "") -> tuple[ImportedTime, ...]:
     read = partial(_read_by_pattern, pattern=pattern) if pattern else _choose_reader(text)
     found = {time.id: time for time in read(path, text)}  # of several the last
     if not found:
-        raise UsageError(f"{path}: says of no test how long it took")
+        raise UsageError(f"{path}: contains no times of tests")
     return tuple(found.values())
 
 
@@ -269,7 +269,7 @@ def _read_log(path: Path, text: str) -> Iterator[ImportedTime]:
     rows = log_times.scan_log(_content_lines(text))
     if not rows:
         raise UsageError(
-            f"{path}:1: is no table with the columns testcase and seconds, no JSON, no JUnit XML, and no log of"
+            f"{path}:1: is not a table with the columns testcase and seconds, no JSON, no JUnit XML, and no log of"
             " pytest, ctest, Google Test, lit or the simulator with run times: it looks like"
             f" {log_times.describe_look(_content_lines(text))}",
             "--durations-pattern says which of its lines have a time",

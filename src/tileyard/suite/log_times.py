@@ -158,7 +158,7 @@ def read_pattern(text: str) -> re.Pattern[str]:
         pattern = re.compile(text)
     except re.error as error:
         raise UsageError(
-            f"--durations-pattern: {text!r} is no regular expression: {error}"
+            f"--durations-pattern: {text!r} is not a regular expression: {error}"
         ) from error
     for group in pattern.groupindex:
         if group not in GROUPS:

@@ -259,7 +259,7 @@ class _File:
             testcase = decode(raw, TestcaseTable, place)
             if testcase.name in seen:
                 first = seen[testcase.name].where
-                (place / "name").fail(f"{testcase.name!r} stands twice, also at {first}")
+                (place / "name").fail(f"{testcase.name!r} appears twice, also at {first}")
             check_name(testcase.name, place / "name")
             seen[testcase.name] = place
             rows = self._rows(testcase, place) + listed.pop(testcase.name, [])
@@ -418,7 +418,7 @@ def _list_cases(
         try:
             row = decode_json(line, object)
         except msgspec.DecodeError as error:
-            at.fail(f"is no JSON: {error}: {line[:200].decode(errors='replace')!r}")
+            at.fail(f"is not JSON: {error}: {line[:200].decode(errors='replace')!r}")
         yield decode(row, ListedCaseTable, at), at
     if not count:
         place.fail(f"printed no case: {shlex.join(argv)} in {cwd}")

@@ -91,7 +91,7 @@ def read_step_times(path: Path) -> StepTimes | None:
     try:
         pages = decode_json(text if text.startswith("[") else f"[{text}]", tuple[_Page, ...])
     except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: is no list of jobs as GitHub gives it: {error}") from error
+        raise UsageError(f"{path}: is not a list of jobs as GitHub gives it: {error}") from error
     rows = ((job, step) for page in pages for job in page.jobs for step in job.steps)
     return {
         (job.workflow_name, job.name, step.name): max(

@@ -279,7 +279,7 @@ def _texts(table: object, key: str, known: Mapping[str, str], place: Place) -> d
     """A table of texts, filled in; one that is an expression is known only in a run."""
     raw = _get(table, key)
     if raw is not None and not isinstance(raw, str | dict):
-        (place / key).fail("is no table")
+        (place / key).fail("is not a table")
     return {name: _say(text, known) for name, text in raw.items()} if isinstance(raw, dict) else {}
 
 

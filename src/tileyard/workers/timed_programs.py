@@ -54,7 +54,7 @@ class PrintedNumber(Heard):
             number = math.nan
         if not (math.isfinite(number) and number > 0):
             raise UsageError(
-                f"printed {self._text[:40]!r} as its measure, which is no number above 0"
+                f"printed {self._text[:40]!r} as its measure, which is not a number above 0"
             )
         return number
 

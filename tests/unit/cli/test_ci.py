@@ -78,8 +78,8 @@ def test_a_list_of_commands_that_was_asked_for_may_be_empty(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "--jobs, or how long one takes with --max-time"),
-        (("--jobs", "2", "--max-time", "5m"), "--jobs, or how long one takes with --max-time"),
+        ((), "--jobs, or the longest time of one with --max-time"),
+        (("--jobs", "2", "--max-time", "5m"), "--jobs, or the longest time of one with --max-time"),
         (("--max-time", "soon"), "'soon' is not a duration"),
         (("--jobs", "300"), "300 jobs are too many"),
         (("--jobs", "2", "--policy", "smokey"), "there is no policy 'smokey'"),

@@ -32,7 +32,7 @@ def test_what_follows_the_script_is_its_own(
         (["--tally"], "--tally is one of"),
         (["-m"], "-m needs a module"),
         (["--"], "there is no script"),
-        (["--fast", "a.py"], "'--fast' is no option"),
+        (["--fast", "a.py"], "'--fast' is not an option"),
     ],
 )
 def test_what_makes_no_sense_is_named(arguments: list[str], expected: str) -> None:

@@ -25,11 +25,12 @@ def test_defaults() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["true"], "'true' is no option"),
+        (["true"], "'true' is not an option"),
         (["--", ""][:1], "no command"),
         ([], "no command"),
-        (["--colour", "red", "--", "true"], "'--colour' is no option"),
-        (["-c", "1", "--", "true"], "'-c' is no option"),
+        (["--colour", "red", "--", "true"], "'--colour' is not an option"),
+        (["--device", "cpu", "--", "true"], "there is --devices; the command goes after --"),
+        (["-c", "1", "--", "true"], "'-c' is not an option"),
         (["--count"], "--count needs a value"),
         (["--count", "--", "true"], "--count needs a value"),
         (["--count", "two", "--", "true"], "'two' is not a number"),

@@ -187,7 +187,7 @@ def test_a_device_is_named_from_what_the_queue_gave() -> None:
         ),
         ({"wait": ["x"]}, "`wait` has no {job}"),
         ({"output": ["x", "{job}"], "job": "(.)"}, "`output` goes with `status`"),
-        ({"job": "("}, "no regular expression"),
+        ({"job": "("}, "not a regular expression"),
         ({"job": "x"}, "not exactly one group"),
         ({"device": "cuda:{devise}"}, "unknown {devise}"),
         ({"device": "cuda:{device}", "device_variable": ""}, "`device_variable` is empty"),

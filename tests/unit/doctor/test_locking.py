@@ -148,5 +148,5 @@ def test_a_token_is_used_up_by_the_next(settings: Settings) -> None:
 @pytest.mark.parametrize("text", ["read", "", "a.b.c.d.e", "../x.b.1.1.0", "a.b.1.1"])
 def test_what_is_no_token_is_refused(text: str) -> None:
     """Only words that were printed by the other side are taken."""
-    with pytest.raises(UsageError, match="is no token"):
+    with pytest.raises(UsageError, match="is not a token"):
         parse_token(text)

@@ -38,7 +38,7 @@ def test_a_file_in_the_way_fails(settings: Settings) -> None:
     """What stands where the home should be is named."""
     settings.home.touch()
     inner = msgspec.structs.replace(settings, home=settings.home / "inner")
-    with pytest.raises(HomeError, match=rf"{settings.home} is no directory"):
+    with pytest.raises(HomeError, match=rf"{settings.home} is not a directory"):
         next(check_home(inner))
 
 

@@ -103,7 +103,7 @@ def test_the_tail_is_shown_when_asked_for(*, tail: bool) -> None:
     file = io.StringIO()
     print_history(Console(file=file, width=160), summarize_history(times, 3.0), tail=tail)
     text = file.getvalue()
-    expected = "1 case in 6 runs that came to their end; one run of each takes 75 s in all"
+    expected = "1 case in 6 finished runs; one run of each takes 75 s in all"
     assert expected in text
     assert "99% 75 s" in text
     for word in ("longest cases", "longest testcases", "moved since", "1.50", "3 / 3", "100.0%"):

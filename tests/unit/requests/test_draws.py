@@ -30,7 +30,7 @@ def test_all_edge_values() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"edge_values": "zero"}, "--edge-values 'zero' is none of zeros, tiny, largest, inf, nan, all"),
+        ({"edge_values": "zero"}, "--edge-values 'zero' is not one of zeros, tiny, largest, inf, nan, all"),
         ({"edge_values": "inf", "check": False}, "--edge-values has no effect with --no-check"),
         ({"seeds": 2, "check": False}, "--seeds has no effect with --no-check"),
     ],

@@ -45,8 +45,8 @@ def test_python_gives_the_same_as_values() -> None:
     ("text", "expected"),
     [
         ("", ":1: there is no shape ([[shape]] begins each set of arguments)"),
-        ("[[shapes]]\nM = 4", ":1: shapes: is no key of a file of shapes (did you mean shape?)"),
-        ("shape = 3", ":1: 3 is no list of shapes"),
+        ("[[shapes]]\nM = 4", ":1: shapes: is not a key of a file of shapes (did you mean shape?)"),
+        ("shape = 3", ":1: 3 is not a list of shapes"),
         ("[[shape]]\nM = 4\nN = {a = 1}", ":3: N is {'a': 1}, and no number or text"),
         ("[[shape]]\nM = [[1]]", ":2: M is [1], and no number or text"),
         ("[[shape]]\nM = []", ":2: M is an empty list (leave it out, or give it a value)"),
@@ -54,7 +54,7 @@ def test_python_gives_the_same_as_values() -> None:
         ("[[shape]]\nweight = 0", ":2: weight is 0, and no number above 0"),
         (
             "[shape]\nM = 4",
-            ":2: M: 4 is no table ([[shape]] begins each set of arguments, [shape.NAME] one with a name)",
+            ":2: M: 4 is not a table ([[shape]] begins each set of arguments, [shape.NAME] one with a name)",
         ),
     ],
 )
@@ -71,7 +71,7 @@ def test_what_is_no_shape_is_refused(tmp_path: Path, text: str, expected: str) -
     ("given", "expected"),
     [
         ([{"M": {1}}], "shapes[0]['M']: M is {1}, and no number or text"),
-        ([{"M": 1}, 3], "shapes[1]: 3 is no table"),
+        ([{"M": 1}, 3], "shapes[1]: 3 is not a table"),
         (
             [{"M": list(range(101)), "N": list(range(101))}],
             "shapes: there are more than 10000 shapes",

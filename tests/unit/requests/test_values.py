@@ -122,10 +122,10 @@ def test_plain_values_of_python() -> None:
     assert read_values({"M": np.int64(3)}, "--arg") == {"M": 3}
     for given, expected in (
         ({"M": object()}, "--arg M: "),
-        ({3: 1}, "--arg has 3, which is no name"),
+        ({3: 1}, "--arg has 3, which is not a name"),
     ):
         with pytest.raises(UsageError, match=expected):
             read_values(given, "--arg")
     for time in (float("nan"), -1.0, float("inf")):
-        with pytest.raises(UsageError, match=r"--budget: .* is no number of seconds"):
+        with pytest.raises(UsageError, match=r"--budget: .* is not a number of seconds"):
             read_time_s("--budget", time)

@@ -54,7 +54,7 @@ def test_defaults_of_tilelangs_ask_for_nothing(
     ("asked", "says"),
     [
         ({"rep": 0}, "rep=0 is below 1"),
-        ({"rep": "many"}, "rep='many' is no number"),
+        ({"rep": "many"}, "rep='many' is not a number"),
         ({"timeout": -1}, "timeout=-1 is below 0"),
         ({"group_compile_size": 0}, "group_compile_size=0 is below 1"),
         (

@@ -117,7 +117,7 @@ BAD = {
     "part that leads out": (
         "[golden]",
         '[golden]\npart = "../{case}"',
-        "suite.toml:9: golden.part: '../one' is no plain path below {out}",
+        "suite.toml:9: golden.part: '../one' is not a plain path below {out}",
     ),
     "part that asks for what is known later": (
         "[golden]",
@@ -187,7 +187,7 @@ BAD = {
     "a class of devices that is none": (
         'dtype = "float32"',
         'dtype = "float32"\nrequire = { devices = { "npu:0" = 1 } }',
-        "suite.toml:3: require.devices.npu:0: 'npu:0' is no class of devices",
+        "suite.toml:3: require.devices.npu:0: 'npu:0' is not a class of devices",
     ),
     "no device of a class": (
         'dtype = "float32"',
@@ -237,32 +237,32 @@ BAD = {
     "no step": (
         'run = ["python3", "run.py"]',
         'run = "python3 run.py"',
-        "suite.toml:34: testcase[1].run: is no table but 'python3 run.py'",
+        "suite.toml:34: testcase[1].run: is not a table but 'python3 run.py'",
     ),
     "suite with a space": (
         'name = "s"',
         'name = "s s"',
-        "suite.toml:1: name: 's s' is no name",
+        "suite.toml:1: name: 's s' is not a name",
     ),
     "name with a space": (
         'name = "a"',
         'name = "a b"',
-        "suite.toml:25: testcase[0].name: 'a b' is no name",
+        "suite.toml:25: testcase[0].name: 'a b' is not a name",
     ),
     "name that climbs": (
         '{ name = "two"',
         '{ name = "../two"',
-        "suite.toml:35: testcase[1].case[1].name: '../two' is no name",
+        "suite.toml:35: testcase[1].case[1].name: '../two' is not a name",
     ),
     "duplicate case": (
         'name = "two"',
         'name = "one"',
-        "suite.toml:35: case b/one stands twice, also at suite.toml:35",
+        "suite.toml:35: case b/one appears twice, also at suite.toml:35",
     ),
     "duplicate testcase": (
         'name = "b"',
         'name = "a"',
-        "suite.toml:33: testcase[1].name: 'a' stands twice, also at suite.toml:24",
+        "suite.toml:33: testcase[1].name: 'a' appears twice, also at suite.toml:24",
     ),
     "missing program": (
         '["python3", "run.py"]',
@@ -292,12 +292,12 @@ BAD = {
     "broken template": (
         '"{seed}"',
         '"{seed"',
-        "suite.toml:9: golden.argv[2]: '{seed' is no template",
+        "suite.toml:9: golden.argv[2]: '{seed' is not a template",
     ),
     "several arguments in one": (
         '"{cases}"',
         '"--cases={cases}"',
-        "suite.toml:15: run.hot.argv[1]: becomes several arguments, so it must stand alone",
+        "suite.toml:15: run.hot.argv[1]: becomes several arguments, so it must be an argument of its own",
     ),
     "a measure without a number": (
         "[output]\n",
@@ -322,7 +322,7 @@ BAD = {
     "a hot run that is told of no case": (
         '"{cases}"',
         '"all"',
-        "suite.toml:15: run.hot.argv: names no {cases}",
+        "suite.toml:15: run.hot.argv: does not contain {cases}",
     ),
     "no target": (
         'target = "{case}"',
@@ -342,7 +342,7 @@ BAD = {
     "bad regex": (
         "'BEGIN (?P<case>\\S+)'",
         "'BEGIN (?P<case>\\S+'",
-        "suite.toml:16: run.hot.began: 'BEGIN (?P<case>\\\\S+' is no regular expression",
+        "suite.toml:16: run.hot.began: 'BEGIN (?P<case>\\\\S+' is not a regular expression",
     ),
     "regex without its group": (
         "(?P<verdict>\\w+)",
@@ -377,12 +377,12 @@ BAD = {
     "a valid shape that is no part": (
         "shape = [4, 8]",
         "shape = [4, 8]\nvalid_shape = [5, 8]",
-        "suite.toml:30: testcase[0].case[0].valid_shape: 5x8 is no part of 4x8",
+        "suite.toml:30: testcase[0].case[0].valid_shape: 5x8 is not part of 4x8",
     ),
     "a type that cannot be compared": (
         'dtype = "float32"',
         'dtype = "float3"',
-        "suite.toml:20: output.dtype: 'float3' is no type that can be compared",
+        "suite.toml:20: output.dtype: 'float3' is not a type that can be compared",
     ),
     "a step of programs beside a file of kernels": (
         'run = ["python3", "run.py"]',
@@ -506,7 +506,7 @@ LIST = 'name = "s"\nrun = ["python3", "run.py"]\nlist = {}\n'
         ("", "suite.toml:3: list: printed no case: {python} cases.py in {folder}"),
         (
             'print(\'{"name": "a"}\\nhello\')',
-            "suite.toml:3: list: line 2 of what it printed: is no JSON",
+            "suite.toml:3: list: line 2 of what it printed: is not JSON",
         ),
         (
             'print(\'{"name": "a", "eps_": 1}\')',
@@ -514,9 +514,9 @@ LIST = 'name = "s"\nrun = ["python3", "run.py"]\nlist = {}\n'
         ),
         (
             'print(\'{"name": "a"}\\n{"name": "a"}\')',
-            "suite.toml:3: case s/a stands twice, also at suite.toml:3",
+            "suite.toml:3: case s/a appears twice, also at suite.toml:3",
         ),
-        ("print('[]')", "suite.toml:3: list: line 1 of what it printed: is no table but a list"),
+        ("print('[]')", "suite.toml:3: list: line 1 of what it printed: is not a table but a list"),
     ],
 )
 def test_a_list_that_fails_says_how(

@@ -63,7 +63,7 @@ def commands(**changes: object) -> SuiteCase:
 
 
 def test_two_checkouts_of_the_same_content_agree(tmp_path: Path) -> None:
-    """Where a suite lies is no part of what its cases are, though steps name its folder."""
+    """Where a suite lies is not part of what its cases are, though steps name its folder."""
     first = write_suite(tmp_path / "a" / "first")
     second = write_suite(tmp_path / "elsewhere")
     expected = identify(first)

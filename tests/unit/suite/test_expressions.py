@@ -34,12 +34,12 @@ def test_names_are_joined_as_in_python(text: str, expected: str) -> None:
 )
 def test_what_is_no_expression_is_refused(text: str) -> None:
     """In one line that shows what one looks like."""
-    with pytest.raises(UsageError, match="is no expression of names with and, or, not"):
+    with pytest.raises(UsageError, match="is not an expression of names with and, or, not"):
         select(text, EVERY, lambda name: frozenset(NAMES[name]))
 
 
 @pytest.mark.parametrize("text", ["not " * 50_000 + "a", "(" * 5_000 + "a" + ")" * 5_000])
 def test_what_is_nested_too_deep_is_refused(text: str) -> None:
     """And ends nothing else."""
-    with pytest.raises(UsageError, match="is no expression of names"):
+    with pytest.raises(UsageError, match="is not an expression of names"):
         select(text, EVERY, lambda name: frozenset(NAMES[name]))

@@ -162,7 +162,7 @@ def test_a_pattern_finds_times_in_any_log(
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
-        ("(", "--durations-pattern: '(' is no regular expression: missing )"),
+        ("(", "--durations-pattern: '(' is not a regular expression: missing )"),
         ("(?P<case>x)", "--durations-pattern: '(?P<case>x)' has no group (?P<seconds>...)"),
         (
             "(?P<cases>x)(?P<seconds>1)",
@@ -243,9 +243,9 @@ def test_the_long_tail_is_read() -> None:
             ":3: case: lines 2 and 3 have a part of t and all of it",
         ),
         ('testcase,seconds\n"a,1\n', ":2: is not a row of a table"),
-        ("testcase,seconds\n", "says of no test how long it took"),
-        ("", "is no table"),
-        ("hello\nworld\n", ":1: is no table with the columns testcase and seconds"),
+        ("testcase,seconds\n", "contains no times of tests"),
+        ("", "is not a table"),
+        ("hello\nworld\n", ":1: is not a table with the columns testcase and seconds"),
         (b"testcase,seconds\na,1\n\xff,2\n", ":3: is not UTF-8 text"),
         ('{"a":\n 1,,}', ":2: is not JSON"),
         ("[" * 100_000, "is nested too deeply"),
@@ -255,7 +255,7 @@ def test_the_long_tail_is_read() -> None:
         ('{"a": 1' + "0" * 400 + "}", "is not a number of seconds"),
         ('{"::x": 1}', ":1: '::x' names no test"),
         ("[1, 2]", ":1: is not an object that holds the seconds of each test"),
-        ("{}", "says of no test how long it took"),
+        ("{}", "contains no times of tests"),
         ("<html/>", ":1: is not JUnit XML: it begins with <html>"),
         ("<testsuite>\n<testcase name='a' time='x'/>", ":2: is not XML: no element found"),
         (

@@ -128,7 +128,7 @@ def test_a_jobs_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
         ("[jobs.a]\ndoes = 3\n", ":2: jobs.a.does: expected"),
         ("[jobs.a]\nsetup_s = -1\n", ":2: jobs.a.setup_s: expected"),
         ("jobs = 3\n", ":1: jobs: expected"),
-        ("[jobs]\na = 3\n", ":2: jobs.a: is no table but 3"),
+        ("[jobs]\na = 3\n", ":2: jobs.a: is not a table but 3"),
         ("[jobs.a\n", ": is not valid TOML"),
     ],
 )

@@ -159,22 +159,22 @@ def test_cases_are_named_with_and_without_values(tmp_path: Path, settings: Setti
         (
             '"sim", "npu"]',
             '"sim", "n/pu"]',
-            ":5: parameters.mode[1]: 'n/pu' is no value: it becomes",
+            ":5: parameters.mode[1]: 'n/pu' is not a value: it becomes",
         ),
-        ('"sim", "npu"]', '"sim", "sim"]', ":5: parameters.mode[1]: 'sim' stands twice"),
+        ('"sim", "npu"]', '"sim", "sim"]', ":5: parameters.mode[1]: 'sim' appears twice"),
         ('["sim", "npu"]', "[]", ":5: parameters.mode: has no value"),
-        ('["sim", "npu"]', '"sim"', ":4: parameters: is no table of lists, such as mode = ["),
+        ('["sim", "npu"]', '"sim"', ":4: parameters: is not a table of lists, such as mode = ["),
         (
             "mode = [",
             "seed = [1]\nmode = [",
             ":5: parameters.seed: has another meaning already",
         ),
-        ("mode = [", '"a-b" = [1]\nmode = [', ":5: parameters.a-b: is no name"),
+        ("mode = [", '"a-b" = [1]\nmode = [', ":5: parameters.a-b: is not a name"),
         ("true {mode}", "true {moed}", ": {moed} is not defined here; did you mean {mode}?"),
         (
             "mode.sim = 1800",
             "mode.simm = 1800",
-            ":2: limits.run_s.mode.simm: is no value of mode (did you mean 'sim'",
+            ":2: limits.run_s.mode.simm: is not a value of mode (did you mean 'sim'",
         ),
         (
             "run_s = { mode.sim",
@@ -189,7 +189,7 @@ def test_cases_are_named_with_and_without_values(tmp_path: Path, settings: Setti
         (
             "mode = { sim = 600, npu = 30 }",
             "mode = 3",
-            ":22: policies.quick.budget_s.mode: is no table by the values of mode",
+            ":22: policies.quick.budget_s.mode: is not a table by the values of mode",
         ),
         (
             'name = "tsub"',
@@ -222,11 +222,11 @@ def test_a_parameter_that_is_wrong_is_told_where_it_stands(
         ),
         (
             {"mode": "nput"},
-            "suite.toml:5: parameters.mode: --set mode=nput is none of its values (did",
+            "suite.toml:5: parameters.mode: --set mode=nput is not one of its values (did",
         ),
         (
             {"level": "9"},
-            "suite.toml:6: parameters.level: --set level=9 is none of its values (known are 2",
+            "suite.toml:6: parameters.level: --set level=9 is not one of its values (known are 2",
         ),
     ],
 )

@@ -126,7 +126,7 @@ def test_git_prints_paths_with_and_without_quotes() -> None:
 
 def test_what_is_no_quoted_path_is_refused() -> None:
     """A backslash that git would not have written."""
-    with pytest.raises(UsageError, match=r"is no path as git writes it"):
+    with pytest.raises(UsageError, match=r"is not a path as git writes it"):
         parse_changed('"a\\qb"\n')
 
 

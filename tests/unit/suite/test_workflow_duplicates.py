@@ -363,7 +363,7 @@ def test_times_of_steps_and_tests_are_read(tmp_path: Path) -> None:
     expected = {("w", "j", "s"): 90.0}
     assert read_step_times(path) == expected
     path.write_text(json.dumps({"jobs": [{"name": "j"}]}))
-    with pytest.raises(UsageError, match="is no list of jobs as GitHub gives it"):
+    with pytest.raises(UsageError, match="is not a list of jobs as GitHub gives it"):
         read_step_times(path)
     path.write_text('{"row/f32": 1}')
     assert read_step_times(path) is None

@@ -108,7 +108,7 @@ jobs:
 
 
 def test_workflows_and_actions_are_entered_with_their_inputs(tmp_path: Path) -> None:
-    """Places are those of the called file; a workflow that is only called is no workflow of its own."""
+    """Places are those of the called file; a workflow that is only called is not a workflow of its own."""
     called = """on:
   workflow_call:
     inputs:
@@ -168,20 +168,20 @@ jobs:
     [
         ("jobs: [", ":1: is not valid YAML"),
         ("on: push\njobs:\n  a: {b: 1\n", r":4: is not valid YAML"),
-        ("", ":1: is no workflow"),
+        ("", ":1: is not a workflow"),
         ("on: push\n", ":1: has no job"),
         ("jobs: {a: {steps: [{run: x}]}}\n", ":1: says no event under `on`"),
         ("on: push\njbos: 1\n", r":2: jbos: unknown key .did you mean 'jobs'"),
         ("on: push\non: pull\n", ":2: on: is on line 1 already"),
         ("on: push\njobs:\n  a:\n    step: []\n", r":4: jobs.a.step: unknown key .did you mean 'steps'"),
         ("on: push\njobs:\n  a:\n    runs-on: x\n", ":3: jobs.a: needs either `steps` or `uses`"),
-        ("on: push\njobs:\n  a: b\n", ":3: jobs.a: is no table but 'b'"),
+        ("on: push\njobs:\n  a: b\n", ":3: jobs.a: is not a table but 'b'"),
         ("on: push\njobs:\n  a:\n    steps:\n    - name: x\n", r":5: jobs.a.steps\[0\]: needs either"),
         ("on: push\njobs:\n  a:\n    steps:\n    - rum: x\n", r":5: jobs.a.steps\[0\].rum: unknown key .did you mean 'run'"),
         ("on: push\njobs:\n  a:\n    uses: ./b.yml\n", ":4: jobs.a.uses: there is no workflow"),
         ("on: push\njobs:\n  a:\n    uses: ./.github/workflows/ci.yml\n", "calls itself"),
         ("on: push\njobs:\n  a:\n    steps:\n    - run: x # tileyard: dose=y\n", ":5: cannot read the label 'dose=y'"),
-        ("on: push\njobs:\n  a:\n    steps:\n    - run: x\n      env: [A]\n", r":6: jobs.a.steps\[0\].env: is no table"),
+        ("on: push\njobs:\n  a:\n    steps:\n    - run: x\n      env: [A]\n", r":6: jobs.a.steps\[0\].env: is not a table"),
     ],
 )  # fmt: skip
 def test_a_bad_workflow_is_refused_by_line_and_key(

@@ -76,7 +76,7 @@ class Common:
         for name in table.vars:
             if name in TAKEN or not name.isidentifier():
                 (place / "vars" / name).fail(
-                    "is no name" if name not in TAKEN else "has another meaning already"
+                    "is not a name" if name not in TAKEN else "has another meaning already"
                 )
         limits = msgspec.structs.asdict(table.limits)
         stated = {name: value for name, value in limits.items() if value is not None}
@@ -142,7 +142,7 @@ class Draft:
             first = known.setdefault(case.id, case)
             if first is not case:
                 raise UsageError(
-                    f"{case.where}: case {case.id} stands twice, also at {first.where}"
+                    f"{case.where}: case {case.id} appears twice, also at {first.where}"
                 )
         if not known:
             raise UsageError(f"{self.path}: has no case")
@@ -245,12 +245,12 @@ class OutputPlan:
             or any(part > whole for part, whole in zip(valid, shape, strict=True))
         ):
             (said_by / "valid_shape").fail(
-                f"{show_shape(valid)} is no part of {show_shape(shape)} ({case.where})"
+                f"{show_shape(valid)} is not part of {show_shape(shape)} ({case.where})"
             )
         said = self._dtype.fill(values)
         dtype = canonical_dtype(said)
         if not dtype:
-            self._dtype.place.fail(f"{said!r} is no type that can be compared ({case.where})")
+            self._dtype.place.fail(f"{said!r} is not a type that can be compared ({case.where})")
         return OutputCheck(
             file=self._file.fill(values),
             golden=self._golden.fill(values),
@@ -409,5 +409,5 @@ def _fill_shape(shape: Shape | Text | None, values: Mapping[str, str]) -> Shape 
     text = shape.fill(values)
     parts = text.replace(",", "x").replace(" ", "").split("x") if text else []
     if not all(part.isdecimal() for part in parts):
-        shape.place.fail(f"{text!r} is no shape; one is written as 16x64")
+        shape.place.fail(f"{text!r} is not a shape; one is written as 16x64")
     return tuple(int(part) for part in parts)

@@ -48,26 +48,27 @@ def read_parameters(
     try:
         declared = msgspec.convert(raw, dict[str, tuple[Value, ...]])
     except msgspec.ValidationError:
-        place.fail("is no table of lists, such as mode = ['sim', 'npu']")
+        place.fail("is not a table of lists, such as mode = ['sim', 'npu']")
     values = {name: tuple(map(show_value, those)) for name, those in declared.items()}
     chosen = {}
     for name, those in values.items():
         at = place / name
         if name in taken or not name.isidentifier():
-            at.fail("is no name" if name not in taken else "has another meaning already")
+            at.fail("is not a name" if name not in taken else "has another meaning already")
         if not those:
             at.fail("has no value")
         for number, value in enumerate(those):
             if _VALUE.fullmatch(value) is None:
                 (at / number).fail(
-                    f"{value!r} is no value: it becomes part of names, of letters, digits and _.+-"
+                    f"{value!r} is not a value: it becomes part of names, of letters, digits and _.+-"
                 )
             if value in those[:number]:
-                (at / number).fail(f"{value!r} stands twice")
+                (at / number).fail(f"{value!r} appears twice")
         chosen[name] = wanted.get(name, those[0])
         if chosen[name] not in those:
             at.fail(
-                f"--set {name}={chosen[name]} is none of its values", _suggest(chosen[name], those)
+                f"--set {name}={chosen[name]} is not one of its values",
+                _suggest(chosen[name], those),
             )
     return Parameters(values=values, chosen=chosen)
 
@@ -125,11 +126,11 @@ def _settle_all(table: object, parameters: Parameters, place: Place) -> Table:
         if name not in parameters.values:
             (at / name).fail("is no parameter", _suggest(name, tuple(parameters.values)))
         if not isinstance(options, dict):
-            (at / name).fail(f"is no table by the values of {name}")
+            (at / name).fail(f"is not a table by the values of {name}")
         for option in options:
             if option not in parameters.values[name]:
                 hint = _suggest(option, parameters.values[name])
-                (at / name / option).fail(f"is no value of {name}", hint)
+                (at / name / option).fail(f"is not a value of {name}", hint)
         if parameters.chosen[name] in options:
             settled[key] = options[parameters.chosen[name]]
     return settled

@@ -20,7 +20,7 @@ def read_require(raw: object, place: Place) -> Prerequisites:
     for kind in needed.devices:
         if NAME.fullmatch(f"{kind}:0") is None:
             known = ", ".join(sorted(CLASSES))
-            (place / "devices" / kind).fail(f"{kind!r} is no class of devices", f"as {known}")
+            (place / "devices" / kind).fail(f"{kind!r} is not a class of devices", f"as {known}")
     return needed
 
 

@@ -123,10 +123,10 @@ def read_text(text: str, place: Place) -> Text:
     try:
         for literal, name, form, conversion in string.Formatter().parse(text):
             if name is not None and (form or conversion or not name.isidentifier()):
-                place.fail(f"{text!r} is no template; {BRACES}")
+                place.fail(f"{text!r} is not a template; {BRACES}")
             pieces.append((literal, name or ""))
     except ValueError as error:
-        place.fail(f"{text!r} is no template: {error}; {BRACES}")
+        place.fail(f"{text!r} is not a template: {error}; {BRACES}")
     if "\0" in text:
         place.fail("a NUL character cannot be passed on")
     names = frozenset(name for _, name in pieces if name)
@@ -154,7 +154,7 @@ class StepPlan:
         self._argv = [read_text(text, argv / number) for number, text in enumerate(table.argv)]
         for text in self._argv:
             if text.names.intersection(ALONE) and not text.is_lone:
-                text.place.fail("becomes several arguments, so it must stand alone")
+                text.place.fail("becomes several arguments, so it must be an argument of its own")
         told = {name: text for name, text in env.items() if text.names & _PLACES <= self._later}
         env = {**told, **read_env(table, place)}
         self._env = {name: text for name, text in env.items() if not text.is_passed}
@@ -279,7 +279,7 @@ class GoldenPlan:
         """The part of a case; signs of patterns in the values of its names are no patterns."""
         path = self._part.fill({name: glob.escape(value) for name, value in values.items()})
         if path and not {"", ".", ".."}.isdisjoint(path.split("/")):
-            self._part.place.fail(f"{path!r} is no plain path below {{out}}")
+            self._part.place.fail(f"{path!r} is not a plain path below {{out}}")
         return GoldenPart(path=path, is_linked=self._is_linked)
 
 
@@ -296,7 +296,7 @@ def read_run(
     _check_pattern(hot.began, ("case",), at / "began")
     _check_pattern(hot.ended, ("case", "verdict"), at / "ended")
     if "cases" not in step.names:
-        (at / "argv").fail("names no {cases}, so no case could be asked for")
+        (at / "argv").fail("does not contain {cases}, so it cannot name the cases")
     if not hot.verdicts:
         (at / "verdicts").fail("says of no verdict what it means")
     return plan, (hot, step)
@@ -374,7 +374,7 @@ def read_pattern(text: str, place: Place) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        place.fail(f"{text!r} is no regular expression: {error}")
+        place.fail(f"{text!r} is not a regular expression: {error}")
 
 
 def _check_pattern(text: str, groups: tuple[str, ...], place: Place) -> None:

@@ -185,7 +185,7 @@ Decoded = TypeVar("Decoded", bound=Record)
 def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
     """The table that stands at a place. Raises UsageError with file, line and key."""
     if not isinstance(raw, dict):
-        place.fail(f"is no table but {'a list' if isinstance(raw, list) else repr(raw)}")
+        place.fail(f"is not a table but {'a list' if isinstance(raw, list) else repr(raw)}")
     _refuse_unknown(raw, kind, place)
     for name, inner in _find_inner(kind).items():
         found, at = raw.get(name), place / name
@@ -242,7 +242,7 @@ def check_name(name: str, place: Place) -> None:
     """Raise UsageError for a name that cannot be a relative path: names become those of folders."""
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts) or not name.isprintable() or " " in name:
-        place.fail(f"{name!r} is no name: it may hold neither spaces nor empty or dotted parts")
+        place.fail(f"{name!r} is not a name: it may hold neither spaces nor empty or dotted parts")
 
 
 def _suggest(problem: str, kind: type[Record], keys: list[str | int]) -> str:

@@ -41,7 +41,7 @@ class YamlFile(Document):
             line = mark.line + 1 if mark else 1
             raise UsageError(f"{path}:{line}: is not valid YAML: {problem}") from error
         if not isinstance(table, dict):
-            raise UsageError(f"{path}:1: is no workflow: it has no keys")
+            raise UsageError(f"{path}:1: is not a workflow: it has no keys")
         self.table = table
 
     @cached_property
