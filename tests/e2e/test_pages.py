@@ -47,7 +47,7 @@ PROGRAMS = {
 }
 ALLOWED = (
     (re.compile(r"\d{8}-\d{4}-[0-9a-f]{4}(\.\d+)?"), "RUN"),
-    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b"), "HASH"),
+    (re.compile(r"(?<![0-9A-Za-z])(?=[0-9a-f]*\d)[0-9a-f]{8,}\b"), "HASH"),
     (re.compile(r"[-+]?\d[\d.,]*"), "#"),
     (re.compile(r"# ?(?:ns|us|ms|s|min)\b(?: # s\b)?"), "#s"),
     (re.compile(r"\b(\w+?)s\b"), r"\1"),
