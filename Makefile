@@ -37,6 +37,7 @@ test-all: export TILEYARD_PASS_PROGRAMS = 600
 test-all: export TILEYARD_PLAN_PROGRAMS = 300
 test-all: export TILEYARD_CUDA_EXAMPLES = 1
 test-all: export TILEYARD_PLANTED = 1
+test-all: export TILEYARD_PAGES = 1
 test-all: test
 
 check: $(VENV)/.dev

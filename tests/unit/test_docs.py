@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.conftest import ROOT
+from tests.pages.blocks import MARKS, PAGES, SHELL, blank_blocks, list_blocks
 from tools.picture import EDITS, edit
 from typer.main import get_command
 
@@ -16,11 +17,6 @@ from tileyard.cli.main import app
 from tileyard.model import Outcome
 from tileyard.pytest_plugin import entry
 
-PAGES = sorted(
-    path
-    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "tests/**/*.md")
-    for path in ROOT.glob(pattern)
-)
 OTHERS = {
     "ctest": {"--output-junit"},
     "docker": {"-v"},
@@ -32,7 +28,6 @@ OTHERS = {
 """Options of other programs that pages name alone, in backquotes."""
 FOLDERS = ("src", "docs", "tests", "examples", "benchmarks", "tools")
 
-_FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _PROMPT = re.compile(r"^\s*(?:(?:\w*\$|- run:|run:|[*/0-9 ]+\*)\s+)?tileyard(\s.*)?$")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -72,22 +67,9 @@ def list_options() -> dict[tuple[str, ...], set[str]]:
 COMMANDS = list_options()
 
 
-def fences(page: Path) -> Iterator[tuple[int, str, str]]:
-    """Each block of code: the line on which it begins, its language, its text."""
-    text = page.read_text("utf-8")
-    for match in _FENCE.finditer(text):
-        yield text.count("\n", 0, match.start()) + 1, match[2], match[3]
-
-
-def prose(page: Path) -> str:
-    """A page with its blocks of code blanked out, line by line."""
-    text = page.read_text("utf-8")
-    return _FENCE.sub(lambda match: "\n" * match[0].count("\n"), text)
-
-
 def spans(page: Path) -> Iterator[Said]:
     """Each piece of code within the text of a page."""
-    text = prose(page)
+    text = blank_blocks(page)
     for match in _SPAN.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         yield Said(f"{page.relative_to(ROOT)}:{line}", match[1].replace("\\|", "|"))
@@ -95,12 +77,12 @@ def spans(page: Path) -> Iterator[Said]:
 
 def commands(page: Path) -> Iterator[Said]:
     """Each command line of ours that a page shows, without the program's name."""
-    for first, _, block in fences(page):
-        joined = re.sub(r"\\\n\s*", " ", block)
+    for block in list_blocks(page):
+        joined = re.sub(r"\\\n\s*", " ", block.text)
         for line in joined.splitlines():
             for part in re.split(r"&&|\|", line.split(" #")[0]):
                 if match := _PROMPT.match(part):
-                    yield Said(f"{page.relative_to(ROOT)}:{first}", (match[1] or "").strip())
+                    yield Said(block.place, (match[1] or "").strip())
     for where, text in spans(page):
         if text.startswith("tileyard "):
             yield Said(where, text.removeprefix("tileyard ").split("|")[0])
@@ -126,6 +108,17 @@ def test_commands_that_pages_show_exist() -> None:
     assert len(shown) > 50
     problems = [f"{where}: {found}" for where, text in shown if (found := complain(text))]
     assert problems == expected
+
+
+def test_each_block_of_commands_says_whether_it_can_be_run() -> None:
+    """Those in a shell's language have one mark, those in no language are none, and four in five are run."""
+    blocks = [block for page in PAGES for block in list_blocks(page)]
+    shells = [block for block in blocks if block.language in SHELL]
+    wrong = [one.place for one in shells if len({*MARKS}.intersection(one.words)) != 1]
+    prompt = re.compile(r"^(?:\$|make|pip|pytest|tileyard) ", re.MULTILINE)
+    wrong += [one.place for one in blocks if not one.language and prompt.search(one.text)]
+    assert not wrong
+    assert sum("run" in block.words for block in shells) >= 0.8 * len(shells)
 
 
 def test_odd_phrases_are_not_used() -> None:
@@ -187,7 +180,7 @@ def test_links_lead_somewhere() -> None:
     expected: list[str] = []
     broken = []
     for page in PAGES:
-        for target in _LINK.findall(prose(page)):
+        for target in _LINK.findall(blank_blocks(page)):
             if re.match(r"[a-z]+:", target):
                 continue
             path, _, anchor = target.partition("#")
@@ -201,7 +194,7 @@ def test_links_lead_somewhere() -> None:
 
 def anchors(page: Path) -> set[str]:
     """What headings are called in links."""
-    headings = (re.sub(r"[`*]", "", text) for text in _HEADING.findall(prose(page)))
+    headings = (re.sub(r"[`*]", "", text) for text in _HEADING.findall(blank_blocks(page)))
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
@@ -222,7 +215,7 @@ def test_every_page_can_be_found() -> None:
     """The index links every page below ``docs/``."""
     index = ROOT / "docs" / "README.md"
     expected = {page for page in PAGES if page.is_relative_to(index.parent)} - {index}
-    linked = {(index.parent / link).resolve() for link in _LINK.findall(prose(index))}
+    linked = {(index.parent / link).resolve() for link in _LINK.findall(blank_blocks(index))}
     assert expected - linked == set()
 
 

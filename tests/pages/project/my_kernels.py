@@ -1,0 +1,33 @@
+"""A matrix product as TileLang's own decorator has it."""
+
+import tilelang
+import tilelang.language as T
+
+
+def ref_program(A, B):
+    """The right result."""
+    return A @ B
+
+
+@tilelang.jit(out_idx=[2])
+def matmul(M, N, K, block_M=64, block_N=64, block_K=32):
+    """C (M x N) = A (M x K) @ B (K x N)."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), "float32"),
+        B: T.Tensor((K, N), "float32"),
+        C: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bx, by):
+            A_tile = T.alloc_shared((block_M, block_K), "float32")
+            B_tile = T.alloc_shared((block_K, block_N), "float32")
+            C_tile = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(C_tile)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(A[by * block_M, k * block_K], A_tile)
+                T.copy(B[k * block_K, bx * block_N], B_tile)
+                T.gemm(A_tile, B_tile, C_tile)
+            T.copy(C_tile, C[by * block_M, bx * block_N])
+
+    return main
