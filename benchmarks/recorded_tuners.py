@@ -123,7 +123,7 @@ def main() -> None:
             print(
                 f"{name:15} {which}: {found['seconds']:6.1f} s, {first[which] / found['seconds']:.2f} x nothing; "
                 f"building {found['built'] / cores:.1f} s a core, running {found['ran'] / devices:.1f} s a device, "
-                f"{found['seconds'] / ideal_s:.2f} x ideal; {found['latency']:.4f} ms",
+                f"waiting {found['seconds'] - ideal_s:.1f} s, {found['seconds'] / ideal_s:.2f} x ideal; {found['latency']:.4f} ms",
                 flush=True,
             )
         if winners[0] != winners[1]:
