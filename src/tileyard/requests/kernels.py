@@ -45,11 +45,11 @@ SIDES = (
 ARGUMENT = Option(
     "An argument of the kernel; tune takes several values, as in KEY=A,B,C.", metavar="KEY=VALUE"
 )
-SHAPE = Option("A named set of arguments of the kernel; tune takes several.", metavar="NAME")
+SHAPE = "A named set of arguments of the kernel; tune takes several."
 ArgumentValues = Annotated[Pairs, ARGUMENT]
 ArgumentChoices = Annotated[Choices, ARGUMENT]
-ShapeName = Annotated[str, SHAPE]
-ShapeNames = Annotated[Names, SHAPE]
+ShapeName = Annotated[str, Text(SHAPE, metavar="NAME")]
+ShapeNames = Annotated[Names, Option(SHAPE, metavar="NAME")]
 ConfigValues = Annotated[
     Choices,
     Option(
