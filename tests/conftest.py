@@ -24,6 +24,7 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 
 ROOT = Path(__file__).parent.parent
+collect_ignore = ["pages/project"]  # what the commands of pages work on
 KERNELS = ROOT / "tests" / "kernels"
 LONG = ("e2e", "faults", "security", "differential")
 OWN_FOLDER = pytest.StashKey[Path]()
