@@ -2,6 +2,7 @@
 
 
 def test_holds_a_device(tile_device):
-    """Nothing is run on it."""
-    with tile_device():
-        pass
+    """It is known by its name while it is held."""
+    with tile_device() as device:
+        name = device.name
+    assert name
