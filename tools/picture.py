@@ -76,7 +76,7 @@ def run(command: list[str], folder: Path) -> bytes:
 
 def draw_tune(file: Path) -> None:
     """What ``make demo`` prints."""
-    command = ["tune", "examples/gemm.py"]
+    command = ["demo"]
     result = msgspec.json.decode(run(command, ROOT), type=StudyResult)
     draw(
         f"tileyard {' '.join(command)}",
