@@ -12,6 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from tileyard.store.base import TrialQuery
+from tileyard.store.trials import open_store
+
 KILLS = int(os.environ.get("TILEYARD_KILLS", "3"))
 """How often the engine is killed; 20 for the figures."""
 CONFIGS = 12 * KILLS
@@ -40,28 +43,35 @@ def finish(folder: Path) -> dict[str, Any]:
     return decoded
 
 
+def count_recorded(folder: Path) -> int:
+    """The trials that the study has recorded so far."""
+    with open_store(folder / "home") as store:
+        return len(store.list_trials(TrialQuery(limit=0)))
+
+
 def test_a_study_killed_at_random_moments_comes_to_the_same(tmp_path: Path) -> None:
     """Keys, outcomes, finals and winner equal an undisturbed run's, and no process is left."""
-    began = time.monotonic()
     expected = finish(tmp_path / "undisturbed")
-    lasted_s = time.monotonic() - began
     generator = random.Random(KILLS)
     disturbed = tmp_path / "disturbed"
     killed = 0
     family: list[psutil.Process] = []
     for _ in range(KILLS):
+        awaited = count_recorded(disturbed) + generator.randrange(CONFIGS // KILLS)
         with start(disturbed) as engine:
+            while engine.poll() is None and count_recorded(disturbed) < awaited:
+                time.sleep(0.02)
             try:
-                engine.wait(generator.uniform(0.1, 1.0) * lasted_s)
+                engine.wait(generator.uniform(0.0, 0.2))
             except subprocess.TimeoutExpired:
-                process = psutil.Process(engine.pid)
-                family += process.children(recursive=True)
+                family += psutil.Process(engine.pid).children(recursive=True)
                 engine.kill()
                 killed += 1
     assert killed > 0
     _, alive = psutil.wait_procs(family, timeout=DEADLINE_S)
     assert alive == []
+    recorded = count_recorded(disturbed)
     resumed = finish(disturbed)
     for name in ("outcomes", "measurements", "best", "finals"):
         assert resumed[name] == expected[name], name
-    assert resumed["reused"] > 0
+    assert 0 < resumed["reused"] <= recorded
