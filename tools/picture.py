@@ -69,7 +69,7 @@ def make_project(folder: Path) -> None:
 
 
 def run(command: list[str], folder: Path) -> bytes:
-    """The JSON of ``tileyard``; its exit status says how the comparison ended, and is none of ours."""
+    """The JSON of ``tileyard``; its exit status says how the comparison ended, and is not one of ours."""
     whole = [sys.executable, "-P", "-m", "tileyard", *command, "--json"]
     return subprocess.run(whole, cwd=folder, stdout=subprocess.PIPE, check=False).stdout
 

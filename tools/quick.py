@@ -46,7 +46,7 @@ def rooms_to_test(changed: Iterable[Path], layers: list[list[str]]) -> list[str]
 
 
 def run_tests(jobs: str, arguments: Iterable[str]) -> int:
-    """Run pytest; finding no test is no failure."""
+    """Run pytest; finding no test is not a failure."""
     argv = [sys.executable, "-m", "pytest", "-q", "-n", jobs, "--dist", "loadfile", *arguments]
     code = subprocess.run(argv, check=False).returncode
     return 0 if code == 5 else code

@@ -25,7 +25,7 @@ class Clock:
 
 
 class Countdown:
-    """A limit that does not run while the process that looks at it is stopped. None is no limit.
+    """A limit that does not run while the process that looks at it is stopped. None is not a limit.
 
     Look at least every ``NAP_S``: a longer gap between two looks, as after SIGSTOP and SIGCONT, counts
     as ``NAP_S``.

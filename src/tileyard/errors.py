@@ -185,7 +185,7 @@ _HOST = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMF
 
 
 def is_of_host(error: OSError) -> bool:
-    """Whether it says nothing of the file that was to be used: a disk or limit of the host is at fault."""
+    """Whether it says nothing about the file to use: a disk or limit of the host is at fault."""
     return error.errno in _HOST
 
 

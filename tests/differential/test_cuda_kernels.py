@@ -251,7 +251,7 @@ def test_launches_are_those_of_the_host_module(one: Built, numbers: Mapping[str,
         count = len(launch.arguments)
         for argument, value in zip(launch.arguments, given[:count], strict=True):
             assert _is_same(argument, value, call, numbers), (argument, value)
-        # Which sizes are passed is decided by what the device function uses; one is no size.
+        # Which sizes are passed is decided by what the device function uses; one is not a size.
         own = [evaluate_size(size, numbers) for size in _sizes(launch)]
         assert [size for size in own if size > 1] == [size for size in given[count:] if size > 1]
 
@@ -396,7 +396,7 @@ def test_instructions_are_named_as_nvdisasm_names_them(one: Built) -> None:
 def test_what_the_host_decides_is_refused(
     fault: str, expected: str, kernels: Callable[[str], ModuleType]
 ) -> None:
-    """Launches that are no plain sequence cannot be told as data, and are refused by what is around them."""
+    """Launches that are not a plain sequence cannot be written as data, and are refused by what is around them."""
     lowering = importlib.import_module("tileyard.targets.cuda.lowering")
     make_kernel = importlib.import_module("tileyard.frontend.tilelang").make_kernel
     made = make_kernel(kernels("gpu_faults").BODIES[fault](256, 64), with_tir=True)

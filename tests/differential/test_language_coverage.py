@@ -164,7 +164,7 @@ def test_a_new_name_of_the_language_is_missed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def describe_others() -> str:
-    """The names that are no operations of kernels."""
+    """The names that are not operations of kernels."""
     names = catalogue()[1]
     found = names.others(set(names.public_names()) - tried())
     lines = [

@@ -298,7 +298,7 @@ def test_options_declare_what_a_plain_kernel_does_not(cli: CommandLine) -> None:
     assert strict["trials"][0]["outcome"] == "mismatch"
     for wrong, expected in (
         (("--inputs", "twos"), "inputs 'twos' is not in the kernel's file"),
-        (("--flops", "2*M"), "--flops 2*M: M is no number of the kernel's arguments"),
+        (("--flops", "2*M"), "--flops 2*M: M is not a number of the kernel's arguments"),
     ):
         done = cli.run(*options, *wrong)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -355,10 +355,10 @@ def test_an_argument_without_effect_is_refused(
     [
         (
             lambda func: tileyard.tune(func, arg={}),
-            "a PrimFunc is no kernel (tileyard.compile takes one)",
+            "a PrimFunc is not a kernel (tileyard.compile takes one)",
         ),
-        (lambda func: tileyard.tune(3), "3 is no kernel (@tileyard.kernel declares a function)"),
-        (lambda func: tileyard.compile(3), "3 is no kernel"),
+        (lambda func: tileyard.tune(3), "3 is not a kernel (@tileyard.kernel declares a function)"),
+        (lambda func: tileyard.compile(3), "3 is not a kernel"),
         (lambda func: tileyard.compile(func, shape="s"), "shape has no effect on a PrimFunc"),
         (lambda func: tileyard.compile(func, out_idx=[7]), "out_idx names parameter 7"),
     ],

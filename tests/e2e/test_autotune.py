@@ -163,7 +163,7 @@ def test_a_chain_of_tilelangs_tunes_here(run: Callable[..., str]) -> None:
         "NothingWonError none of 2 configs of kernel passed: ",
         "ChainError early_stop_factor=0.5 is below 1",
         "ChainError backend='cupti' cannot time kernels for cpu (choose one of event, wall)",
-        "ChainError config 0 of kernel has 'blok', which is no parameter (its parameters: block, wrong)",
+        "ChainError config 0 of kernel has 'blok', which is not a parameter (its parameters: block, wrong)",
         "ChainError benchmark_devices: there is no device 'cpu:7000'",
         "input A of kernel has the shape (8,), the kernel takes (256)",
     ]

@@ -110,14 +110,14 @@ def test_a_lock_directory_that_is_none(cli: CommandLine) -> None:
 
 
 def test_an_unknown_dtype(cli: CommandLine) -> None:
-    """A name that is no dtype is refused where all that the parameter is known to take are dtypes."""
+    """A name that is not a dtype is refused where all that the parameter is known to take are dtypes."""
     (cli.cwd / "typed.py").write_text(
         "import tileyard\n"
         "@tileyard.kernel(shapes={'a': {'N': 8}})\n"
         "def k(N, dtype='float32'): ...\n",
         encoding="utf-8",
     )
-    expected = "dtype='flaot16' is no dtype (did you mean float16?)"
+    expected = "dtype='flaot16' is not a dtype (did you mean float16?)"
     assert expected in refused(cli, "tune", "typed.py", "--arg", "dtype=flaot16")
 
 

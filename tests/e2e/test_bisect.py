@@ -101,7 +101,7 @@ def test_what_made_it_wrong_is_found(cli: CommandLine, project: Path) -> None:
     found = bisect(cli, "c4", "main")
     assert (found["sought"]["kind"], found["sought"]["outcome"]) == ("fails", "mismatch")
     assert found_in(found) == (["step 5"], True)
-    refuse(cli, "c4", "c0", "is no ancestor")
+    refuse(cli, "c4", "c0", "is not an ancestor")
     refuse(cli, "c0", "c0", "there is no commit")
     refuse(cli, "c0", "nowhere", "nowhere")
 

@@ -130,9 +130,9 @@ def test_toolchain_is_unpacked_once_and_healed(packed: Path, cli: CommandLine) -
 @pytest.mark.parametrize(
     ("details", "line"),
     [
-        ({"programs": ("../../../etc",)}, "'../../../etc' is no path within it"),
-        ({"libraries": ("/etc",)}, "'/etc' is no path within it"),
-        ({"relocated": ("a/../../../x",)}, "is no path within it"),
+        ({"programs": ("../../../etc",)}, "'../../../etc' is not a path within it"),
+        ({"libraries": ("/etc",)}, "'/etc' is not a path within it"),
+        ({"relocated": ("a/../../../x",)}, "is not a path within it"),
         ({"relocated": ("nothing",)}, "it has no file 'nothing'"),
         ({"python": ("content/nothing",)}, "it has no directory 'content/nothing'"),
         (None, "does not say what it is"),
@@ -261,7 +261,7 @@ def test_bundle_says_what_it_is(packed: Path, cli: CommandLine) -> None:
         (("--tree", "full", "-o", "x.tyb", "--commit", "c", "--bin", "b"), "'b' is not a dir"),
         (("--tree", "full", "-o", "x", "--commit", "c", "--cpu-arch", "v9"), "no CPU level 'v9'"),
         (("--tree", "full", "-o", "x", "--commit", "c", "--driver", "5"), "'5' is not a range"),
-        (("--inspect", "full/file"), "is no sound bundle"),
+        (("--inspect", "full/file"), "is not a sound bundle"),
         (("--inspect", "nothing"), "cannot read the bundle"),
         (("--inspect", "x", "--tree", "full"), "--tree has no effect with --inspect"),
     ],

@@ -74,7 +74,7 @@ def test_run_beside_collections_misses_nothing(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((), "nothing says what to keep"),
+        ((), "missing: how much to keep"),
         (("--max-size", "much"), "'much' is not a size"),
         (("--keep-days", "-1"), "--keep-days"),
         (("--keep-days", "3"), "nothing to collect in"),

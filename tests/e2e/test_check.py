@@ -141,7 +141,7 @@ def test_a_plan_of_tilelangs_is_checked_against_what_is_written(cli: CommandLine
 
 
 def test_the_config_and_the_shape_are_the_first_ones(cli: CommandLine) -> None:
-    """Of the space, as far as it accepts them; what the user's code prints is no result."""
+    """Of the space, as far as it accepts them; what the user's code prints is not a result."""
     (cli.cwd / "spaced.py").write_text(SPACE, encoding="utf-8")
     done = cli.run("check", "spaced.py::spaced")
     assert done.returncode == 0

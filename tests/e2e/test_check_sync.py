@@ -39,7 +39,7 @@ def cli(tmp_path: Path) -> CommandLine:
 
 
 def test_a_config_with_findings_is_not_tuned(cli: CommandLine) -> None:
-    """It is no best one, also where it was measured before; its message is the first finding."""
+    """It is not a best one, also where it was measured before; its message is the first finding."""
     unasked = cli.run_json("tune", "kernels.py::doubled", "--no-check-sync")
     assert [one["outcome"] for one in unasked["trials"]] == ["passed", "passed"]
     for options in ((), ("--check-sync",)):

@@ -104,7 +104,7 @@ def test_failed_steps_fail_their_tests_alone(tree: Tree) -> None:
     assert ran.code == expected
     assert "scale has no argument 'colour'" in ran.text
     assert "ended with exit code 3" in ran.text
-    assert "tile_kernel names 'nothing', which is no parameter of the test" in ran.text
+    assert "tile_kernel names 'nothing', which is not a parameter of the test" in ran.text
     assert "is called while the test holds no device" in ran.text
     assert ran.outcome("test_good") == "passed"
 

@@ -179,7 +179,7 @@ def test_a_dead_worker_never_ends_in_zero(tree: Tree) -> None:
         (("--tileyard", "--tileyard-limit=0s"), "--tileyard-limit: '0s' leaves no time"),
         (("--tileyard", "--tileyard-workers=many"), "--tileyard-workers: 'many' is not between"),
         (("--tileyard", "--tileyard-workers=2", "-n2"), "does not go with pytest-xdist's -n"),
-        (("--tileyard", "--tileyard-dynamic=maybe"), "'maybe' is none of error, lease, prepare"),
+        (("--tileyard", "--tileyard-dynamic=maybe"), "'maybe' is not one of error, lease, prepare"),
         (("--tileyard", "--tileyard-target=abacus"), "there is no target abacus"),
         (("--tileyard", "--pdb"), "--pdb does not go with --tileyard"),
         (("--tileyard-limit=5s",), "--tileyard-limit needs --tileyard"),
@@ -196,7 +196,7 @@ def test_bad_options_are_one_line(tree: Tree, arguments: tuple[str, ...], messag
 
 
 def test_a_bad_marker_limit_is_a_usage_error(tree: Tree) -> None:
-    """A ``tile_limit`` that is no duration names its test and ends the run with exit code 4."""
+    """A ``tile_limit`` that is not a duration names its test and ends the run with exit code 4."""
     tree.write(
         test_bad="""
             import pytest

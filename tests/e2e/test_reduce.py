@@ -1,4 +1,4 @@
-"""``tileyard reduce``: planted failures cut down, and what is no failure."""
+"""``tileyard reduce``: planted failures cut down, and what is not a failure."""
 
 import re
 import shutil

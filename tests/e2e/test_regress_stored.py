@@ -161,7 +161,7 @@ def test_a_recorded_run_is_a_side_as_long_as_its_binaries_are_there(cli: Command
         "scale/one": "failed",
     }
     assert document["rows"][0]["base_message"] == (
-        f"the binary of run {run} is no longer in the store: it was collected as garbage"
+        f"the binary of run {run} is no longer in the store: `cache collect` removed it"
     )
 
 
@@ -214,7 +214,7 @@ def test_bad_input_is_one_line(packed: CommandLine) -> None:
     shutil.copy(packed.cwd / "kernels.py", packed.cwd / "more.py")
     for words, expected in {
         ("gone.tyb", "kernels.tyb"): "cannot read the bundle gone.tyb: No such file",
-        ("text.tyb", "kernels.tyb"): "text.tyb is no sound bundle",
+        ("text.tyb", "kernels.tyb"): "text.tyb is not a sound bundle",
         (
             "tools.tyb",
             "kernels.tyb",

@@ -25,7 +25,7 @@ SOURCE = """
 int main(int count, char **words) {
   volatile double x = %s;
   for (int i = 0; i < %d; ++i) x = x * 0.999 + 1;
-  fputc('%s', fopen("result", "wx"));  /* a folder in which it has run before is no fresh one */
+  fputc('%s', fopen("result", "wx"));  /* a folder in which it has run before is not a fresh one */
 }
 """
 WORK = 2_000_000

@@ -89,7 +89,7 @@ def test_a_wrong_result_names_its_worst_element(place: CommandLine) -> None:
 
 
 def test_the_program_is_what_is_read_back(place: CommandLine) -> None:
-    """Of a config that is not checked: there is no reference, which is no failure."""
+    """Of a config that is not checked: there is no reference, which is not a failure."""
     done = place.run("run", "double.py::double", "--no-check", "--emit", "program")
     assert done.returncode == 0, done.stderr
     assert "unchecked" in done.stderr

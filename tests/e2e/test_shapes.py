@@ -53,7 +53,7 @@ for text in ("[[shape]]\\nM = 4\\n[[shape]]\\nMM = 4", "[[shape]]\\nM = 4\\n[[sh
 def test_a_table_for_many_shapes_is_what_tuned_kernels_use(
     cli: CommandLine, tmp_path: Path
 ) -> None:
-    """Each shape has a study, and the table's config as its choice; from Python likewise. What is no shape is refused."""
+    """Each shape has a study, and the table's config as its choice; from Python likewise. What is not a shape is refused."""
     kernel = str(tmp_path / "double.py")
     (tmp_path / "double.py").write_text(KERNEL)
     (tmp_path / "shapes.toml").write_text(SHAPES)

@@ -137,7 +137,7 @@ def test_data_of_a_whole_testcase_are_made_once_and_linked(cli: CommandLine) -> 
 
 
 def test_logs_are_copied_where_they_are_asked_for(cli: CommandLine) -> None:
-    """One file for each case, with all its attempts; what was there of an earlier run is gone, and no folder is no run."""
+    """One file for each case, with all its attempts; what was there of an earlier run is gone, and no folder is not a run."""
     text = 'name = "s"\nrun = ["sh", "-c", "echo {case} ran; [ {case} = a ]"]\n'
     text += '[[testcase]]\nname = "t"\ncase = [{ name = "a" }, { name = "b" }]\n'
     (cli.cwd / "suite.toml").write_text(text)

@@ -261,7 +261,7 @@ def srun(folder: Path, arguments: list[str]) -> int:
 
 
 def command_of(arguments: list[str]) -> str:
-    """The first argument that is no option."""
+    """The first argument that is not an option."""
     return next(argument for argument in arguments if not argument.startswith("--"))
 
 

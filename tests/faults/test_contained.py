@@ -244,7 +244,7 @@ def test_a_stopped_keeper_sees_the_end_of_its_engine(cli: CommandLine) -> None:
 
 
 def test_timers_stand_still_while_a_run_is_suspended(cli: CommandLine) -> None:
-    """As in nextest: a pause of the whole tree is no time-out."""
+    """As in nextest: a pause of the whole tree is not a time-out."""
     text = WAITING.replace("sleep 600", "sleep 1").replace("run_s = 500", "run_s = 3")
     (cli.cwd / "suite.toml").write_text(text)
     client = cli.start("test", "suite.toml", "--slots", "1")

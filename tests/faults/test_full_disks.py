@@ -106,7 +106,7 @@ def test_a_log_that_cannot_be_written_decides_about_the_log(cli: CommandLine) ->
 
 
 def test_a_full_store_loses_no_verdict(cli: CommandLine) -> None:
-    """Whoever fills the disk passes; reports and result come, and name the trials that are not recorded."""
+    """A run that fills the disk goes on; reports and result come, and name the trials that are not recorded."""
     write_suite(cli, "cat /dev/zero > $TILEYARD_HOME/junk; true")
     with disk(cli.home, "size=3m,nr_inodes=10000"):
         status, found, printed = run_suite(cli, cli.home / "reports")

@@ -183,7 +183,7 @@ def test_several_devices_are_listed(host: Host) -> None:
 
 
 def test_the_command_line_arrives_byte_for_byte(host: Host) -> None:
-    """Spaces, quotes, options of ours, empty arguments and bytes that are no text survive."""
+    """Spaces, quotes, options of ours, empty arguments and bytes that are not text survive."""
     expected = [b"--count", b"a  b", b"", b"'\"$x`", b"\xff\xfe", b"--", b"new\nline", b"--help"]
     done = host.run("--", "sh", "-c", 'printf "%s\\0" "$@"', "sh", *expected)
     assert done.stdout.split(b"\0")[:-1] == expected
@@ -338,7 +338,7 @@ def test_a_nested_request_is_refused_at_once(host: Host, clear: list[str]) -> No
 
 
 def test_another_device_may_be_had_under_a_lease(host: Host) -> None:
-    """Nesting itself is no fault."""
+    """Nesting itself is not a fault."""
     inner = [sys.executable, "-m", "tileyard", "lease", "--", "sh", "-c", "echo $TASK_DEVICE"]
     assert host.run("--devices", "npu:0", "--", *inner).stdout == b"1\n"
 
@@ -603,7 +603,7 @@ def test_nobody_can_release_or_imitate_anothers_lease(
 
         def ask() -> str:
             ticket = Ticket(str(folder), wish, LeaseFacts("nobody", "89ab"))
-            ticket._above = [1]  # this test's own process is no lease above it
+            ticket._above = [1]  # this test's own process is not a lease above it
             answer = "waits" if ticket.try_take() is None else "granted"
             answer += f" {ticket.find_position()}"
             ticket.close()

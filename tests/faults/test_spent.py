@@ -59,7 +59,7 @@ def test_only_the_case_that_lost_the_context_is_blamed(tmp_path: Path, fault: st
     expected = [Outcome.PASSED, Outcome.RUNTIME_ERROR, Outcome.PASSED, Outcome.PASSED]
     found = sorted(trials.values(), key=lambda trial: trial.case)
     assert [trial.outcome for trial in found] == expected
-    assert found[1].message == "the context is lost, as it was told to be"
+    assert found[1].message == "the context is lost, as requested"
     assert all(trial.attempts == () for trial in found)
     first, second = (event.lease for event in events if isinstance(event, DeviceLeased))
     assert [trial.lease for trial in found] == [first, first, second, second]

@@ -30,7 +30,7 @@ def check(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> t
 
 @pytest.mark.skipif(has_driver(), reason="there is a driver")
 def test_without_a_gpu_nothing_is_run(tmp_path: Path) -> None:
-    """It says so, and that is no failure."""
+    """It says so, and that is not a failure."""
     expected = (0, "nothing was run: this host has no NVIDIA GPU\n")
     assert check(tmp_path) == expected
 

@@ -74,7 +74,7 @@ def test_a_descriptor_is_encoded_once_and_aimed_at_each_tensor(ask: Ask) -> None
     ]
     assert len(answer.lines("map")) == 1
     (message,) = told["said"]
-    assert message == "B begins at an address that is no multiple of 16 bytes"
+    assert message == "B begins at an address that is not a multiple of 16 bytes"
 
 
 def test_inputs_that_cannot_change_are_uploaded_once(ask: Ask) -> None:
@@ -177,7 +177,7 @@ def test_the_callable_refuses_what_does_not_fit(ask: Ask) -> None:
         "A is float32, the array <f2",
         "A has shape (1000, 64), the array (1000, 32)",
         "A is not contiguous",
-        "A begins at an address that is no multiple of 16 bytes",
+        "A begins at an address that is not a multiple of 16 bytes",
         "A is an array on a GPU, not list",
         "mapped takes 1 or 2 arguments, not 3",
     ]

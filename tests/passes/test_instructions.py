@@ -159,13 +159,13 @@ def f(C: out.float32[64, 64]):
         ),
         (
             {"64, 32]": "32, 32]", "float32[64, 64]": "float32[32, 64]"},
-            "mma, because not wgmma: its 32 rows are no multiple of 64",
+            "mma, because not wgmma: its 32 rows are not a multiple of 64",
             "mma",
         ),
         (
             {"32]": "20]", "[32,": "[20,"},
-            "fma, because not wgmma: its depth of 20 is no multiple of 16; not mma: its depth of 20 is no multiple of 8",
-            "fma, because not mma: its depth of 20 is no multiple of 8",
+            "fma, because not wgmma: its depth of 20 is not a multiple of 16; not mma: its depth of 20 is not a multiple of 8",
+            "fma, because not mma: its depth of 20 is not a multiple of 8",
         ),
         (
             {"float16": "int8", "float32": "int32"},

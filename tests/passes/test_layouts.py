@@ -172,7 +172,7 @@ PINNED = TWO_PRODUCTS.replace("a: shared.float16[64, 64]", "a: shared.float16[64
         ),
         (
             "i0, i1 ^ i0",
-            ["the layout that a is given is no swizzle that wgmma reads"],
+            ["the layout that a is given is not a swizzle that wgmma reads"],
         ),
         ("i1, i1", ["the layout that a is given puts two elements at one place"]),
     ],

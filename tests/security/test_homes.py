@@ -284,7 +284,7 @@ def test_a_strangers_link_is_not_written_through(shared: SharedFolder, cli: Comm
 
 
 def test_a_shared_home_serves_its_group(cli: CommandLine) -> None:
-    """Another member finds what was recorded and stored, and adds to it; who is no member sees nothing."""
+    """Another member finds what was recorded and stored, and adds to it; who is not a member sees nothing."""
     cli.cwd.chmod(0o711)
     cli.home.mkdir()
     os.chown(cli.home, 0, STRANGER)

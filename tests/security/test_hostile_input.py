@@ -450,8 +450,8 @@ LAYOUT = '{"programs": ["bin"], "python": [], "libraries": []}'
     [
         ("selection", "", b"{}", "the bundle holds no suite"),
         ("selection", "", b'{"x":' * DEEP, "the bundle holds no suite: it is nested too deeply"),
-        ("toolchain", LAYOUT, b"", "is no sound toolchain"),
-        ("toolchain", "{}", b"", "is no sound toolchain: it does not say what it is"),
+        ("toolchain", LAYOUT, b"", "is not a sound toolchain"),
+        ("toolchain", "{}", b"", "is not a sound toolchain: its manifest is invalid"),
     ],
 )
 def test_a_refused_bundle_leaves_nothing(
@@ -467,9 +467,9 @@ def test_a_refused_bundle_leaves_nothing(
     }
     for arguments, reason in (
         ((*commands[kind], "bad.tyb"), expected),
-        ((*commands[kind], "cut.tyb"), "cut.tyb is no sound bundle: it is cut off"),
+        ((*commands[kind], "cut.tyb"), "cut.tyb is not a sound bundle: it is cut off"),
         ((*commands[kind], "bad.tyb", "--commit", "fff"), "commit: fff is needed, found abc"),
-        (("bundle", "--inspect", "cut.tyb"), "cut.tyb is no sound bundle: it is cut off"),
+        (("bundle", "--inspect", "cut.tyb"), "cut.tyb is not a sound bundle: it is cut off"),
     ):
         assert reason in refuse(cli, *arguments)
         assert {path.name for path in cli.home.rglob("*")} <= {".gitignore"}, arguments
@@ -479,7 +479,7 @@ def test_a_toolchain_that_does_not_say_what_it_is(cli: CommandLine) -> None:
     """To look at it is refused in one line."""
     pack(cli.cwd, "toolchain", "{}", b"")
     done = cli.run("bundle", "--inspect", "bad.tyb")
-    expected = "tileyard: bad.tyb is no sound toolchain: it does not say what it is"
+    expected = "tileyard: bad.tyb is not a sound toolchain: its manifest is invalid"
     assert (done.returncode, done.stderr.splitlines()) == (2, [expected])
 
 

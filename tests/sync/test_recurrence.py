@@ -213,7 +213,7 @@ def test_a_pipeline_repeats_with_its_stages_and_parities(stages: int, literal: b
     ],
 )
 def test_what_comes_late_is_not_claimed(body: str, period: int) -> None:
-    """A condition that holds at one iteration may hold at any; one on the first or last few is no obstacle."""
+    """A condition that holds at one iteration may hold at any; one on the first or last few is not an obstacle."""
     good = USE.replace("\n", "\n    ") if "else" in body else USE
     use = body.replace("{good}", good).replace("{v}", "m")
     found, right = explore(roles(1, LOAD, use), 1, literal=False)

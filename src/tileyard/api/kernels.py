@@ -96,7 +96,7 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
     target, out_idx, device and home have a meaning for it.
 
     Raises UnsupportedError for an operation that is not covered, which names the line, UsageError where there is no C
-    compiler or no GPU's driver, and for what is no kernel.
+    compiler or no GPU's driver, and for what is not a kernel.
     """
     given = complete(CompileOptions, options)
     settings = settings_for(given["home"])

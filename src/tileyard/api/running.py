@@ -104,7 +104,7 @@ def find_kernel(kernel: object, declared: Mapping[str, object], settings: Settin
     if not callable(held):
         is_func = type(held).__name__ == "PrimFunc"
         hint = "tileyard.compile takes one" if is_func else "@tileyard.kernel declares a function"
-        raise UsageError(f"{show_value(held)} is no kernel", hint)
+        raise UsageError(f"{show_value(held)} is not a kernel", hint)
     made = declare_kernel(held, **declared)  # type: ignore[call-overload]  # checked there
     author = Author.of_kernel(made, ObjectStore(settings.home / "objects"))
     return FoundKernel(name=next(iter(author.kernels)), author=author)

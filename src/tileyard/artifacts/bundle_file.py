@@ -115,17 +115,17 @@ class BundleReader:
         """The next member, which must have this name and size."""
         expected = member_header(name, size)
         if self._take(len(expected)) != expected:
-            raise unsound(self._name, f"{name} does not follow where the manifest says so")
+            raise unsound(self._name, f"{name} is not at the place that the manifest gives")
         yield from self._content(size)
 
     def finish(self) -> None:
         """Make sure that nothing follows, and that the file is what was written."""
         if self._take(len(_END)) != _END:
-            raise unsound(self._name, "there is more in it than its manifest says")
+            raise unsound(self._name, "it contains more than its manifest lists")
         while not self._decompressor.eof and self._feed():
             pass
         if self._at < len(self._pending) or self._left or not self._decompressor.eof:
-            raise unsound(self._name, "there is more in it than its manifest says")
+            raise unsound(self._name, "it contains more than its manifest lists")
         self._check_foot()
 
     def verify(self) -> None:
@@ -177,7 +177,7 @@ class BundleReader:
         except zstandard.ZstdError as error:
             raise unsound(self._name, f"it cannot be decompressed ({error})") from None
         if self._decompressor.unused_data:
-            raise unsound(self._name, "there is more in it than its manifest says")
+            raise unsound(self._name, "it contains more than its manifest lists")
         return True
 
     @contextlib.contextmanager

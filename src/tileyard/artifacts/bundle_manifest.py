@@ -87,7 +87,7 @@ class _Versioned(Record):
 
 def unsound(name: str, reason: str) -> BundleError:
     """The error for a bundle that cannot be trusted."""
-    return BundleError(f"{name} is no sound bundle: {reason}")
+    return BundleError(f"{name} is not a sound bundle: {reason}")
 
 
 def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
@@ -138,7 +138,7 @@ def _find_fault(manifest: BundleManifest, limit: int) -> str:
     if len(digests) > MOST_CONTENTS:
         return f"it has more than {MOST_CONTENTS} entries"
     if any(not _DIGEST.fullmatch(digest) for digest in digests):
-        return "an entry's name is no digest"
+        return "an entry's name is not a digest"
     if digests != sorted(sizes):
         return "its entries are not sorted, or not different"
     if not all(0 <= size <= MOST_BYTES for size in sizes.values()):

@@ -183,7 +183,7 @@ def _read_record(objects: ObjectStore, reference: Reference) -> bytes:
     data = objects.get_record(reference.kind, reference.key)
     if data is None:
         raise UsageError(
-            f"there is no {reference.kind} {reference.key} to be packed",
+            f"there is no {reference.kind} {reference.key} to pack",
             "run what is to be packed first",
         )
     return data
@@ -238,7 +238,7 @@ def _higher(one: str, other: str) -> str:
 
 
 def _read_details(record: bytes) -> _Details:
-    """What a record says runs it: nothing for one that is no artifact's manifest."""
+    """What a record says runs it: nothing for one that is not an artifact's manifest."""
     try:
         details = decode_json(record, _Manifest).details
         return decode_json(details, _Details)

@@ -120,7 +120,7 @@ def collect(
     """
     root = home / "objects"
     if not root.is_dir():
-        raise UsageError(f"there is nothing to collect in {home}")
+        raise UsageError(f"nothing to collect in {home}")
     try:
         with _alone(root):
             with gate(root, fcntl.LOCK_EX):
@@ -230,7 +230,7 @@ def _alone(root: Path) -> Iterator[None]:
     descriptor = open_file(root / "gc.alone", os.O_RDONLY | os.O_CREAT)
     try:
         if not try_lock(descriptor, fcntl.LOCK_EX):
-            raise UsageError(f"another collection goes on in {root}")
+            raise UsageError(f"another collection is running in {root}")
         yield
     finally:
         os.close(descriptor)

@@ -137,10 +137,10 @@ def _read_layout(manifest: BundleManifest, name: str) -> tuple[Layout, Digest]:
         layout = decode_json(manifest.details, Layout)
         (tree,) = manifest.trees
     except (msgspec.DecodeError, ValueError):
-        raise BundleError(f"{name} is no sound toolchain: it does not say what it is") from None
+        raise BundleError(f"{name} is not a sound toolchain: its manifest is invalid") from None
     for path in (*layout.programs, *layout.python, *layout.libraries, *layout.relocated):
         if path != posixpath.normpath(path) or path.startswith(("/", "..")) or "\0" in path:
-            raise BundleError(f"{name} is no sound toolchain: {path!r} is no path within it")
+            raise BundleError(f"{name} is not a sound toolchain: {path!r} is not a path within it")
     return layout, tree
 
 
@@ -149,10 +149,10 @@ def _require_parts(layout: Layout, listing: Listing, name: str) -> None:
     folders = {*listing.folders()}
     for path in (*layout.programs, *layout.python, *layout.libraries):
         if path not in folders and path != ".":
-            raise BundleError(f"{name} is no sound toolchain: it has no directory {path!r}")
+            raise BundleError(f"{name} is not a sound toolchain: it has no directory {path!r}")
     for path in layout.relocated:
         if not isinstance(listing.entries.get(f"{CONTENT}/{path}"), TreeFile):
-            raise BundleError(f"{name} is no sound toolchain: it has no file {path!r}")
+            raise BundleError(f"{name} is not a sound toolchain: it has no file {path!r}")
 
 
 def _is_older(here: Host, needed: Requirements) -> bool:

@@ -46,7 +46,7 @@ def run(asked: Asked, *, as_json: bool) -> int:
     console = Console(stderr=True)
     project = Project.of(Path(asked.files[0].partition("::")[0])) or Project.of(Path.cwd() / "any")
     if project is None:
-        raise UsageError("a bisection needs a git repository, and there is none here")
+        raise UsageError("a bisection needs a git repository; this folder is in none")
     commits = project.list_commits(asked.base, asked.head)
     if not commits:
         raise UsageError(f"there is no commit from {asked.base} to {asked.head}")
@@ -102,7 +102,7 @@ def _compare(asked: Asked, base: str, head: str) -> Regression:
     silent.quiet = True
     compared = compare(replace(asked, base=base, head=head), load_settings(), carry_on(silent))
     if compared.reason == "interrupted":
-        raise InterruptedRunError("interrupted; what was built is kept")
+        raise InterruptedRunError("interrupted; builds are kept")
     return compared
 
 

@@ -127,7 +127,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         raise UsageError("name a suite, or a folder with --tree, and the bundle to write with -o")
     if not commit:
         raise UsageError(
-            "say with --commit what the tree was built from", "it is what a later job asks for"
+            "name the commit of the build with --commit", "it is what a later job asks for"
         )
     refuse_unused("on the bundle of a tree", of_suite)
     from tileyard.artifacts.libraries import variable_folders

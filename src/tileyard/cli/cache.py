@@ -50,7 +50,7 @@ def gc(
     from tileyard.workers.run_records import sweep_runs
 
     if not max_size and keep_days is None:
-        raise UsageError("nothing says what to keep", "--max-size 10G, --keep-days 14, or both")
+        raise UsageError("missing: how much to keep", "--max-size 10G, --keep-days 14, or both")
     keep = Keep(max_bytes=parse_bytes(max_size, "--max-size") if max_size else None, days=keep_days)
     home = load_settings().home
     with contextlib.ExitStack() as stack:

@@ -40,7 +40,7 @@ def export(
     from tileyard.store.choices import as_python, encode_choices, list_choices
 
     if binaries and (form != "json" or not output):
-        raise UsageError("--binaries writes a bundle: say with -o where to, without --form")
+        raise UsageError("--binaries writes a bundle: name the file with -o, without --form")
     home = load_settings().home
     found = [
         choice

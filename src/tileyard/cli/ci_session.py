@@ -261,7 +261,7 @@ def _find_output() -> Path:
     name = os.environ.get("GITHUB_OUTPUT", "")
     if not name:
         raise UsageError(
-            "GITHUB_OUTPUT is not set, so there is nowhere to write the matrix to",
+            "GITHUB_OUTPUT is not set: no file to write the matrix to",
             "--github-output is for steps of GitHub Actions; --json prints it",
         )
     return Path(name)

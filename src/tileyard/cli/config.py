@@ -1,4 +1,4 @@
-"""``tileyard config``: the settings that are no plain defaults, and where each comes from."""
+"""``tileyard config``: the settings that differ from the defaults, and where each comes from."""
 
 import os
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ class Row(Record):
 
 
 class Configuration(Record):
-    """The project's file, if any, and the settings in force that are no plain defaults."""
+    """The project's file, if any, and the settings in force that differ from the defaults."""
 
     file: str | None
     settings: tuple[Row, ...]

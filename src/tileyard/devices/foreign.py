@@ -191,7 +191,7 @@ def refuse_nesting(queue: ForeignQueue, environ: Mapping[str, str]) -> None:
         if variable and environ.get(variable):
             raise UsageError(
                 f"queue {queue.name!r} cannot be asked from inside a task: {variable} is set",
-                "name the device itself, or unset the variable if this is no task",
+                "name the device itself, or unset the variable if this is not a task",
             )
 
 

@@ -85,7 +85,7 @@ def check_compiler(settings: Settings) -> Iterator[Finding]:
     if compiled.ok:
         yield Finding(subject="C compiler", level=Level.OK, message=name)
     else:
-        lines = compiled.log.strip().splitlines() or ["it says nothing"]
+        lines = compiled.log.strip().splitlines() or ["it prints nothing"]
         yield Finding(
             subject="C compiler",
             level=Level.FAIL,

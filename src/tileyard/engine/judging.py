@@ -53,7 +53,7 @@ class Judging:
 
     def _question(self, progress: Progress) -> CaseToJudge:
         if progress.golden is None:
-            raise AssertionError(f"nothing says what is right of case {progress.case.key}")
+            raise AssertionError(f"case {progress.case.key} has no reference to check against")
         return CaseToJudge(
             outputs=self._ran[progress.case.key].reply.outputs,
             golden=progress.golden.outputs,

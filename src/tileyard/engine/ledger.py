@@ -318,7 +318,7 @@ class Ledger:
             # The control runs the same binary as the leader: its role tells the two apart.
             role = f"{'control' if case.control else 'member'} {progress.batch.rounds}"
             key = paired_key(run, progress.rivals, identity, role)
-        elif is_measured_anew(case):  # it says nothing of the config
+        elif is_measured_anew(case):  # it says nothing about the config
             key = paired_key(run, (), identity, "device")
         else:
             key = measurement_key(run, identity, case.timing)
@@ -408,7 +408,7 @@ def _as_case(trial: Trial, progress: Progress, **changes: object) -> Trial:
 
 
 def _build_of(built: Build, trial: Trial) -> Build:
-    """How the build of a case ended that is not run here: as its trial did, if that is no build's end."""
+    """How the build of a case ended that is not run here: as its trial did, if that is not a build's end."""
     if trial.outcome is not Outcome.SKIPPED:
         built = Build(
             outcome=trial.outcome,

@@ -50,7 +50,7 @@ class RememberedAuthor:
         self._recall = recall
         self._environ = worker_environment(threads=len(author.cores))
         self._content = identify_file(self._file)
-        # The part of all keys that is no question: the file, and everything that surrounds it.
+        # The part of all keys that is not a question: the file, and everything that surrounds it.
         surroundings = describe_surroundings(self._environ)
         self._place = digest_parts(self._file, self._content, str(author.cores), *surroundings)
         self._current: dict[Digest, bool] = {}

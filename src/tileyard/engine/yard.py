@@ -108,7 +108,7 @@ class Yard(Workplace, RunnerSite):
         """Tell listeners, once in a run, what cannot be written. The run goes on."""
         if what not in self.unwritten:
             self.unwritten.add(what)
-            text = f"{error}; the run goes on, but some of its {what} may be lost"
+            text = f"{error}; the run continues, but some of its {what} may be lost"
             self.emit(Note(text=text, level="warning"))
 
     def emit(self, event: Event) -> None:

@@ -169,7 +169,7 @@ def _list_configs(tuner: Any, name: str) -> list[Mapping[str, object]]:  # noqa:
     if not isinstance(configs, Sequence) or not all(isinstance(one, Mapping) for one in configs):
         raise ChainError(f"the configs of {name} are no list of mappings: {show_value(configs)}")
     if not configs:
-        raise ChainError(f"there are no configs of {name} to tune")
+        raise ChainError(f"{name} has no configs to tune")
     # None is how TileLang's users leave a key out.
     return [{key: value for key, value in one.items() if value is not None} for one in configs]
 
@@ -181,7 +181,7 @@ def _require_known(
         for key, value in config.items():
             if key not in known and key != PASS_CONFIGS:
                 raise ChainError(
-                    f"config {number} of {name} has {key!r}, which is no parameter",
+                    f"config {number} of {name} has {key!r}, which is not a parameter",
                     f"its parameters: {', '.join(known)}",
                 )
             try:

@@ -19,7 +19,7 @@ Configs = Sequence[Mapping[str, object]]
 SpaceSource = Axes | Configs | Callable[..., Axes | Configs]
 
 PIPELINE = "pipeline"
-"""The key of a config, or of a side's options, that names the pipeline of a kernel and is no parameter of it."""
+"""The key of a config, or of a side's options, that names the pipeline of a kernel and is not a parameter of it."""
 
 _NAMES = ("__module__", "__qualname__", "__doc__")
 

@@ -80,7 +80,7 @@ def _with_layout(scope: Scope, buffer: Buffer, given: Any) -> Buffer:  # noqa: A
         found = msgspec.structs.replace(buffer, layout=layout)
         check.layout(found)
     except (UnsupportedError, ValueError, check.Broken):
-        scope.give_up("annotate_layout", f"of {buffer.name} in another way than the IR says it")
+        scope.give_up("annotate_layout", f"of {buffer.name} in a way that the IR cannot express")
         return buffer
     return found
 

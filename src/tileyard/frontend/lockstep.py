@@ -183,7 +183,7 @@ class Lockstep:
             self._scope.require(
                 wide == [0] and asked == frozenset(range(first, first + count)),
                 "what some threads do",
-                "that are no row is not covered",
+                ", whose indices do not form one range, is not covered",
             )
             return [self._loop(0, first, count, kind)]
         return [self._loop(i, 0, self._threads.extents[i], kind) for i in wide]

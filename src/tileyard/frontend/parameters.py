@@ -107,7 +107,7 @@ class Parameter:
         if self._texts and self._texts <= DTYPES.keys() and not _is_dtype(value):
             near = difflib.get_close_matches(value, DTYPES, n=1)
             raise UsageError(
-                f"{self.name}={value!r} is no dtype",
+                f"{self.name}={value!r} is not a dtype",
                 f"did you mean {near[0]}?"
                 if near
                 else f"{self.name} takes {min(self._texts)}, ...",
@@ -159,7 +159,7 @@ def _make_like(sample: object, name: str) -> object:
 
 
 PASS_CONFIGS = "pass_configs"
-"""The key of an ``autotune`` config that holds compiler options and is no parameter."""
+"""The key of an ``autotune`` config that holds compiler options and is not a parameter."""
 
 Arguments = Mapping[str, Value]
 
@@ -255,7 +255,7 @@ class Parameters:
         return named or asked
 
     def is_untyped(self, key: str, value: Value) -> bool:
-        """Whether ``value`` is no whole number, and nothing says what the parameter takes."""
+        """Whether ``value`` is not a whole number, and nothing says what the parameter takes."""
         return isinstance(value, str | float) and not self._find(self._tunable, key, "value").kinds
 
     def describe(self) -> str:

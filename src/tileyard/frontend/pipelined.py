@@ -63,10 +63,10 @@ class _Prefix(PassInstrument):  # type: ignore[misc] # TVM is untyped
 def plan(func: Any, architecture: str, options: Mapping[str, Value]) -> Any:  # noqa: ANN401
     """``func`` as TileLang plans it for ``architecture``, as ``sm_80``, under its own pass options.
 
-    Raises UsageError for what is no architecture, and for what a pass of TileLang's refuses.
+    Raises UsageError for what is not an architecture, and for what a pass of TileLang's refuses.
     """
     if not has_threads(func):
-        raise UsageError("the kernel names a CPU, and only plans for CUDA can be read back")
+        raise UsageError("the target of the kernel is a CPU; only plans for CUDA can be read back")
     if not _ARCHITECTURE.fullmatch(architecture):
         raise UsageError(f"there is no architecture {architecture!r}", "as sm_80 or sm_90a")
     target = tvm.target.Target({"kind": "cuda", "arch": architecture})

@@ -183,7 +183,7 @@ def _read_declaration(value: KernelDeclaration[..., object]) -> Recipe:
 def _read_jit(value: Any) -> Recipe:  # noqa: ANN401 - TileLang is not typed
     function = value.func.orig_func
     tensors = value.func.tensor_args
-    # What is declared as a variable that is no pointer is a number.
+    # What is declared as a variable that is not a pointer is a number.
     numbers = tuple(
         name
         for name, declared in tensors.items()

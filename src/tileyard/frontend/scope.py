@@ -123,7 +123,7 @@ class Scope:
 
     ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
-    tile IR has not; ``has_threads`` says that a block is run by threads, ``has_thread_sync`` that TileLang puts barriers between its statements. ``buffers`` fills with all that are no parameters, ``layouts`` with storage and the layouts annotated for it;
+    tile IR has not; ``has_threads`` says that a block is run by threads, ``has_thread_sync`` that TileLang puts barriers between its statements. ``buffers`` fills with all that are not parameters, ``layouts`` with storage and the layouts annotated for it;
     ``depths`` are the stages of loops that a schedule names;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     ``given_up`` are asynchronous operations that no statement says, ``races`` are between the threads of one. ``lost`` changes no result, and

@@ -44,7 +44,7 @@ _WAITS: dict[str, Unit] = {
 def allocate_barriers(scope: Scope, tir: Any, arrivals: Sequence[int]) -> Stmt:  # noqa: ANN401 (TVM's nodes are untyped)
     """Declare a row of barriers; the statement that makes them ready."""
     scope.require(
-        bool(arrivals), f"barrier {tir.name}", "of which nothing says who arrives is not covered"
+        bool(arrivals), f"barrier {tir.name}", "without a known number of arrivals is not covered"
     )
     size = Const(len(arrivals), "int32")
     name = scope.names.take(str(tir.name))
@@ -58,7 +58,7 @@ def lower_barrier(scope: Scope, load: Any) -> Load:  # noqa: ANN401
     """The barrier that an element of a buffer of barriers is."""
     found = scope.known_buffer(load.buffer) if type(load).__name__ == "BufferLoad" else None
     if found is None or found.scope != "barrier":
-        scope.refuse("barrier", "that is no element of a buffer of barriers is not covered")
+        scope.refuse("barrier", "that is not an element of a buffer of barriers is not covered")
     return Load(found.name, (convert(lower_expr(scope, load.indices[0]), "int32"),), _COUNT)
 
 

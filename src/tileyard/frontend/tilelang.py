@@ -53,7 +53,7 @@ def marked_outputs(func: Any, out_idx: Sequence[int] | int | None) -> frozenset[
     count = len(func.params)
     for position in marked:
         if not -count <= int(position) < count:
-            raise UsageError(f"out_idx names parameter {position}, and there are {count}")
+            raise UsageError(f"out_idx names parameter {position}, but the kernel has {count}")
     return frozenset(int(position) % count for position in marked)
 
 
@@ -264,7 +264,7 @@ def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class MadeKernel:
-    """A Kernel beside what is no part of it.
+    """A Kernel beside what is not part of it.
 
     ``signature`` is its Program, or one with its parameters and no body. ``tir`` is TVM's JSON with
     source lines, empty where nobody asked for it. ``numbers`` are the dimensions and scalars by name,

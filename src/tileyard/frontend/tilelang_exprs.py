@@ -204,5 +204,5 @@ def parameter(buffer: Buffer) -> str:
     if not buffer.strides:
         return f"{MODULE}.Tensor({own}, {kind})"
     if any(stride == Const(0, stride.dtype) for stride in buffer.strides):
-        raise InexpressibleError(f"strides of {buffer.name} that no shape says")
+        raise InexpressibleError(f"strides of {buffer.name} that its shape does not give")
     return f"{MODULE}.StridedTensor({own}, {shape(buffer.strides)}, {kind})"

@@ -231,7 +231,7 @@ def _is_literal(node: ast.expr) -> bool:
 
 
 SCOPES = ("memory", "shared", "fragment", "local", "barrier")
-"""What a buffer that is no parameter is declared with."""
+"""What a buffer that is not a parameter is declared with."""
 
 
 def is_declaration(stmt: ast.stmt) -> bool:

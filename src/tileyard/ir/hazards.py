@@ -431,7 +431,7 @@ class LateRun(AsynchronousRun):
                 amount=amount,
             )
         )
-        raise Stuck("nothing can go on")
+        raise Stuck("no thread can continue")
 
     def _disagree(self, barrier: Barrier, stmt: Sync) -> None:
         state = f"{barrier.name} is waited for by {stmt.count} threads, and elsewhere by {barrier.expected}"

@@ -98,7 +98,7 @@ def _parameters(
 
 
 def _make(buffer: Buffer, known: dict[str, Array], numbers: dict[str, int]) -> Array:
-    """Storage for a buffer that is no parameter: that of another one, or new and poisoned."""
+    """Storage for a buffer that is not a parameter: that of another one, or new and poisoned."""
     shape = tuple(evaluate_size(extent, numbers) for extent in buffer.shape)
     dtype = find_dtype(buffer.dtype).numpy
     if buffer.view_of:

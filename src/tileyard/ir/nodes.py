@@ -460,7 +460,7 @@ class Program(Node, tag="program"):
 
     ``params`` are in calling order. ``dims`` are the shape variables, bound from the arrays'
     shapes. ``grid[0]`` is ``blockIdx.x``, the fastest. ``threads`` is the block size that the
-    user's launch asked for; it changes no result. ``buffers`` are all that are no parameters.
+    user's launch asked for; it changes no result. ``buffers`` are all that are not parameters.
     """
 
     name: str

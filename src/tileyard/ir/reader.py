@@ -186,7 +186,9 @@ class _Reader:
         """Give the parameter that ``stmt`` names its layout."""
         name = ast.unparse(stmt.targets[0])
         require(
-            stmt, name in among, f"{name} is no parameter, and has its layout where it is declared"
+            stmt,
+            name in among,
+            f"{name} is not a parameter, and has its layout where it is declared",
         )
         buffer = among[name].buffer
         layout = self._layout(stmt.value, len(buffer.shape))  # type: ignore[arg-type]  # a head has no others
@@ -310,7 +312,7 @@ class _Reader:
             case Load() as place:
                 return place
             case _:
-                fail(node, f"{ast.unparse(node)} is no element of a buffer")
+                fail(node, f"{ast.unparse(node)} is not an element of a buffer")
 
     def _let(self, name: str, value: Expr, dtype: str | None) -> Let:
         return Let(self._bind(name, dtype or value.dtype), value)

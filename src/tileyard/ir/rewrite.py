@@ -131,7 +131,7 @@ def rewrite_body(
 ) -> Rewritten:
     """``program`` with another body, which ``change`` makes of its own; each statement that it gets is an object of its own.
 
-    What comes from none of these, and is no copy of one, comes from the statement that it is in, if from any: the number is -1.
+    What comes from none of these, and is not a copy of one, comes from the statement that it is in, if from any: the number is -1.
     """
     rewriter = _Rewriter(lambda stmt: (stmt,), copies.sources)
     body = change(rewriter.body(program.body))

@@ -108,13 +108,13 @@ class _Verifier:
             has_arrivals = buffer.shape == (Const(len(buffer.arrivals), "int32"),)
             require(
                 has_arrivals if buffer.scope == "barrier" else not buffer.arrivals,
-                f"{buffer.name} is no row of barriers with a number of arrivals for each",
+                f"{buffer.name} is not a row of barriers with a number of arrivals for each",
             )
             require(
                 buffer.scope == "global" or all(isinstance(e, Const) for e in buffer.shape),
                 f"{buffer.name} is tile-local and its layout is not constant",
             )
-            require(not buffer.strides, f"{buffer.name} has strides and is no parameter")
+            require(not buffer.strides, f"{buffer.name} has strides and is not a parameter")
             if buffer.view_of:
                 self._view(buffer)
             self._declare_buffer(buffer)

@@ -105,7 +105,7 @@ def _const(node: Const) -> None:
         legal = not isinstance(value, float) and least <= value <= greatest
     else:
         legal = isinstance(value, bool)
-    require(legal, f"{value!r} is no {node.dtype}")
+    require(legal, f"{value!r} is not a value of {node.dtype}")
 
 
 def element(scope: Scope, name: str, indices: Sequence[Expr]) -> Buffer:
@@ -119,7 +119,7 @@ def element(scope: Scope, name: str, indices: Sequence[Expr]) -> Buffer:
 
 
 def _known(scope: Scope, name: str) -> Buffer:
-    return scope.buffers[name] if name in scope.buffers else refuse(f"{name} is no buffer")
+    return scope.buffers[name] if name in scope.buffers else refuse(f"{name} is not a buffer")
 
 
 def integer(scope: Scope, node: Expr, what: str) -> None:
@@ -176,7 +176,7 @@ def same_box(src: Region, dst: Region) -> None:
 def gemm(scope: Scope, stmt: Gemm | SparseGemm) -> None:
     """Check the shapes and types of a matrix product."""
     for operand in operands(stmt):
-        require(len(operand.extents) >= _MATRIX, f"{operand.buffer} is no matrix")
+        require(len(operand.extents) >= _MATRIX, f"{operand.buffer} is not a matrix")
         require(
             not without_ones(operand.extents[:-_MATRIX]),
             f"{operand.buffer} has more than two dimensions that are not 1",
@@ -266,7 +266,7 @@ def schedule(stmt: For) -> None:
     )
     require(
         sorted(stmt.order) == list(range(places)),
-        f"{stmt.order} is no order of {places} statements",
+        f"{stmt.order} is not an order of {places} statements",
     )
     require(all(lag >= 0 for lag in stmt.stage), f"{stmt.stage} has a stage before the first")
     grouped = [number for group in stmt.group for number in group]
@@ -288,7 +288,7 @@ def issue(scope: Scope, stmt: Issue) -> None:
             case If() | For():
                 pass
             case _ if stmt.unit == "wgmma":
-                refuse("wgmma is no gemm")
+                refuse("wgmma is not a gemm")
             case Copy():
                 _transfer(scope, stmt, inner.src.buffer, inner.dst.buffer)
             case Store(value=Const()):
@@ -341,4 +341,4 @@ def _place(scope: Scope, place: Load) -> None:
 
 def _row(scope: Scope, name: str) -> None:
     found = scope.buffers.get(name)
-    require(found is None or found.scope == "barrier", f"{name} is no row of barriers")
+    require(found is None or found.scope == "barrier", f"{name} is not a row of barriers")

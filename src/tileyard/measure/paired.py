@@ -140,7 +140,7 @@ def rank(
     whose medians are within ``min_effect`` of the fastest one's wins. ``control`` is a
     member's index and that of its second entry, which wins nothing. A member is tied with the
     fastest unless its whole interval lies above ``min_effect`` and above both the half width and
-    the median of the control's interval: what a binary does to itself is no difference.
+    the median of the control's interval: what a binary does to itself is not a difference.
     """
     itself = (
         None

@@ -272,11 +272,12 @@ class _Inference:
         for number in uses.limits:
             if number in uses.strict and not any(same):
                 self._note(
-                    number, f"the layout that {buffer.name} is given is no swizzle that wgmma reads"
+                    number,
+                    f"the layout that {buffer.name} is given is not a swizzle that wgmma reads",
                 )
             elif not same:
                 self._note(
-                    number, f"the layout that {buffer.name} is given is no swizzle that TMA has"
+                    number, f"the layout that {buffer.name} is given is not a swizzle that TMA has"
                 )
 
     def _note_pinned(self, buffer: Buffer, problem: str) -> None:

@@ -74,9 +74,9 @@ def why_not_wgmma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], thread
         "operands of this type are multiplied along their rows only": bits != 16
         and not product.is_k_major,
         f"{threads} threads are no groups of four warps": threads % WARPGROUP,
-        f"its {product.m} rows are no multiple of {WGMMA_M}": product.m % WGMMA_M,
-        f"its {product.n} columns are no multiple of {WGMMA_N}": product.n % WGMMA_N,
-        f"its depth of {product.k} is no multiple of {step}": product.k % step,
+        f"its {product.m} rows are not a multiple of {WGMMA_M}": product.m % WGMMA_M,
+        f"its {product.n} columns are not a multiple of {WGMMA_N}": product.n % WGMMA_N,
+        f"its depth of {product.k} is not a multiple of {step}": product.k % step,
     }
     return next((reason for reason, is_given in reasons.items() if is_given), "")
 
@@ -93,9 +93,9 @@ def why_not_mma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads:
     reasons = {
         product.why_not(MMA): product.why_not(MMA),
         f"{threads} threads are no warps": threads % WARP,
-        f"its {product.m} rows are no multiple of {MMA_M}": product.m % MMA_M,
-        f"its {product.n} columns are no multiple of {MMA_N}": product.n % MMA_N,
-        f"its depth of {product.k} is no multiple of {step}": product.k % step,
+        f"its {product.m} rows are not a multiple of {MMA_M}": product.m % MMA_M,
+        f"its {product.n} columns are not a multiple of {MMA_N}": product.n % MMA_N,
+        f"its depth of {product.k} is not a multiple of {step}": product.k % step,
     }
     return next((reason for reason, is_given in reasons.items() if is_given), "")
 

@@ -1,7 +1,7 @@
 """How the plan of a loop is written in it, for the passes that follow plans.
 
 A planned loop still does one iteration after the other. Its ``stage`` says by how many iterations a statement is late, and its
-``order`` in which order statements follow each other then; both count the statements of its body that are no Let. With a ``group``
+``order`` in which order statements follow each other then; both count the statements of its body other than Let. With a ``group``
 the loop is planned for roles: each group has the statements whose copies one row of barriers counts.
 """
 

@@ -226,7 +226,7 @@ class KeeperLink:
                 f"the log is {self._command.log}" if self._command.log else "",
             )
         if last.event == "ended":
-            how = "was told to end" if last.told else "ended"
+            how = "was asked to stop" if last.told else "ended"
             return WorkerStartError(f"{what}: it {how} before it began")
         command = self._command
         details = {"cores": ",".join(map(str, command.cores)), "cwd": command.cwd}

@@ -150,7 +150,7 @@ class DeclaredSteps:
             if read_recipe(kernel) is None:
                 if not callable(kernel):
                     raise UsageError(
-                        f"{kernel!r} is no kernel", "give a function that returns a PrimFunc"
+                        f"{kernel!r} is not a kernel", "give a function that returns a PrimFunc"
                     )
                 declared = declare_kernel(kernel)
             self._found[id(kernel)] = find_declared(declared)
@@ -190,7 +190,7 @@ def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -
         return subject
     if subject not in values:
         raise UsageError(
-            f"{marker.name} names {subject!r}, which is no parameter of the test",
+            f"{marker.name} names {subject!r}, which is not a parameter of the test",
             f"they are {', '.join(values)}" if values else "the test has none",
         )
     return values[subject]
@@ -209,11 +209,11 @@ def _find_declaration(given: Sequence[object], key: str) -> Mapping[str, object]
                 raise UsageError(f"{HOOK} declares {name!r} for {key!r}, not one of {known}", hint)
             return declaration
         case _:
-            raise UsageError(f"{HOOK} yields {given!r} behind the arguments of {key!r}")
+            raise UsageError(f"{HOOK} yields {given!r} after the arguments of {key!r}")
 
 
 def _read_declared(item: pytest.Item, given: Mapping[str, object]) -> Declared | None:
-    """What a step says that its result depends on; None if it says nothing."""
+    """The declared dependencies of a step's result; None if it declares none."""
     if not given:
         return None
     texts: dict[str, tuple[str, ...]] = {}

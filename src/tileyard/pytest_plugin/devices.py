@@ -187,7 +187,7 @@ class TileDevice:
 
 
 def refuse_count(count: object) -> None:
-    """Raise UsageError for what is no number of devices; None is one device, and no tuple of them."""
+    """Raise UsageError for what is not a number of devices; None is one device, and no tuple of them."""
     __tracebackhide__ = True
     if count is not None and not (isinstance(count, int) and count > 0):
         raise UsageError(f"tile_device(count={count!r}): it takes a number of devices, 1 or more")

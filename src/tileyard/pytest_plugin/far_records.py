@@ -147,7 +147,7 @@ def read_answer(file: str, digest: str, kind: type[T]) -> T:
             f"{path}, which the far side has written, cannot be read: {error.strerror}"
         ) from None
     if digest_bytes(data) != digest:
-        raise DamagedError(f"{path} is not what the far side has written")
+        raise DamagedError(f"{path} was not written by the queue's task")
     answer: T = pickle.loads(data)
     if not isinstance(answer, kind):
         raise DamagedError(f"{path} holds {type(answer).__name__}")

@@ -236,7 +236,7 @@ class FarTasks:
             except OSError:
                 is_right = False
             if not is_right:
-                self._lose(part, f"{part.work.answer} is not what the far side has written")
+                self._lose(part, f"{part.work.answer} was not written by the queue's task")
                 return
         part.ended.set_result(result)
 

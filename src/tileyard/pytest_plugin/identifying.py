@@ -77,7 +77,7 @@ class StepReader:
             parts[name] = found.digest
             files |= dict.fromkeys(sorted(filter(_is_source, map(Path, found.files))))
         if not files:
-            return Identity(problem="its function is no code of the tree")
+            return Identity(problem="its function is not in the tree")
         for pattern in declared.inputs:
             if not any(find_files(declared.root, pattern)):
                 return Identity(problem=f"inputs {pattern!r}: there is no such file")

@@ -111,4 +111,4 @@ def _read_dynamic(text: str | None) -> Dynamic:
         case "prepare":
             return "prepare"
         case _:
-            raise UsageError(f"--tileyard-dynamic: {text!r} is none of error, lease, prepare")
+            raise UsageError(f"--tileyard-dynamic: {text!r} is not one of error, lease, prepare")

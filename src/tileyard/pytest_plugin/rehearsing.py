@@ -1,7 +1,7 @@
 """Runs tests ahead, with no device, up to where they would hold one, so that the caches have what they compile until then.
 
 That is for tests whose compilations nobody declared and reading did not find. Each runs in a copy of this process, which ends
-where the test asks for a device or launches a kernel. What else becomes of it says nothing: the run of the test does.
+where the test asks for a device or launches a kernel. How the test ends otherwise does not count: its run decides.
 """
 
 import asyncio

@@ -311,7 +311,7 @@ class RunningTest:
             case TurnedTo():
                 pass  # it is known
             case _:
-                raise AssertionError(f"a test told {message}")
+                raise AssertionError(f"unexpected message {message}")
 
     def _end_hold(self, at: float) -> None:
         self._holds += [

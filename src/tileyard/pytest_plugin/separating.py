@@ -89,7 +89,7 @@ def cut(function: Callable[..., object]) -> CutTest:
     """Cut a test's function; one that does not ask for a device itself stays as it is. Raises NotSeparableError."""
     plain = inspect.unwrap(function)
     if not isinstance(plain, FunctionType):
-        raise NotSeparableError("it is no function")
+        raise NotSeparableError("it is not a function")
     if DEVICE not in inspect.signature(plain).parameters:
         return CutTest(function=plain, code=plain.__code__, blocks=())
     node = find_definition(plain)

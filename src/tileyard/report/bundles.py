@@ -32,7 +32,7 @@ def print_bundle(console: Console, manifest: BundleManifest, name: str, size: in
         try:
             layout = decode_json(manifest.details, Layout)
         except msgspec.DecodeError:
-            raise BundleError(f"{name} is no sound toolchain: it does not say what it is") from None
+            raise BundleError(f"{name} is not a sound toolchain: its manifest is invalid") from None
         for line in _surprises(layout):
             console.print(Text(f"  {clean_line(line)}", style="yellow"), soft_wrap=True)
 

@@ -19,7 +19,7 @@ from tileyard.report.words import format_quantity, format_seconds
 from tileyard.wording import count_of
 
 WIDTH: Final = 21
-"""Letters of a drawing, an odd number: the middle is no change."""
+"""Letters of a drawing, an odd number: the middle is not a change."""
 ROWS: Final = 200
 CHANGED: Final = frozenset({"regressed", "improved"})
 FOLDED: Final = frozenset({"equivalent", "unchanged", "inconclusive"})

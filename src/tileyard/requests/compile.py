@@ -105,7 +105,7 @@ def start_compile(file: str, kernel: str, given: CompileOptions) -> "StartCompil
             "--reference": reference,
             "--memory-limit": options["memory_limit"],
         }
-        refuse_unused("without a bundle: say with -o where it is to be written", for_bundle)
+        refuse_unused("without a bundle: name its file with -o", for_bundle)
     request = TuneRequest(
         kernel=kernel,
         arguments=read_arguments(options["arg"]),

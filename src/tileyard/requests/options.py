@@ -120,7 +120,7 @@ def list_fields(record: type) -> dict[str, Field]:
 def complete(record: type[R], given: R) -> R:
     """What is given, and the defaults of all else.
 
-    Raises UsageError for what is no option, and for values of a wrong type: in words of Python, as the command line gives none.
+    Raises UsageError for what is not an option, and for values of a wrong type: in words of Python, as the command line gives none.
     """
     fields = list_fields(cast(type, record))
     values = cast(dict[str, object], given)

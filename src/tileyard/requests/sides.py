@@ -37,7 +37,7 @@ def is_stored(named: str) -> bool:
 
 
 def is_toolchain(named: str) -> bool:
-    """Whether a side is the bundle of a toolchain. Raises BundleError for a file that is no bundle."""
+    """Whether a side is the bundle of a toolchain. Raises BundleError for a file that is not a bundle."""
     path = Path(named)
     return path.suffix == BUNDLE and path.is_file() and read_manifest(path).kind == "toolchain"
 
@@ -49,7 +49,7 @@ def refuse_toolchains(named: Iterable[str]) -> None:
 
 
 def _find_bundle(named: str) -> Side:
-    """The side of a bundle or a recorded run. Raises BundleError for a file that is no bundle."""
+    """The side of a bundle or a recorded run. Raises BundleError for a file that is not a bundle."""
     if named.startswith(RUN):
         return Side(name=named, revision=named, stored=named)
     manifest, path = read_manifest(Path(named)), str(Path(named).absolute())

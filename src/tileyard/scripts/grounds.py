@@ -93,7 +93,7 @@ class Wishes(Record):
 
 
 def read_wishes(environ: Mapping[str, str], cores: int) -> Wishes:
-    """What is asked of a study on so many ``cores``. Raises UsageError naming a variable that is no number."""
+    """What is asked of a study on so many ``cores``. Raises UsageError naming a variable that is not a number."""
 
     def number(name: str) -> float:
         text = environ.get(name, "").strip()

@@ -121,7 +121,7 @@ def _make_tensor(shape: tuple[int, ...], dtype: str) -> object:
 
 
 def _extent(tensor: Any) -> tuple[int, int]:  # noqa: ANN401 (torch's)
-    """The addresses between which a tensor lies; none at all for what is no tensor of torch's."""
+    """The addresses between which a tensor lies; none at all for what is not a tensor of torch's."""
     if not hasattr(tensor, "data_ptr"):
         return 0, 0
     size, strides = tensor.shape, tensor.stride()

@@ -150,7 +150,7 @@ class Race:
                 continue
             config = self._chain.original(trial.config)
             kernel = self._compile(config, trial)
-            self.inputs(kernel)  # what makes them is no part of the check
+            self.inputs(kernel)  # what makes them is not part of the check
             try:
                 self._check(kernel)
             except Exception as error:  # noqa: BLE001 (the caller's check may raise anything)

@@ -43,7 +43,7 @@ class Start(Record, tag="start"):
         if self.file:
             spec = importlib.util.spec_from_file_location(self.module, self.file)
             if spec is None or spec.loader is None:
-                raise ImportError(f"{self.file} is no module")
+                raise ImportError(f"{self.file} is not a module")
             module = importlib.util.module_from_spec(spec)
             sys.modules[self.module] = module
             spec.loader.exec_module(module)

@@ -44,15 +44,15 @@ class Project:
         try:
             return _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
         except UsageError:
-            raise UsageError(f"{revision} is no git revision of {self.root}") from None
+            raise UsageError(f"{revision} is not a git revision of {self.root}") from None
 
     def list_commits(self, good: str, bad: str) -> list[Commit]:
-        """The commits that ``bad`` has and ``good`` lacks, parents first. Raises UsageError where good is no ancestor."""
+        """The commits that ``bad`` has and ``good`` lacks, parents first. Raises UsageError where good is not an ancestor."""
         first, last = self.find(good), self.find(bad)
         shared = _git(self.root, "merge-base", first, last)
         if shared != first:
             raise UsageError(
-                f"{good} is no ancestor of {bad}",
+                f"{good} is not an ancestor of {bad}",
                 f"what they share is {shared[:SHORT]}: try that as GOOD",
             )
         layout = ("--topo-order", "--reverse", "--format=%H%x00%P%x00%s")

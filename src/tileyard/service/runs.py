@@ -29,10 +29,8 @@ from tileyard.wording import count_of, describe_unrecorded
 from tileyard.workers.protocol import RunEntry
 
 ResultT = TypeVar("ResultT")
-STOPPING = (
-    "stopping: what runs is finished, and nothing else is begun; Ctrl-C again ends it at once"
-)
-HALTING = "stopping: {} failed; what runs is finished, and nothing else is begun"
+STOPPING = "stopping: running cases finish, no new ones start; press Ctrl-C again to stop at once"
+HALTING = "stopping: {} failed; running cases finish, no new ones start"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,7 +129,7 @@ def _read_run(run: str, bench: Bench) -> StoredSide:
             "`tileyard bundle` packs a suite with all of it",
         )
     if not any(trial.keys.run for trial in trials):
-        raise UsageError(f"run {run} has only built, so there are no inputs to time anything with")
+        raise UsageError(f"run {run} has only built, so there are no inputs to time with")
     records = find_runs(bench.objects, {trial.keys.run for trial in trials})
     cases: dict[str, SuiteCase] = {}
     entries: dict[str, RunEntry] = {}
@@ -181,4 +181,4 @@ def _find_loss(trial: Trial, record: RunRecord | None, objects: ObjectStore) -> 
         lost = "inputs or results"
     else:
         return ""
-    return f"the {lost} of run {trial.run} is no longer in the store: it was collected as garbage"
+    return f"the {lost} of run {trial.run} is no longer in the store: `cache collect` removed it"

@@ -130,7 +130,7 @@ class _OpenSuite:
         policy = find_policy(self._suite, start.wish.policy)
         if start.is_explained and not self._proven_by:
             raise UsageError(
-                f"--why says what --changed decided, and neither it nor policy {policy.name!r} asks for that"
+                f"--why says what --changed decided, and neither the command nor policy {policy.name!r} asks for that"
             )
         retries = policy.retries if start.retries is None else start.retries
         source = SuiteSource(

@@ -44,7 +44,7 @@ async def open_table(
             plan = await open_study(own, bench, devices, authors)
             study = plan.source
             if not isinstance(study, Study):
-                raise AssertionError(f"{study} is no study")
+                raise AssertionError(f"{study} is not a study")
             twin = seen.setdefault(canonical_json(study.space.arguments), shape.where)
             if len(seen) < number:
                 raise UsageError(f"these are the arguments of {twin}, too", "give each set once")

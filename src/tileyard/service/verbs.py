@@ -31,7 +31,7 @@ class Verb(Record, Generic[ResultT], kw_only=True):
     ``target`` is what kernels are built for, and ``devices`` are names, none for all devices of the target's class.
     """
 
-    kept: ClassVar[str] = "what was measured is recorded; the same command goes on from there"
+    kept: ClassVar[str] = "what was measured is recorded; run the same command again to continue"
 
     golden_threads: int = 0
     target: str = ""
@@ -134,7 +134,9 @@ class StartTest(Verb[SuiteResult], kw_only=True):
     the suite's parameters; of the others the first ones count.
     """
 
-    kept = "what has ended is recorded; --changed any leaves out what passed with the same content"
+    kept = (
+        "finished cases are recorded; --changed any skips those that passed with the same content"
+    )
 
     path: str
     wish: Wish
@@ -176,7 +178,7 @@ class StartCompile(Verb[CompileResult], kw_only=True):
     rest is as in StartTune.
     """
 
-    kept = "what was built is kept; the same command goes on from there"
+    kept = "what was built is kept; run the same command again to continue"
 
     request: TuneRequest
     target: str
@@ -213,7 +215,7 @@ class StartRegress(Verb[Regression], kw_only=True):
     The rest is as in StartTune.
     """
 
-    kept = "what was measured is recorded; the same command begins again"
+    kept = "what was measured is recorded; the same command starts over"
 
     base: Side
     head: Side

@@ -42,16 +42,16 @@ def decode_trials(data: bytes, place: str) -> tuple[list[Trial], list[Choice]]:
         for text in data.removesuffix(b"\n").split(b"\n"):
             line = decode_json(text, Line)
             if (not lines) != bool(line.tileyard):
-                raise HomeError("`trials 1` is what the first line has to say, and no other one")
+                raise HomeError("the first line, and only the first, must be `trials 1`")
             if line.trial is not None:
                 trial = msgspec.structs.replace(line.trial, log="")
                 _check_name(trial)
                 if trials.setdefault(trial.id, trial) != trial:
-                    raise HomeError(f"trial {trial.id} is in it with other results, too")
+                    raise HomeError(f"trial {trial.id} occurs twice, with different results")
             lines.append(line)
     except (msgspec.DecodeError, HomeError) as error:
         raise UsageError(
-            f"{place}:{len(lines) + 1}: no line of a file of trials: {error}",
+            f"{place}:{len(lines) + 1}: not a line of a trials file: {error}",
             "`tileyard trials export` writes one",
         ) from None
     choices = [line.choice for line in lines if line.choice is not None]

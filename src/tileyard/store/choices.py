@@ -88,7 +88,7 @@ def decode_choices(data: bytes, place: str) -> tuple[Choice, ...]:
         return msgspec.json.decode(data, type=ChoiceFile).choices
     except msgspec.DecodeError as error:
         raise UsageError(
-            f"{place} is no file of choices: {error}", "tileyard export writes one"
+            f"{place} is not a file of choices: {error}", "tileyard export writes one"
         ) from None
 
 

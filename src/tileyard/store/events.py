@@ -128,7 +128,7 @@ def read_events(path: Path) -> Iterator[Event | None]:
     """
     try:
         if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
-            raise HomeError(f"cannot read {path}: it is no file")
+            raise HomeError(f"cannot read {path}: it is not a file")
         file = path.open("rb")
     except OSError as error:
         raise HomeError(f"cannot read {path}: {error.strerror}") from error

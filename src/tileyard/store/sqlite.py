@@ -159,13 +159,13 @@ class Sqlite:
                     _insert(cursor, rows)
             except sqlite3.IntegrityError as error:
                 names = " or ".join(str(row["id"]) for row in rows)
-                raise ValueError(f"trial {names} is recorded already") from error
+                raise ValueError(f"trial {names} is already recorded") from error
 
     @staticmethod
     def doubles(
         column: ColumnElement[float | None], condition: ColumnElement[bool]
     ) -> ColumnElement[Sequence[float]]:
-        """An aggregate: the numbers of a column in the rows that fit; what is no number is left out."""
+        """An aggregate: the numbers of a column in the rows that fit; what is not a number is left out."""
         return func.doubles(column, type_=_Array).filter(condition)
 
     def _open_cursor(self) -> DBAPICursor:

@@ -14,7 +14,7 @@ from tileyard.store.schema import suite_trials
 Doubles = Callable[
     [ColumnElement[float | None], ColumnElement[bool]], ColumnElement[Sequence[float]]
 ]
-"""An aggregate: the numbers of a column in the rows that fit; what is no number is left out."""
+"""An aggregate: the numbers of a column in the rows that fit; what is not a number is left out."""
 _COLUMNS = (
     suite_trials.c.case_id,
     suite_trials.c.testcase,
@@ -89,7 +89,7 @@ def read_case_times(
         select(
             suite_trials.c.case_id,
             func.min(suite_trials.c.testcase),
-            # What is no number is larger than any.
+            # What is not a number is larger than any.
             doubles(run_s, (started_at >= -LAST_S) & (started_at < since)),
             doubles(run_s, (started_at >= since) & (started_at <= LAST_S)),
             func.count(),

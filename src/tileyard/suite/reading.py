@@ -395,7 +395,7 @@ def _list_cases(
     """Run the command that is written at a place; each line of its output is a case in JSON.
 
     It gets those variables of ``env`` that do not depend on a case or a step. Raises UsageError that
-    says how it failed, or which of its lines is no case.
+    says how it failed, or which of its lines is not a case.
     """
     folder = place.document.folder
     told = {

@@ -177,7 +177,7 @@ def skip_unbegun(verdicts: Sequence[CaseVerdict], why: str) -> tuple[CaseVerdict
 
 
 def fails_run(trial: Trial, *, retries: int, require_check: bool) -> bool:
-    """Whether a case has failed for good with this attempt; what devices, queues and hosts did to it is no failure of its own."""
+    """Whether a case has failed for good with this attempt; what devices, queues and hosts did to it is not a failure of its own."""
     if trial.outcome is Outcome.UNCHECKED:
         return require_check
     is_failure = trial.outcome not in WELL | INFRASTRUCTURE | {Outcome.NOT_RUN}

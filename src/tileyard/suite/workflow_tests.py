@@ -147,7 +147,7 @@ def _list_ctests(tree: str) -> list[tuple[str, str, str]]:
 
 
 def walk(path: Path | str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """``os.walk`` without what is no source: hidden folders, caches, builds and installed packages."""
+    """``os.walk`` without what is not a source: hidden folders, caches, builds and installed packages."""
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(
             name

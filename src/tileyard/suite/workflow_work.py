@@ -228,7 +228,7 @@ class _Tracer:
     def _find_build(
         self, name: str, words: list[str], command: ShellCommand
     ) -> tuple[str, dict[str, str]] | None:
-        """The tree that a command builds, and how; configuring alone is no build."""
+        """The tree that a command builds, and how; configuring alone is not a build."""
         cwd, options = command.cwd, dict(pairwise(words))
         if name in ("ninja", "make") or (name == "cmake" and "--build" in words):
             folder, targets = self._join(cwd, _folder(name, words)), _targets(name, words)

@@ -67,7 +67,7 @@ class Changes:
     """What changes from ``before`` to ``after``, where the variables of ``loops`` change by ``shift``.
 
     ``comparisons`` are those within these loops, of ``after``; ``extents`` has how many more iterations each loop has that waits.
-    Raises Differ where the Programs are built in another way, or something that decides changes and is no comparison: in
+    Raises Differ where the Programs are built in another way, or something that decides changes and is not a comparison: in
     the loops, or ``everywhere``, where comparisons outside of them may not change either. If it is ``loose`` that does not matter.
     """
 
@@ -154,7 +154,7 @@ class Changes:
     # ---- expressions ------------------------------------------------------------------------
 
     def _change(self, one: Expr, other: Expr) -> int | None:
-        """``other`` less ``one``; for what is no whole number 0 if both are the same. None where it is not known."""
+        """``other`` less ``one``; for what is not a whole number 0 if both are the same. None where it is not known."""
         match one, other:
             case Const(), Const():
                 are_whole = isinstance(one.value, int) and isinstance(other.value, int)

@@ -29,7 +29,7 @@ from tileyard.model import SourceLine
 from tileyard.sync.shapes import Loop, Measured
 
 _MOST_STAGES = 8
-"""A tile with more versions than this holds all there is, and is no pipeline."""
+"""A tile with more versions than this holds all there is, and is not a pipeline."""
 
 _LANES = 1000
 """About how many elements of a tile take as long as a statement."""

@@ -74,7 +74,7 @@ class SimulatedTarget:
         behaviour = msgspec.json.decode(text, type=Behaviour)
         time.sleep(behaviour.build_s)
         if behaviour.fault == "refused":
-            refusal = Diagnostic(message="refused, as it was told to")
+            refusal = Diagnostic(message="refused, as requested")
             return Build(outcome=Outcome.COMPILE_ERROR, diagnostic=refusal)
         if behaviour.fault == "build_hang":
             _hang()
@@ -132,7 +132,7 @@ class SimulatedKernel:
         fault = self._behaviour.fault
         match fault:
             case "error":
-                raise KernelFault("failed, as it was told to")
+                raise KernelFault("failed, as requested")
             case "lost":
                 self._lose_context()
             case "hang":
@@ -167,7 +167,7 @@ class SimulatedKernel:
 
     def _require_context(self) -> None:
         if self._device.name in _lost:
-            raise ContextLostError("the context is lost, as it was told to be")
+            raise ContextLostError("the context is lost, as requested")
 
     def read(self) -> Sequence[Array]:
         """The one output, all of whose elements are right or wrong."""

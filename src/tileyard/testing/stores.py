@@ -97,7 +97,7 @@ class StoreContract:
         """An id that exists is refused with all that came with it, and what was recorded first stays."""
         expected = make_trial("t1")
         store.record(expected)
-        with pytest.raises(ValueError, match="t1 is recorded already"):
+        with pytest.raises(ValueError, match="t1 is already recorded"):
             store.record_all([make_trial("t0"), make_trial("t1", outcome=CRASHED)])
         assert store.list_trials(TrialQuery()) == [expected]
 

@@ -27,7 +27,7 @@ def evaluate(formula: str, arguments: Mapping[str, Value]) -> float:
     except KeyError as error:
         known = ", ".join(key for key, value in arguments.items() if _is_number(value))
         raise UsageError(
-            f"--flops {formula}: {error.args[0]} is no number of the kernel's arguments",
+            f"--flops {formula}: {error.args[0]} is not a number of the kernel's arguments",
             f"these are: {known or 'none'}",
         ) from None
     except (SyntaxError, ValueError, ArithmeticError, MemoryError, RecursionError):

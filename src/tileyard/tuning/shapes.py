@@ -52,7 +52,7 @@ def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[
 
 
 def _is_same(fact: Value | None, value: Value) -> bool:
-    """Whether a size or dtype is this argument: True is no size of 1."""
+    """Whether a size or dtype is this argument: True is not a size of 1."""
     return type(fact) is type(value) and fact == value
 
 

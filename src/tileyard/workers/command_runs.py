@@ -304,5 +304,5 @@ def _take_group(left: list[Member]) -> list[Member]:
 
 def _command(entry: RunEntry) -> CommandRun:
     if entry.command is None:
-        raise AssertionError(f"case {entry.case} is no case of programs")
+        raise AssertionError(f"case {entry.case} is not a case of programs")
     return entry.command

@@ -124,7 +124,7 @@ class HotOutput(Heard):
         outcome = self.hot.verdicts.get(verdict)
         message = "" if outcome in WELL else f"its process said: {said}"
         if outcome is None:
-            message = f"{verdict!r} is none of the suite's verdicts; {message}"
+            message = f"{verdict!r} is not one of the suite's verdicts; {message}"
         self.answered.add(member.case.key)
         if outcome is Outcome.PASSED and member.command.is_judged:
             outcome = Outcome.UNCHECKED

@@ -30,7 +30,7 @@ class PassStep(Record):
     """The Program after the pass ``name``, with the line of each statement; the ``notes`` say what the pass left as it was.
 
     ``fault`` is what is wrong with the Program, empty where nothing is or nobody looked. ``took_ms`` is the median time of the pass
-    in milliseconds, None where it was not asked for and for what is no pass.
+    in milliseconds, None where it was not asked for and for what is not a pass.
     """
 
     name: str

@@ -39,11 +39,11 @@ NAMES = {
     "other targets, or for whatever is not in the language",
     "make_blockscaled_gemm_layout tma_gather4_bytes": "numbers and layouts for operations",
 }
-"""Single names that are no operations, and what they are."""
+"""Single names that are not operations, and what they are."""
 
 
 def public_names() -> list[str]:
-    """Every name of the language that is no module and no scalar type."""
+    """Every name of the language that is not a module and no scalar type."""
     found = {*T.__all__, *(name for name in dir(T) if not name.startswith("_"))}
     values = {name: getattr(T, name) for name in found}
     return sorted(
@@ -65,7 +65,7 @@ def scalar_types() -> dict[str, str]:
 
 
 def others(names: Iterable[str]) -> dict[str, list[str]]:
-    """Those of ``names`` that are no operations, by what they are."""
+    """Those of ``names`` that are not operations, by what they are."""
     listed = {name: what for group, what in NAMES.items() for name in group.split()}
     found: dict[str, list[str]] = {}
     for name in sorted(names):

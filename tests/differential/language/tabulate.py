@@ -91,7 +91,7 @@ def _is_misuse(error: UnsupportedError, dtype: str) -> bool:
 
 
 _BITS = "reinterpret"
-"""What is no function, but the same bits."""
+"""What is not a function, but the same bits."""
 
 
 def _criticize(error: UnsupportedError, operation: Any, dtype: str, folder: str) -> str:

@@ -448,19 +448,19 @@ def hostile_members() -> Iterator[tuple[str, BundleManifest | bytes, dict[str, b
     """Bundles whose members or manifests are not what they should be, and what is said of them."""
     name = member_name(digest_bytes(b"a"))
     entry = Content(digest=digest_bytes(b"a"), size=1)
-    yield "traversal", manifest_of(b"a"), {"../../etc/x": b"a"}, "does not follow"
-    yield "absolute", manifest_of(b"a"), {"/etc/x": b"a"}, "does not follow"
+    yield "traversal", manifest_of(b"a"), {"../../etc/x": b"a"}, "is not at the place"
+    yield "absolute", manifest_of(b"a"), {"/etc/x": b"a"}, "is not at the place"
     yield "wrong digest", manifest_of(b"a"), {name: b"b"}, "name promises"
-    yield "missing member", manifest_of(b"a", b"b"), {name: b"a"}, "does not follow"
-    yield "further member", manifest_of(b"a"), {name: b"a", "x": b""}, "more in it"
-    yield "larger member", manifest_of(b"a"), {name: b"a" * 9}, "does not follow"
-    yield "no members", manifest_of(b"a"), {}, "does not follow"
+    yield "missing member", manifest_of(b"a", b"b"), {name: b"a"}, "is not at the place"
+    yield "further member", manifest_of(b"a"), {name: b"a", "x": b""}, "contains more"
+    yield "larger member", manifest_of(b"a"), {name: b"a" * 9}, "is not at the place"
+    yield "no members", manifest_of(b"a"), {}, "is not at the place"
     yield "duplicate", manifest_of(b"a", contents=(entry, entry)), {name: b"a"}, "not different"
     yield (
         "no digest",
         manifest_of(contents=(Content(digest=Digest("../../../x"), size=1),)),
         {"contents/../../../x": b"a"},
-        "no digest",
+        "not a digest",
     )
     yield (
         "huge",
@@ -598,7 +598,7 @@ def test_bomb_is_read_no_further_than_it_declares(tmp_path: Path) -> None:
         writer._put(bytes(1 << 20))
     writer.finish()
     (tmp_path / "y.tyb").write_bytes(body.getvalue())
-    expected = "does not follow"
+    expected = "is not at the place"
 
     assert expected in refuse(tmp_path / "y.tyb", tmp_path / "objects")
     with (tmp_path / "y.tyb").open("rb") as file:
@@ -619,7 +619,7 @@ def test_frames_after_the_end_are_refused(bundle: Path, tmp_path: Path) -> None:
     ]
     for one in more:
         (tmp_path / "y.tyb").write_bytes(sign(body + one()))
-        assert "more in it" in refuse(tmp_path / "y.tyb", tmp_path / "objects")
+        assert "contains more" in refuse(tmp_path / "y.tyb", tmp_path / "objects")
 
 
 @pytest.mark.parametrize("size", [1, 512, 10_240])
@@ -632,7 +632,7 @@ def test_archive_that_goes_on_is_refused(tmp_path: Path, size: int) -> None:
     writer._put(bytes(1024 + size))
     writer._write(writer._compressor.flush())
     (tmp_path / "y.tyb").write_bytes(sign(body.getvalue()))
-    expected = "more in it"
+    expected = "contains more"
 
     assert expected in refuse(tmp_path / "y.tyb", tmp_path / "objects")
 

@@ -112,7 +112,7 @@ def test_link_that_stays_inside_is_kept(entries: dict[str, Entry]) -> None:
     ],
 )
 def test_entries_that_contradict_each_other_are_refused(entries: dict[str, Entry]) -> None:
-    """Nothing lies in what is no directory, and only what is empty is listed as one."""
+    """Nothing lies in what is not a directory, and only what is empty is listed as one."""
     with pytest.raises(UsageError):
         check_listing(Listing(entries=entries))
 

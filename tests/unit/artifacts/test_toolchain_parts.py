@@ -278,7 +278,7 @@ def test_what_a_folder_needs_is_gathered(tmp_path: Path) -> None:
 
 
 def test_code_of_a_device_asks_nothing_of_a_host(tmp_path: Path) -> None:
-    """A cubin is an ELF file for a machine that is no host: it needs neither a CPU nor libraries."""
+    """A cubin is an ELF file for a machine that is not a host: it needs neither a CPU nor libraries."""
     content = bytearray(PYTHON.read_bytes())
     content[18:20] = (190).to_bytes(2, "little")  # EM_CUDA
     (tmp_path / "kernel.cubin").write_bytes(content)

@@ -244,7 +244,7 @@ def make_name_of_bytes(path: Path) -> None:
 def test_what_no_tree_can_hold_is_refused_in_one_line(
     make: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pipes, sockets, links that lead out and names that are no text: nothing is written."""
+    """Pipes, sockets, links that lead out and names that are not text: nothing is written."""
     assert callable(make)
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -8,7 +8,7 @@ from tileyard.processes.records import LeaseStatus, State
 
 
 def test_what_stands_after_the_dashes_is_the_users() -> None:
-    """Options of ours, further dashes and bytes that are no text are passed through."""
+    """Options of ours, further dashes and bytes that are not text are passed through."""
     expected = ["prog", "--count", "3", "--", "--help", "a b", "\udcff", ""]
     wanted = Wanted(["--count", "2", "--devices=cuda:0", "--devices", "cuda:1", "--", *expected])
     assert wanted.argv == expected

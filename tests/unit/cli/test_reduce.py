@@ -124,7 +124,7 @@ def test_a_sign_has_no_lines_and_no_numbers(one: str, other: str) -> None:
 
 
 def test_a_sign_of_a_refusal_has_no_names() -> None:
-    """Nor what it quotes; words that are no names stay."""
+    """Nor what it quotes; words that are not names stay."""
     names = ("tile", "x")
     assert sign_of("copy within tile in `copy(tile, x)`", names) == "copy within _ in _"
     assert sign_of("copy within tile") == "copy within tile"

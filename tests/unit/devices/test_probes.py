@@ -230,7 +230,7 @@ def test_a_core_that_computes_something_else_is_named(
 
 
 def test_a_probe_can_be_run_from_inside_a_loop(tmp_path: Path) -> None:
-    """A caller that is no coroutine gets its answer whether a loop runs around it or not."""
+    """A caller that is not a coroutine gets its answer whether a loop runs around it or not."""
     well = device(tmp_path, *python("pass"))
 
     async def main() -> Probe:

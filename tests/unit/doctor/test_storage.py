@@ -24,7 +24,7 @@ def test_a_home_that_is_not_there_can_be_made(settings: Settings) -> None:
 
 
 def test_a_store_is_opened(settings: Settings) -> None:
-    """A store that is no database fails; one that is one does not."""
+    """A store that is not a database fails; one that is one does not."""
     with TrialStore.open(settings.home):
         pass
     expected = Level.OK

@@ -20,7 +20,7 @@ def scale(size: object, *, with_factor: bool = False) -> Make:
 
     def make(block: object = None, threads: object = None) -> object:
         if block == 7:
-            raise ValueError("7 is no block")
+            raise ValueError("7 is not a block")
         n = T.dynamic("n") if size == "open" else size
         if with_factor:
 
@@ -95,8 +95,8 @@ def test_sizes_and_numbers_come_from_the_inputs() -> None:
 @pytest.mark.parametrize(
     ("configs", "inputs", "says"),
     [
-        ([{"blok": 16}], None, "config 0 of make has 'blok', which is no parameter"),
-        ([], None, "there are no configs of make"),
+        ([{"blok": 16}], None, "config 0 of make has 'blok', which is not a parameter"),
+        ([], None, "make has no configs"),
         ("all", None, "no list of mappings"),
         (CONFIGS, [np.zeros(64)], "takes 2 inputs, not 1"),
         (CONFIGS, [np.zeros((8, 8)), 1.0], r"input A of make has the shape \(8, 8\)"),

@@ -77,7 +77,7 @@ def test_arguments_of_the_wrong_form_are_refused(wrong: dict[str, Any], named: s
 
 
 def test_only_what_is_callable_can_be_decorated() -> None:
-    """Declaring something that is no function is refused."""
+    """Declaring something that is not a function is refused."""
     with pytest.raises(UsageError, match="callable"):
         tileyard.kernel(3)  # type: ignore[call-overload]
 

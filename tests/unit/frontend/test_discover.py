@@ -353,7 +353,7 @@ def test_where_gets_what_it_names(where: Any, expected: bool) -> None:
 
 
 def test_the_pipeline_of_a_config_reaches_where_and_not_the_function() -> None:
-    """The key ``pipeline`` of a space is no parameter, unless the function has one of that name."""
+    """The key ``pipeline`` of a space is not a parameter, unless the function has one of that name."""
     space = {"block": [64], "pipeline": ["tilelang", "tileyard"]}
     found = _declare(space=space, where=lambda block, pipeline: pipeline == "tileyard")
     config = {"block": 64, "pipeline": "tileyard"}

@@ -327,7 +327,7 @@ def f(X: float32[2, 2], Y: out.float32[4], Z: out.uint8[4]):
 
 
 def test_workspace_keeps_its_content_from_block_to_block() -> None:
-    """A buffer in global memory that is no parameter is one for all blocks, and poison at first."""
+    """A buffer in global memory that is not a parameter is one for all blocks, and poison at first."""
     text = """
 def f(Y: out.float32[4]):
     bx: grid[4]

@@ -63,7 +63,7 @@ def test_an_axis_is_below_its_own_extent(ranges: Ranges) -> None:
 
 
 def test_a_loop_that_does_not_begin_at_0_may_reach_its_extent(ranges: Ranges) -> None:
-    """From a start on, the extent is no bound of the variable."""
+    """From a start on, the extent is not a bound of the variable."""
     i = Var("i", "int32")
     ranges.bind_loop(For(i, number(2), M, "serial", ()))
     expected = False

@@ -338,7 +338,7 @@ def test_mistakes_in_text_name_their_line(line: str, message: str) -> None:
         ),
         (
             "def f():\n    t: shared.int32[8]\n    t = layout(i0)\n    pass",
-            "line 3: t is no parameter, and has its layout where it is declared",
+            "line 3: t is not a parameter, and has its layout where it is declared",
         ),
         (
             "def f():\n    t: far.float32[8]\n    pass",
@@ -355,7 +355,7 @@ def test_mistakes_in_the_head_are_named(head: str, message: str) -> None:
 
 
 def test_illegal_name_is_not_printed() -> None:
-    """A name that is no identifier cannot be put into text, and the error quotes it."""
+    """A name that is not an identifier cannot be put into text, and the error quotes it."""
     expected = "'a b' cannot be a name in a Program"
     with pytest.raises(InvalidProgramError) as caught:
         print_program(make(Let(Var("a b", "int32"), Const(1, "int32"))))

@@ -95,8 +95,8 @@ def test_a_nearer_marker_of_the_same_name_counts() -> None:
     ("marker", "message"),
     [
         (pytest.mark.tile_kernel(N=64), "takes one kernel, not 0"),
-        (pytest.mark.tile_kernel("which", N=64), "'which', which is no parameter of the test"),
-        (pytest.mark.tile_kernel(kernel=3), "3 is no kernel"),
+        (pytest.mark.tile_kernel("which", N=64), "'which', which is not a parameter of the test"),
+        (pytest.mark.tile_kernel(kernel=3), "3 is not a kernel"),
         (pytest.mark.tile_kernel(kernel=scale, N=object()), "cannot be a value"),
         (pytest.mark.tile_kernel(kernel=scale, arguments=3), "arguments must be a mapping"),
         (pytest.mark.tile_kernel(kernel=scale, out_idx="last"), "out_idx must be positions"),

@@ -202,7 +202,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_lane_whose_process_is_killed_ends_quietly() -> None:
-    """That nobody has read how a copy ended is no error of the process that told it."""
+    """That nobody has read how a copy ended is not an error of the process that told it."""
     with subprocess.Popen(
         [sys.executable, "-c", ABANDONED],
         stdout=subprocess.PIPE,

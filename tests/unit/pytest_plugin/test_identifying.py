@@ -137,7 +137,7 @@ def test_a_function_gets_only_the_variables_that_count(step: FunctionStep) -> No
         (lambda step: declare(step, inputs=("src/*.c",)), "inputs 'src/*.c': there is no such"),
         (lambda step: declare(step, runs=("gone",)), "there is no program gone"),
         (lambda step: replace(step, values={"arch": threading.Lock()}), "its arguments cannot"),
-        (lambda step: replace(step, function=os.getpid), "its function is no code of the tree"),
+        (lambda step: replace(step, function=os.getpid), "its function is not in the tree"),
         (lambda step: declare(step, runs=None), ""),
         (lambda step: declare(with_case(step), runs=None), "can start other programs"),
     ],

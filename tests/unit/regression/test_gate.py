@@ -103,7 +103,7 @@ def test_the_file_has_allowances_and_margins(tmp_path: Path) -> None:
 
 
 def test_a_figure_beyond_its_limit_gates_whatever_the_time_is() -> None:
-    """An allowance of the verdict is none of the figures."""
+    """An allowance of the verdict is not one of the figures."""
     changes = (Change(metric="registers", base=32, head=40),)
     even = timed("even", "equivalent", 0.99, 1.0, 1.01)
     slow = timed("slow", "regressed", 1.03, 1.04, 1.05)
@@ -124,7 +124,7 @@ def test_a_figure_beyond_its_limit_gates_whatever_the_time_is() -> None:
         ("owner", "ownr", ":5: allow[0].ownr: unknown key"),
         ('"regressed"', '"slow"', ":4: allow[0].verdicts[0]: invalid enum value 'slow'"),
         ("until = 2026-11-23", "", ":2: allow[0]: misses the key `until`"),
-        ("2026-11-23", '"soon"', ":7: allow[0].until: is no date of the form 2026-12-31"),
+        ("2026-11-23", '"soon"', ":7: allow[0].until: is not a date of the form 2026-12-31"),
         ("percent = 5", "percent = 0", ":11: margin[0].percent: expected `float` > 0"),
         ("[[margin]]", "[[margins]]", ":9: margins: unknown key"),
         ("[[allow]]", "[[allow", "is not valid TOML"),

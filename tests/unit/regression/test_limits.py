@@ -58,7 +58,7 @@ def test_a_kernel_that_head_lost_breaks_any_limit(text: str) -> None:
 
 
 def test_a_file_that_head_alone_cannot_read_is_lost() -> None:
-    """What failed on base's side alone is no loss."""
+    """What failed on base's side alone is not a loss."""
     assert compare([failed("a.py")], [built("b")], "missing") == []
     assert compare([built("b")], [failed("a.py")], "missing") == ["a.py: failed", "b: missing"]
 

@@ -96,7 +96,7 @@ def test_one_line_that_is_too_long_is_quoted_from_its_middle(tmp_path: Path) -> 
 
 
 def test_a_tail_is_text_without_terminal_codes(tmp_path: Path) -> None:
-    """Colours, cursor movements and titles are gone; bytes that are no text are marked."""
+    """Colours, cursor movements and titles are gone; bytes that are not text are marked."""
     log = tmp_path / "case.log"
     log.write_bytes(b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07\xff\x1b(Bend\n")
     expected = "red \ufffdend\n"
@@ -104,7 +104,7 @@ def test_a_tail_is_text_without_terminal_codes(tmp_path: Path) -> None:
 
 
 def test_no_log_has_no_tail(tmp_path: Path) -> None:
-    """A log that is gone, or no file, is no error."""
+    """A log that is gone, or no file, is not an error."""
     expected = ""
     assert read_tail(tmp_path / "none", 10) == expected
     assert read_tail(tmp_path, 10) == expected

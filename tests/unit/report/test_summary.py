@@ -40,7 +40,7 @@ def test_it_says_what_machines_ask_first(tmp_path: Path) -> None:
 
 
 def test_each_case_that_ended_badly_is_listed_once(tmp_path: Path) -> None:
-    """A fault in quarantine is none of the run's; a case in quarantine that passed is nothing at all."""
+    """A fault in quarantine is not one of the run's; a case in quarantine that passed is nothing at all."""
     path = tmp_path / "summary.json"
     spared = verdict("t/lost", Outcome.INFRA_ERROR, spared=True)
     fine = verdict("t/fine", Outcome.PASSED, spared=True)

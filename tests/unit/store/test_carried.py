@@ -65,13 +65,13 @@ def rename(data: bytes, old: str, new: str) -> bytes:
     [
         (lambda data: b"", "t.jsonl:1: .*truncated"),
         (lambda data: b"\xff", "t.jsonl:1: "),
-        (lambda data: data.partition(b"\n")[2], "t.jsonl:1: .*`trials 1` is what"),
+        (lambda data: data.partition(b"\n")[2], "t.jsonl:1: .*must be `trials 1`"),
         (lambda data: rename(data, "trials 1", "trials 2"), r"t.jsonl:1: .*\$.tileyard"),
         (lambda data: data[:-9], "t.jsonl:3: .*truncated"),
         (lambda data: rename(data, '"id":"r1.2"', '"id":"r2.2"'), "t.jsonl:3: .*'r2.2' cannot be"),
         (lambda data: rename(data, '"id":"r1.2"', '"id":"r1.x"'), "t.jsonl:3: .*'r1.x' cannot be"),
         (lambda data: rename(data, '"run":"r1"', '"run":"../r"'), "t.jsonl:2: .*'../r' cannot be"),
-        (lambda data: rename(data, '"r1.2"', '"r1.1"'), "t.jsonl:3: .*r1.1 is in it with other"),
+        (lambda data: rename(data, '"r1.2"', '"r1.1"'), "t.jsonl:3: .*r1.1 occurs twice"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(

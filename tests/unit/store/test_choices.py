@@ -67,5 +67,5 @@ def test_a_file_of_choices_comes_back() -> None:
 )
 def test_what_is_no_file_of_choices_is_named(data: bytes, says: str) -> None:
     """The file, and the key that is wrong."""
-    with pytest.raises(UsageError, match=f"c.json is no file of choices: .*{says}"):
+    with pytest.raises(UsageError, match=f"c.json is not a file of choices: .*{says}"):
         decode_choices(data, "c.json")

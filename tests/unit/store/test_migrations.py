@@ -50,7 +50,7 @@ def test_a_migrated_store_is_like_a_new_one(tmp_path: Path, older: str) -> None:
 
 
 def test_trials_of_version_1_say_what_their_cases_are(store: TrialStore) -> None:
-    """Attempt and testcase are fields, and what was no argument of a kernel is none."""
+    """Attempt and testcase are fields, and what was not an argument of a kernel is none."""
     found = {trial.id: trial for trial in store.list_trials(TrialQuery())}
     expected = {
         "t1": ("dir/a/x", 1, "dir/a", "", {}),

@@ -140,7 +140,7 @@ def test_the_gap_has_its_reason(spans: list[Span], began: float, expected: str) 
 def test_a_wrong_prediction_is_reported(
     slots: int, total_s: float, guessed: int, expected: str
 ) -> None:
-    """Where it was no guess, and where the slots' time shows the error."""
+    """Where it was not a guess, and where the slots' time shows the error."""
     planned = msgspec.structs.replace(plan(slots, ("a",), total_s=total_s), guessed=guessed)
     (found,) = measure_makespans([span("a", 0.0, 6.0)], planned, 0.0)
     assert found.reason == expected

@@ -124,7 +124,7 @@ BAD = {
         '[golden]\npart = "{out}/{case}"',
         "suite.toml:9: golden.part: {out} is not defined here",
     ),
-    "link that is no truth value": (
+    "link that is not a truth value": (
         "[golden]",
         '[golden]\nlink = "no"',
         "suite.toml:9: golden.link: expected `bool | null`, got `str`",
@@ -134,10 +134,10 @@ BAD = {
         'argv = ["python3", "build.py", "{targets}"]\nruns = ["true", "mkdirr"]',
         "suite.toml:6: build.runs[1]: there is no program 'mkdirr', neither on PATH nor in",
     ),
-    "a version that is no command": (
+    "a version that is not a command": (
         'argv = ["python3", "build.py", "{targets}"]',
         'argv = ["python3", "build.py", "{targets}"]\nversion = ["sim", 3]',
-        'suite.toml:6: build.version: is no command, as ["sim", "--version"], nor a list of such',
+        'suite.toml:6: build.version: is not a command such as ["sim", "--version"], nor a list of commands',
     ),
     "a version of a program that is not there": (
         'argv = ["python3", "build.py", "{targets}"]',
@@ -357,7 +357,7 @@ BAD = {
     "bad date": (
         "until = 2026-12-01",
         'until = "next week"',
-        "suite.toml:48: quarantine[0].until: is no date of the form 2026-12-31",
+        "suite.toml:48: quarantine[0].until: is not a date of the form 2026-12-31",
     ),
     "eps beside rtol": (
         "shape = [4, 8]",
@@ -374,7 +374,7 @@ BAD = {
         "",
         "suite.toml:20: output.shape: no shape is known for suite.toml:27",
     ),
-    "a valid shape that is no part": (
+    "a valid shape that is not part": (
         "shape = [4, 8]",
         "shape = [4, 8]\nvalid_shape = [5, 8]",
         "suite.toml:30: testcase[0].case[0].valid_shape: 5x8 is not part of 4x8",
@@ -522,7 +522,7 @@ LIST = 'name = "s"\nrun = ["python3", "run.py"]\nlist = {}\n'
 def test_a_list_that_fails_says_how(
     tmp_path: Path, settings: Settings, script: str, expected: str
 ) -> None:
-    """Code or signal, arguments, working directory and last words, or the line that is no case."""
+    """Code or signal, arguments, working directory and last words, or the line that is not a case."""
     (tmp_path / "cases.py").write_text(script, encoding="utf-8")
     text = LIST.format(f'["{sys.executable}", "cases.py"]')
     problem = problem_of(tmp_path, text, settings)

@@ -129,7 +129,7 @@ def test_more_slots_hold_more() -> None:
 
 
 def test_facts_come_from_what_ran() -> None:
-    """Failures are counted over all attempts; a lost device is no failure."""
+    """Failures are counted over all attempts; a lost device is not a failure."""
     outcomes = [
         ("t/a", Outcome.MISMATCH),
         ("t/a", Outcome.PASSED),
@@ -162,7 +162,7 @@ def test_facts_come_from_what_ran() -> None:
     ],
 )
 def test_budgets_for_nothing_are_refused(budget_s: float, slots: int, expected: str) -> None:
-    """A run of no case is no run."""
+    """A run of no case is not a run."""
     with pytest.raises(UsageError, match=expected):
         fit_budget([facts("t/a", 5.0)], budget_s, slots)
 

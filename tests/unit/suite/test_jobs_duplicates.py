@@ -100,7 +100,7 @@ def test_an_independent_job_is_named_where_it_runs_a_duplicate_too() -> None:
 
 
 def test_what_a_job_itself_runs_twice_is_one_check() -> None:
-    """Its time counts twice, and it is no duplicate unless another job runs it."""
+    """Its time counts twice, and it is not a duplicate unless another job runs it."""
     twice = CiJob(name="one", checks=(*job("", "a").checks, *job("", "a").checks))
     expected = 2.0
     assert find_duplicates([twice]).duplicates == ()

@@ -178,7 +178,7 @@ def test_only_what_a_change_touches_is_run() -> None:
 
 
 def test_a_change_that_touches_nothing_gives_no_jobs() -> None:
-    """Nothing to run is no mistake here, and it is counted."""
+    """Nothing to run is not a mistake here, and it is counted."""
     found = cut(EVEN, changed="README.md", jobs=2)
     expected = '{"include":[]}'
     assert found.github == expected

@@ -184,7 +184,7 @@ def test_cases_are_named_with_and_without_values(tmp_path: Path, settings: Setti
         (
             "{ mode.npu = 9 }",
             "{ moed.npu = 9 }",
-            ":2: limits.build_s.moed: is no parameter (did you mean 'mode'",
+            ":2: limits.build_s.moed: is not a parameter (did you mean 'mode'",
         ),
         (
             "mode = { sim = 600, npu = 30 }",

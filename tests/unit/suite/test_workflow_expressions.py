@@ -20,7 +20,7 @@ KNOWN = {"env.A": "x", "matrix.os": "linux", "github.event_name": "push"}
     ],
 )  # fmt: skip
 def test_what_is_known_is_filled_in(text: str, expected: str) -> None:
-    """The rest stays, also what is no expression at all."""
+    """The rest stays, also what is not an expression at all."""
     assert fill(text, KNOWN) == expected
 
 

@@ -65,7 +65,7 @@ jobs:
 
 
 def test_scripts_of_other_languages_hold_no_commands(tmp_path: Path) -> None:
-    """A shell is one by its name; other programs read what is no script of a shell."""
+    """A shell is one by its name; other programs read what is not a script of a shell."""
     shells = ("bash", "sh", "bash -e {0}", "python", "python3 {0}", "pwsh")
     rows = "".join(f"    - {{run: make, shell: '{shell}'}}\n" for shell in shells)
     (job,) = read(tmp_path, f"on: push\njobs:\n  a:\n    steps:\n{rows}")

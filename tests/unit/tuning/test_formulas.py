@@ -26,8 +26,8 @@ def test_a_formula_takes_the_arguments(formula: str, expected: float) -> None:
 @pytest.mark.parametrize(
     ("formula", "expected"),
     [
-        ("2*K", "--flops 2*K: K is no number of the kernel's arguments (these are: M, N)"),
-        ("2*dtype", "--flops 2*dtype: dtype is no number"),
+        ("2*K", "--flops 2*K: K is not a number of the kernel's arguments (these are: M, N)"),
+        ("2*dtype", "--flops 2*dtype: dtype is not a number"),
         ("M -", "--flops M - gives no number above 0 (numbers and arguments"),
         ("M - 4", "--flops M - 4 gives no number above 0"),
         ("M / 0", "gives no number above 0"),

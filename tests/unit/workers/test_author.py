@@ -265,7 +265,7 @@ def test_configs_of_autotune_are_a_space(styles: Author) -> None:
     assert reply.elaborated.kernel.pass_options == {"tl.disable_tma_lower": True}
     wrong = _elaborate(styles, "tuned_gemm", {**given, "dtype": "flot16"}, space.configs[1])
     assert wrong.usage
-    assert "dtype='flot16' is no dtype (did you mean float16?)" in wrong.message
+    assert "dtype='flot16' is not a dtype (did you mean float16?)" in wrong.message
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ def step(text: str) -> Step:
 
 
 def test_a_loop_without_iterations_may_be_gone() -> None:
-    """Then nothing writes its array any more, which is no output of that Program."""
+    """Then nothing writes its array any more, which is not an output of that Program."""
     arrays = [np.full(4, number, np.float32) for number in range(3)]
     checker = StepChecker(step(WRITTEN), arrays)
     gone = WRITTEN.partition("    for")[0].replace("B: inout.", "B: ")

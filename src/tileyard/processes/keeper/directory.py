@@ -172,7 +172,7 @@ class LockDirectory:
                 asked_ns = os.stat(name, dir_fd=self.requests, follow_symlinks=False).st_ctime_ns
                 self.orders[name] = order_of(name, asked_ns)
             except (OSError, ValueError):
-                pass  # it has just gone, or is none of ours
+                pass  # it has just gone, or is not one of ours
         return sorted(self.orders, key=self.orders.__getitem__)
 
     def read_request(self, name: str) -> Request | None:

@@ -163,7 +163,7 @@ def _check(status: os.stat_result, owners: tuple[int, ...], path: str) -> None:
 
 
 def escape(text: str) -> str:
-    """Text without spaces, controls or anything but ASCII; bytes that are no UTF-8 survive."""
+    """Text without spaces, controls or anything but ASCII; bytes that are not UTF-8 survive."""
     if PLAIN.issuperset(text) and text:
         return text
     data = text.encode("utf-8", "surrogateescape")

@@ -20,7 +20,7 @@ from .files import open_directory, open_folders, remove
 MAX_BYTES = 1 << 14
 LIFTED = "lifted."
 PROBES = "probes."
-"""What begins the second part of a file's name that is no statement."""
+"""What begins the second part of a file's name that is not a statement."""
 
 
 class Quarantine:

@@ -29,7 +29,7 @@ def emit(event: str, **facts: int | str | list[int] | None) -> None:
 
 
 def format_fact(value: int | str | list[int] | None) -> str:
-    """A value as JSON. Bytes that are no text become question marks."""
+    """A value as JSON. Bytes that are not text become question marks."""
     if isinstance(value, str):
         clean = value.encode("utf-8", "replace").decode()
         return (

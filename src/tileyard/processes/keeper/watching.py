@@ -28,7 +28,7 @@ RESCAN_S = 0.02
 """How often the tree is looked at while it dies; the end of a child wakes the keeper earlier."""
 
 CANNOT_TELL = 75
-"""A probe's exit code where it says nothing about the device: a tool is missing, a card is taken."""
+"""Exit code of a probe that could not look at the device: a tool is missing, or the card is taken."""
 
 
 class Watcher:
@@ -195,7 +195,7 @@ def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> 
     """Why the device is sick, empty if its probe says that it is well. Nothing is left of it.
 
     A probe is a command that tells a healthy device from a sick one by its exit code. One that ends with
-    75, or is no program that this user can run, says nothing about the device: what one user lacks must
+    75, or is not a program that this user can run, says nothing about the device: what one user lacks must
     not take it from everyone. It runs as a child that can be killed, while the lease is still held, so
     that nobody gets a device that the last holder has ruined.
     """

@@ -124,7 +124,7 @@ def _settle_all(table: object, parameters: Parameters, place: Place) -> Table:
             at.fail("is a table, and not one by the values of one parameter")
         ((name, options),) = value.items()
         if name not in parameters.values:
-            (at / name).fail("is no parameter", _suggest(name, tuple(parameters.values)))
+            (at / name).fail("is not a parameter", _suggest(name, tuple(parameters.values)))
         if not isinstance(options, dict):
             (at / name).fail(f"is not a table by the values of {name}")
         for option in options:

@@ -338,7 +338,7 @@ def _read_versions(raw: object, place: Place) -> list[list[Text]]:
     for number, row in enumerate(rows):
         at = place / number if rows is raw else place
         if not (isinstance(row, list) and row and all(isinstance(one, str) for one in row)):
-            at.fail('is no command, as ["sim", "--version"], nor a list of such')
+            at.fail('is not a command such as ["sim", "--version"], nor a list of commands')
         found.append(_read_all(row, at))
     return found
 

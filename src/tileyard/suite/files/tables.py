@@ -277,7 +277,7 @@ def _read_path(tail: str) -> list[str | int]:
 def _reword(problem: str) -> str:
     """msgspec's words in those of TOML."""
     if "RFC3339 encoded date" in problem:
-        return "is no date of the form 2026-12-31"
+        return "is not a date of the form 2026-12-31"
     if problem.startswith("Object missing required field"):
         return f"misses the key {problem.rpartition(' ')[2]}"
     words = problem[:1].lower() + problem[1:]

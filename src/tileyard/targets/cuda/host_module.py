@@ -172,7 +172,7 @@ class _Reader:
         rank = int(args[3].value)
         place = self.place(args[4])
         if place is None or place.what != "data":
-            self._scope.refuse("a TMA descriptor of memory that is no parameter's")
+            self._scope.refuse("a TMA descriptor of memory that is not a parameter's")
         numbers = iter([self.lower(arg) for arg in list(args)[5:]])
 
         def take(count: int) -> tuple[Expr, ...]:

@@ -317,7 +317,7 @@ class Plan:
         if joined % ALIGNMENT:
             wrong = next(at for at, address in enumerate(addresses) if address % ALIGNMENT)
             raise BindError(
-                f"{self._names[wrong]} begins at an address that is no multiple of {ALIGNMENT} bytes"
+                f"{self._names[wrong]} begins at an address that is not a multiple of {ALIGNMENT} bytes"
             )
         for number, word in self._packed.lent:
             words[word] = workspaces[number]

@@ -54,7 +54,7 @@ class DeviceFunction(Record):
 
 
 def read_cubin(data: bytes) -> tuple[DeviceFunction, ...]:
-    """The device functions of a cubin by name. Raises DamagedError for what is no sound cubin."""
+    """The device functions of a cubin by name. Raises DamagedError for what is not a sound cubin."""
     try:
         elf = ELFFile(io.BytesIO(data))
         return tuple(sorted(_read_functions(elf), key=lambda function: function.symbol))
@@ -66,7 +66,7 @@ def _read_functions(elf: Any) -> Iterator[DeviceFunction]:  # noqa: ANN401 (pyel
     sections = {section.name: section for section in elf.iter_sections()}
     symbols = sections[".symtab"]
     if not isinstance(symbols, SymbolTableSection):
-        raise ELFError(".symtab is no table of symbols")
+        raise ELFError(".symtab is not a table of symbols")
     registers: dict[str, int] = {}
     stacks: dict[str, int] = {}
     for number, value in _attributes(sections[".nv.info"].data()):

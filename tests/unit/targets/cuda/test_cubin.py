@@ -71,7 +71,7 @@ def test_every_kind_is_of_its_own() -> None:
     """No number is of two kinds, and what warps do among their lanes has a kind, as moves and padding have."""
     numbers = [number for kind in KINDS.values() for number in kind]
     assert len(numbers) == len(set(numbers))
-    # MOV, SHFL, NOP, and what is no instruction
+    # MOV, SHFL, NOP, and what is not an instruction
     code = b"".join(word.to_bytes(16, "little") for word in (0x7A02, 0x7589, 0x7918, 0x7FFF))
     expected = {"move": 1, "lanes": 1, PADDING: 1, "other": 1}
     assert count_instructions(code, 9) == expected

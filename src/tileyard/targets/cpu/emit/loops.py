@@ -185,7 +185,7 @@ def count_at_once(expr: Expr, stmt: For) -> int:
 
 
 def _divisor(expr: Expr) -> int:
-    """What a quotient or a remainder is divided by, 0 where that is no constant or it is neither."""
+    """What a quotient or a remainder is divided by, 0 where that is not a constant or it is neither."""
     match expr:
         case Op(
             name="floordiv" | "floormod" | "truncdiv" | "truncmod", args=(_, Const(value=value))

@@ -125,7 +125,7 @@ def ends(region: Region) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
 
 
 def find_number(expr: Expr) -> int | None:
-    """The whole number that an expression is; None where it is no constant."""
+    """The whole number that an expression is; None where it is not a constant."""
     return int(expr.value) if isinstance(expr, Const) else None
 
 

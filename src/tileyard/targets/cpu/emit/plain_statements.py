@@ -1,4 +1,4 @@
-"""Statements that are no tile operations, in C: atomic updates, what a kernel says, roles that wait for each other.
+"""Statements other than tile operations, in C: atomic updates, what a kernel says, roles that wait for each other.
 
 In memory that blocks share, updates are atomic operations of the CPU, unless one thread runs all blocks; a
 tile is one thread's own.

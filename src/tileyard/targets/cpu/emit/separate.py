@@ -133,7 +133,7 @@ def _make_grid(program: Program, axes: tuple[Axis, ...], parts: tuple[_Part, ...
 
 
 def _used_tiles(program: Program, body: tuple[Stmt, ...]) -> set[str]:
-    """The tiles whose memory ``body`` uses, by the names of those that are no views."""
+    """The tiles whose memory ``body`` uses, by the names of those that are not views."""
     owners = {b.name: b.view_of or b.name for b in program.buffers if b.scope != "global"}
     return {owners[name] for name in touched(*body) if name in owners}
 
