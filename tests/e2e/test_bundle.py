@@ -135,7 +135,7 @@ def test_toolchain_is_unpacked_once_and_healed(packed: Path, cli: CommandLine) -
         ({"relocated": ("a/../../../x",)}, "is not a path within it"),
         ({"relocated": ("nothing",)}, "it has no file 'nothing'"),
         ({"python": ("content/nothing",)}, "it has no directory 'content/nothing'"),
-        (None, "does not say what it is"),
+        (None, "its manifest is invalid"),
     ],
 )
 def test_hostile_toolchain_is_refused(

@@ -9,7 +9,7 @@ from tests.own_authors import OwnCommandLine
 
 pytestmark = pytest.mark.slow
 
-SOURCE = (ROOT / "tests" / "sync" / "pipelines.py").read_text(encoding="utf-8")
+SOURCE = (ROOT / "examples" / "pipelines.py").read_text(encoding="utf-8")
 LARGE = ("--arg", "M=4096", "--arg", "N=4096", "--arg", "K=4096")
 SIZES = ("--arg", "M=48", "--arg", "N=32", "--arg", "K=96")
 

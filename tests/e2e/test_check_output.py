@@ -9,7 +9,7 @@ from tests.own_authors import OwnCommandLine
 
 pytestmark = pytest.mark.slow
 
-SOURCE = (ROOT / "tests" / "sync" / "pipelines.py").read_text(encoding="utf-8")
+SOURCE = (ROOT / "examples" / "pipelines.py").read_text(encoding="utf-8")
 SCHEMA = ROOT / "docs" / "reference" / "check.schema.json"
 WRONG = SOURCE.replace("T.ptx_wait_group(2)", "T.ptx_wait_group(3)")
 SIZES = ("--arg", "M=48", "--arg", "N=96", "--arg", "K=96")

@@ -11,7 +11,7 @@ from tests.warm_python import warm
 
 pytestmark = pytest.mark.slow
 
-PIPELINES = (ROOT / "tests" / "sync" / "pipelines.py").read_text(encoding="utf-8")
+PIPELINES = (ROOT / "examples" / "pipelines.py").read_text(encoding="utf-8")
 SOURCE = f"""
 import numpy as np
 import tileyard

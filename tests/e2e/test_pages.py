@@ -62,9 +62,9 @@ def prepare(folder: Path, page: Path) -> None:
     shutil.copytree(ROOT / "examples", folder / "examples")
     (folder / "tests" / "data").mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "data" / "st_long_tail.csv", folder / "tests" / "data")
-    pipelines = (ROOT / "tests" / "sync" / "pipelines.py").read_text("utf-8")
+    pipelines = (ROOT / "examples" / "pipelines.py").read_text("utf-8")
     wrong = {
-        "pipelines.py": pipelines.replace("T.ptx_wait_group(2)", "T.ptx_wait_group(3)"),
+        "my_pipeline.py": pipelines.replace("T.ptx_wait_group(2)", "T.ptx_wait_group(3)"),
         "pipeline.py": (ROOT / "tests" / "sync" / "public.py").read_text("utf-8"),
         "attention.py": PLANTED["wait too weak"].text().replace(IMPORT, "import tilelang\n"),
     }

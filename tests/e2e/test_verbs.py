@@ -15,7 +15,7 @@ import tileyard
 
 pytestmark = pytest.mark.slow
 
-PIPELINES = ROOT / "tests" / "sync" / "pipelines.py"
+PIPELINES = ROOT / "examples" / "pipelines.py"
 RUNS = {"run", "seconds", "reused"}
 """Fields that differ from run to run."""
 

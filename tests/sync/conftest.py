@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lower_prim_func"]
 
-PIPELINES = Path(__file__).parent / "pipelines.py"
+PIPELINES = Path(__file__).parents[2] / "examples" / "pipelines.py"
 
 Lower = Callable[..., "Lowered"]
 

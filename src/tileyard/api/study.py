@@ -143,7 +143,7 @@ class Study:
         try:
             from tileyard.report.study_figure import draw_study
         except ImportError as error:
-            hint = "pip install 'tileyard[png]'"
+            hint = "pip install './tileyard[png]'"
             raise UsageError(f"plot() needs matplotlib: {error}", hint) from None
         return draw_study(self.result, axes)
 

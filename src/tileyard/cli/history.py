@@ -119,7 +119,7 @@ def _load_figure() -> "Callable[[CaseHistory], bytes]":
     try:
         from tileyard.report.history_figure import render_history
     except ImportError as error:
-        hint = "pip install 'tileyard[png]'"
+        hint = "pip install './tileyard[png]'"
         raise UsageError(f"--png takes matplotlib: {error}", hint) from None
     return render_history
 

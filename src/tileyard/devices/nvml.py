@@ -16,7 +16,7 @@ from tileyard.processes.wire import Channel
 
 WELL, SICK = 0, 1
 PATTERN = 0x5EED5EED
-NO_LIBRARY = "nvidia-ml-py is not installed (pip install 'tileyard[cuda]')"
+NO_LIBRARY = "nvidia-ml-py is not installed (pip install './tileyard[cuda]')"
 NOT_ITS_FAULT = frozenset(
     {"CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_NO_DEVICE"}
 )

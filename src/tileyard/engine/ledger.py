@@ -286,7 +286,7 @@ class Ledger:
         identities = self._find_identities(progress)
         for identity in identities:
             self._key_measurement(progress, identity)
-            if self.recall(progress, self._yard.store.find_measured(progress.keys.measurement)):
+            if self.recall(progress, self._find_measured(progress)):
                 return True
         if len(identities) > 1:  # the device on which it runs will decide
             progress.keys = msgspec.structs.replace(progress.keys, measurement=MeasurementKey(""))
@@ -303,13 +303,16 @@ class Ledger:
         for identity in self._find_identities(members[0]) if self._yard.reuse else ():
             for member in members:
                 self._key_measurement(member, identity)
-            known = [self._yard.store.find_measured(m.keys.measurement) for m in members]
+            known = [self._find_measured(member) for member in members]
             if all(
                 trial is not None and _says_enough(trial, member.case.limits)
                 for member, trial in zip(members, known, strict=True)
             ):
                 return all(self.recall(m, trial) for m, trial in zip(members, known, strict=True))
         return False
+
+    def _find_measured(self, progress: Progress) -> Trial | None:
+        return self._yard.store.find_measured(progress.keys.measurement, progress.case.config)
 
     def _key_measurement(self, progress: Progress, identity: str) -> None:
         """Complete the keys of a case for the device that is, or would be, timed."""

@@ -44,7 +44,7 @@ def _load_figure() -> Callable[[Regression], bytes]:
         from tileyard.report.regress_figure import render_png
     except ImportError as error:
         raise UsageError(
-            f"--png takes matplotlib: {error}", "pip install 'tileyard[png]'"
+            f"--png takes matplotlib: {error}", "pip install './tileyard[png]'"
         ) from None
     return render_png
 

@@ -1,9 +1,9 @@
 """What a store of trials promises, and what it is asked; readable without loading any SQL."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, Self
 
-from tileyard.model import BuildKey, MeasurementKey, Outcome, Record, RunKey, Trial
+from tileyard.model import BuildKey, MeasurementKey, Outcome, Record, RunKey, Trial, Value
 
 REUSABLE = frozenset(
     {
@@ -92,8 +92,10 @@ class Store(Protocol):
     def record_all(self, content: Sequence[Trial]) -> None:
         """Append trials, all of them or none; as ``record``."""
 
-    def find_measured(self, key: MeasurementKey) -> Trial | None:
-        """The latest trial of this measurement whose outcome is in REUSABLE."""
+    def find_measured(
+        self, key: MeasurementKey, config: Mapping[str, Value] | None = None
+    ) -> Trial | None:
+        """The latest trial of this measurement whose outcome is in REUSABLE: of this config, else of one with the same binary."""
 
     def find_passed(self, key: RunKey, run: str = "") -> Trial | None:
         """The latest trial of a suite's case that passed with this run key, in this run if one is named."""

@@ -1,6 +1,6 @@
 """Trials as rows of the tables, and what is read of many of them at once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -75,6 +75,11 @@ def durations_of(records: Iterable[object]) -> dict[str, float]:
     return found
 
 
+def encode_config(config: Mapping[str, Value]) -> str:
+    """A config as its column holds it."""
+    return msgspec.json.encode(config).decode() if config else "{}"
+
+
 def row_of(trial: Trial) -> Row:
     """The columns of a trial in both tables."""
     return {
@@ -84,7 +89,7 @@ def row_of(trial: Trial) -> Row:
         "label": trial.kernel or trial.testcase,
         "shape": trial.shape,
         "side": trial.side,
-        "config": msgspec.json.encode(trial.config).decode() if trial.config else "{}",
+        "config": encode_config(trial.config),
         "target": trial.target,
         "device": trial.device,
         "outcome": trial.outcome.value,

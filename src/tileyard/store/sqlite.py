@@ -135,7 +135,7 @@ class Sqlite:
         with self._explained(), self._engine.connect() as connection:
             yield connection
 
-    def find(self, lookup: Lookup, key: str) -> object:
+    def find(self, lookup: Lookup, **values: str) -> object:
         """The record that is looked up, None if there is none. It is asked of each of thousands of cases."""
         if lookup not in self._prepared:
             compiled = lookup.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
@@ -144,7 +144,7 @@ class Sqlite:
         with self._explained(), self._lock:
             cursor = self._open_cursor()
             try:
-                cursor.execute(text, {**parameters, "key": key})
+                cursor.execute(text, {**parameters, **values})
                 row = cursor.fetchone()
             finally:
                 cursor.close()  # or the rest of the rows would be kept for us

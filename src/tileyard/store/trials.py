@@ -1,7 +1,7 @@
 """Trials in a database: append-only, shared by processes, found by key, rebuilt from event streams."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, bindparam, func, select, type_coerce
 from sqlalchemy.types import NullType
 
 from tileyard.errors import UsageError
-from tileyard.model import BuildKey, MeasurementKey, Outcome, RunKey, Trial
+from tileyard.model import BuildKey, MeasurementKey, Outcome, RunKey, Trial, Value
 from tileyard.store.base import (
     BUILD_FAILURES,
     LATEST,
@@ -21,7 +21,7 @@ from tileyard.store.base import (
 from tileyard.store.base import TrialQuery as TrialQuery
 from tileyard.store.events import list_run_files, read_run
 from tileyard.store.filesystem import MOUNTS
-from tileyard.store.rows import DURATIONS, Row, durations_of, row_of, try_trial
+from tileyard.store.rows import DURATIONS, Row, durations_of, encode_config, row_of, try_trial
 from tileyard.store.schema import is_unbuilt, suite_trials, trials
 from tileyard.store.sqlite import Lookup, Sqlite, open_database
 from tileyard.store.sqlite import has_store as has_store
@@ -50,8 +50,11 @@ def _latest(*conditions: ColumnElement[bool]) -> Lookup:
 
 
 # What is looked up of every case: the record of the latest trial with some ``key``.
-_FIND_MEASURED = _latest(
-    trials.c.measurement_key == bindparam("key", ""), trials.c.outcome.in_(sorted(REUSABLE))
+_FIND_MEASURED = (
+    select(trials.c.record)
+    .where(trials.c.measurement_key == bindparam("key", ""), trials.c.outcome.in_(sorted(REUSABLE)))
+    .order_by((trials.c.config == bindparam("config", "")).desc(), *_NEWEST)
+    .limit(1)
 )
 _FIND_BUILD_FAILURE = _latest(
     trials.c.build_key == bindparam("key", ""),
@@ -127,9 +130,11 @@ class TrialStore(Store):
         """Append trials, all of them or none."""
         self._database.insert([row_of(trial) for trial in content])
 
-    def find_measured(self, key: MeasurementKey) -> Trial | None:
-        """The latest trial of this measurement whose outcome can be relied on again."""
-        return self._find(_FIND_MEASURED, key)
+    def find_measured(
+        self, key: MeasurementKey, config: Mapping[str, Value] | None = None
+    ) -> Trial | None:
+        """The latest reusable trial of this measurement: of this config if there is one, else of one with the same binary."""
+        return self._find(_FIND_MEASURED, key, config=encode_config(config or {}))
 
     def find_passed(self, key: RunKey, run: str = "") -> Trial | None:
         """The latest trial of a suite's case that passed with this run key, in this run if one is named."""
@@ -235,9 +240,9 @@ class TrialStore(Store):
 
     # ---- inside -----------------------------------------------------------------------------
 
-    def _find(self, lookup: Lookup, key: str) -> Trial | None:
+    def _find(self, lookup: Lookup, key: str, **values: str) -> Trial | None:
         """The one trial that is looked up; nothing has an empty key."""
-        record = self._database.find(lookup, key) if key else None
+        record = self._database.find(lookup, key=key, **values) if key else None
         return None if record is None else self._read(record, record)
 
     def _select(self, conditions: Sequence[ColumnElement[bool]], limit: int) -> list[Trial]:

@@ -121,6 +121,14 @@ class StoreContract:
         store.record(make_trial("t5", measurement_key="other", started_at=10.0))
         assert store.find_measured(MeasurementKey("m")) == expected
 
+    def test_a_config_finds_its_own_measurement(self, store: Store) -> None:
+        """Configs with the same binary share a key: the own trial counts before a later one of another config."""
+        own = make_trial("t1", measurement_key="m", config={"n": 1}, started_at=1.0)
+        other = make_trial("t2", measurement_key="m", config={"n": 2}, started_at=2.0)
+        store.record_all([own, other])
+        assert store.find_measured(MeasurementKey("m"), {"n": 1}) == own
+        assert store.find_measured(MeasurementKey("m"), {"n": 3}) == other
+
     def test_keys_are_searched_as_they_are(self, store: Store) -> None:
         """A key is one value, no pattern, and a step that was not reached has none."""
         store.record(make_trial("t1", measurement_key="abc"))

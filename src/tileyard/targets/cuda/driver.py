@@ -19,7 +19,7 @@ from tileyard.errors import (
 )
 from tileyard.model import Device
 
-INSTALL = "pip install 'tileyard[cuda]'"
+INSTALL = "pip install './tileyard[cuda]'"
 STICKY = frozenset(
     f"CUDA_ERROR_{name}"
     for name in (

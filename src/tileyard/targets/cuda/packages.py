@@ -12,7 +12,7 @@ from tileyard.errors import ToolMissingError
 # ---- headers --------------------------------------------------------------------------------------
 
 
-INSTALL = "pip install 'tileyard[tilelang,cuda]'"
+INSTALL = "pip install './tileyard[tilelang,cuda]'"
 CUDA_MAJOR = 13
 """The CUDA that what is built here is compiled by; a driver must know it."""
 CUDA_PACKAGE = f"nvidia.cu{CUDA_MAJOR}"

@@ -1,4 +1,4 @@
-"""Correct pipelines that say their asynchronous copies themselves; tests plant mistakes in their text."""
+"""Pipelines that say their asynchronous copies themselves, and are right: plant a mistake, and `tileyard check` finds it."""
 
 import tilelang
 import tilelang.language as T
