@@ -23,6 +23,7 @@ from tileyard.targets.registry import find_needs
 from tileyard.tuning.shapes import (
     Shapes,
     describe_shapes,
+    find_misfit,
     infer_arguments,
     list_shapes,
     shapes_like,
@@ -118,7 +119,8 @@ class Dispatch:
             hint = "tune it for that shape" + (", or give default=" if self._found else "")
             hint += f"; silicon= takes what won on {' or '.join(others)}" if others else ""
             what = f"no config of {self._name} is known for {describe_shapes(shapes)}"
-            raise UsageError(f"{what} on {self._silicon}", hint)
+            what += f" on {self._silicon.partition(',')[0]}"
+            raise UsageError(find_misfit(self._name, known, shapes) or what, hint)
         return fitting[0] if fitting else None
 
     def _prepare(self, args: Sequence[Any]) -> Callable[..., object]:

@@ -7,7 +7,7 @@ from tileyard.errors import UsageError
 from tileyard.ir.dtypes import array_name
 from tileyard.model import TensorSpec, Value
 from tileyard.store.choices import Choice
-from tileyard.wording import show_value
+from tileyard.wording import count_of, show_value
 
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
 """Of each array that a kernel is called with: its shape and dtype."""
@@ -63,6 +63,21 @@ def _facts_of(shapes: Shapes) -> dict[tuple[int, int], Value]:
         facts |= {(number, dimension): size for dimension, size in enumerate(shape)}
         facts[number, -1] = dtype
     return facts
+
+
+def find_misfit(name: str, known: Iterable[Choice], shapes: Shapes) -> str:
+    """How arrays differ in number or dtype from those of all known choices; empty if only their sizes do."""
+    tensors = [choice.tensors for choice in known]
+    fitting = [own for each in tensors for own in shapes_like(each) if len(own) == len(shapes)]
+    if tensors and not fitting:
+        names = [tensor.name for tensor in tensors[0] if tensor.role != "out"]
+        takes = f"{count_of(len(names), 'input array')} ({', '.join(names)})"
+        return f"{name} takes {takes}, not {count_of(len(shapes), 'array')}"
+    for number, (_, dtype) in enumerate(shapes):
+        tuned = sorted({own[number][1] for own in fitting})
+        if tuned and dtype not in tuned:
+            return f"array {number} is {dtype}, but {name} was tuned for {' and '.join(tuned)}"
+    return ""
 
 
 def shapes_like(tensors: Sequence[TensorSpec]) -> tuple[Shapes, Shapes]:

@@ -77,6 +77,24 @@ def test_what_cannot_run_is_said(
         named(name, silicon)
 
 
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ((np.ones(64, np.float16),), "array 0 is float16, but gemm was tuned for float32"),
+        ((np.ones(64), np.ones(64)), r"gemm takes 1 input array \(A\), not 2 arrays"),
+        (([1.0],), r"gemm takes 1 input array \(A\), not 0 arrays"),
+    ],
+)
+def test_what_differs_is_named(
+    named: Callable[[str, str], str], tmp_path: Path, arrays: tuple[object, ...], says: str
+) -> None:
+    """A dtype or a number of arrays that no study has seen is not called an unknown shape."""
+    with pytest.raises(TileyardError, match=says):
+        Dispatch(
+            "a.py::gemm", Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,)), silicon="one"
+        )(*arrays)
+
+
 def test_a_name_has_no_default(tmp_path: Path) -> None:
     """Nothing could build it."""
     settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
