@@ -174,10 +174,6 @@ def test_what_is_not_checked_is_named(cli: CommandLine) -> None:
         ),
         (["pipelines.py::gemm", "--shape", "big"], "gemm has no shape 'big' (it has: none)"),
         (
-            ["pipelines.py::scale", "--config", "N=1,2"],
-            "--config N has several values: check takes one config",
-        ),
-        (
             ["pipelines.py::scale", "--pipeline", "nvcc"],
             "--pipeline nvcc: either written or tilelang[:ARCH], as tilelang:sm_80",
         ),

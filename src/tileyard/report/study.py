@@ -35,13 +35,14 @@ ROWS, NOTEBOOK_ROWS = 10, 20
 NOTEBOOK_WIDTH = 140
 """Width of a table in a notebook, in characters."""
 BUILDS, TOO_LARGE = "builds", "too large"
-BUSY_TEXT = "the machine was busy and ties are not resolved"
+BUSY_TEXT = "the machine was too busy to separate tied configs"
 
 
 def print_study(console: Console, result: StudyResult, home: Path, rows: int = ROWS) -> None:
     """Print the best configs, the verdict of the finals, and where things are."""
     for one in (result, *result.others):
-        print_table(console, _table(one, rows, is_one_of_several=bool(result.others)))
+        if any(trial.measurement for trial in one.trials):
+            print_table(console, _table(one, rows, is_one_of_several=bool(result.others)))
         for line in _lines(one, home):
             console.print(line, soft_wrap=True, highlight=False)
 
@@ -154,7 +155,7 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
     if alike:
         lines.append(
             Text(
-                f"{alike} of them gave the binary of another config: measured once, listed together"
+                f"{alike} of them have the binary of another config: measured once, in one row with it"
             )
         )
     if result.reason != "done":
@@ -169,6 +170,7 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
     if result.best is None:
         required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
+        lines += _reasons("", result.trials)
         lines.append(Text(": ".join(filter(None, ("no config passed", required))), style="red"))
         return lines
     if result.draws:
@@ -207,7 +209,7 @@ def _best(result: StudyResult, best: Trial) -> Text:
         word = BUILDS if found is None else _say_build(found)
         doubts += [] if word == BUILDS else [f"{word} for {built.target}"]
     return Text.assemble(
-        "best: ",
+        "best so far: " if result.reason == "interrupted" else "best: ",
         (format_config(best.config) or "its only config", "bold"),
         f"{same} on {result.silicon.partition(',')[0] or result.device}",
         ("".join(f", {doubt}" for doubt in doubts), "yellow"),
@@ -216,16 +218,7 @@ def _best(result: StudyResult, best: Trial) -> Text:
 
 def _other_target(built: CompileResult) -> list[Text]:
     """Why configs could not be built for a target, each reason once, and how many could."""
-    refused: dict[tuple[Outcome, str], list[str]] = {}
-    for one in built.configs:
-        if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):
-            refused.setdefault((one.outcome, one.message), []).append(format_config(one.config))
-    lines = []
-    for (outcome, message), names in refused.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        line = Text(f"{built.target}: ")
-        line.append(str(outcome), style=outcome_style(outcome))
-        lines.append(line.append(f"  {names[0]}{more}: {clean_line(message)}"))
+    lines = _reasons(f"{built.target}: ", built.configs)
     counts = Counter(map(_say_build, built.configs))
     large, left = counts[TOO_LARGE], counts[str(Outcome.NOT_RUN)]
     text = f"{counts[BUILDS] + large} of {count_of(len(built.configs), 'config')} build for {built.target}"
@@ -234,19 +227,32 @@ def _other_target(built: CompileResult) -> list[Text]:
     return [*lines, Text(text)]
 
 
+def _reasons(prefix: str, ended: Sequence[Build | Trial]) -> list[Text]:
+    """Each reason for which configs did not pass, once, with the first of these configs."""
+    refused: dict[tuple[Outcome, str], list[str]] = {}
+    for one in ended:
+        if one.outcome not in WELL | {Outcome.NOT_RUN}:
+            refused.setdefault((one.outcome, one.message), []).append(format_config(one.config))
+    lines = []
+    for (outcome, message), names in refused.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        line = Text(prefix)
+        line.append(str(outcome), style=outcome_style(outcome))
+        lines.append(line.append(f"  {names[0]}{more}: {clean_line(message)}"))
+    return lines
+
+
 def _finals(result: StudyResult) -> list[Text]:
     lines = []
     for number, final in enumerate(result.finals):
         verdict = "tied" if final.tied else "slower"
         if number == 0:
             verdict = "the best"
-        lines.append(
-            Text(
-                f"finals: {format_config(final.config)} takes {final.ratio:.3f} x the fastest "
-                f"[{final.low:.3f}, {final.high:.3f}]: {verdict}",
-                style="dim",
-            )
-        )
+        # Pairings may go round in a circle: then the winner beats the base of the ratios.
+        is_base = final.low == final.high == 1.0
+        times = f"{final.ratio:.3f} x the base [{final.low:.3f}, {final.high:.3f}]"
+        takes = "is the base" if is_base else f"takes {times}"
+        lines.append(Text(f"finals: {format_config(final.config)} {takes}: {verdict}", style="dim"))
     if result.control is not None:
         control = result.control
         alarm = "no false alarm"
@@ -255,7 +261,7 @@ def _finals(result: StudyResult) -> list[Text]:
         if control.is_wide:
             alarm = BUSY_TEXT
             if control.reused:
-                alarm += " in the earlier run that this is known from; --fresh measures again"
+                alarm += " (in an earlier run; --fresh measures again)"
         lines.append(
             Text(
                 f"finals: A/A control {control.ratio:.3f} [{control.low:.3f}, {control.high:.3f}]: "

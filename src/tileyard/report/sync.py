@@ -1,5 +1,6 @@
 """What ``tileyard check`` found, for people and as one document."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tileyard.model import Record, SourceLine
@@ -19,11 +20,17 @@ class NotChecked(Record):
 
 
 class SyncReport(Record):
-    """What a check came to: ``kernels`` are in the order of the ``file``."""
+    """The results of a check: ``kernels`` are in the order of the ``file``, each once per config.
+
+    ``sizes`` are the numbers of configs in the spaces of the kernels. With an ``architecture`` the kernels were checked as TileLang's
+    passes plan them for it.
+    """
 
     file: str
     kernels: tuple[SyncChecked, ...]
     not_checked: tuple[NotChecked, ...] = ()
+    sizes: dict[str, int] = {}
+    architecture: str = ""
 
     @property
     def exit_status(self) -> int:
@@ -53,8 +60,12 @@ def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
             left = max(left - 1, 0)
         yield from (f"not checked: {reason}" for reason in one.unchecked)
     for one in report.kernels:
-        yield describe_kernel(one)
+        yield describe_kernel(one, report.architecture)
         yield from (f"    {line}" for line in _describe_extent(one))
+    for kernel, count in Counter(one.kernel for one in report.kernels).items():
+        if count < (size := report.sizes.get(kernel, 1)):
+            more = "; --all-configs checks them all" if count == 1 else ""
+            yield f"{kernel}: checked {count} of {size} configs of the space{more}"
     yield from (f"not checked: {one.reason}" for one in report.not_checked)
     for one in report.kernels:
         for each in one.suppressed:
@@ -64,9 +75,10 @@ def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
         yield f"unused: {name_place(report.file, allowed.comment)}: allow({name_kind(allowed.kind)}) suppresses nothing"
 
 
-def describe_kernel(checked: SyncChecked) -> str:
-    """How one config did, in one line."""
+def describe_kernel(checked: SyncChecked, architecture: str = "") -> str:
+    """The result of one config, in one line."""
     config = f" {format_config(checked.config)}" if checked.config else ""
+    config += f" as TileLang plans it for {architecture}" if architecture else ""
     if not checked.blocks:
         return f"{checked.kernel}{config}: nothing was checked"
     found = count_of(len(checked.findings), "mistake") if checked.findings else "no mistakes"

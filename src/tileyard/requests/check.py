@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 from tileyard.errors import UsageError
 from tileyard.requests.kernels import (
     PIPELINE,
+    AllConfigs,
     ArgumentValues,
     ConfigValues,
     ShapeName,
     TimeLimit,
     read_arguments,
-    read_config,
 )
 from tileyard.requests.options import Home, Option, Switch
+from tileyard.requests.values import read_choices
 
 if TYPE_CHECKING:
     from tileyard.tuning.request import TuneRequest
@@ -26,6 +27,7 @@ class CheckOptions(TypedDict, total=False):
     arg: ArgumentValues
     shape: ShapeName
     config: ConfigValues
+    all_configs: AllConfigs
     pipeline: Annotated[str, Option(PIPELINE, metavar="PIPELINE", default="written")]
     limit: TimeLimit
     timeline: Annotated[
@@ -38,15 +40,18 @@ class CheckOptions(TypedDict, total=False):
 
 
 def read_check(kernel: str, options: CheckOptions) -> "TuneRequest":
-    """What one config of the kernel is checked; of each one of the file where it has no name. Raises UsageError."""
+    """The configs to check of a kernel, or of each one of the file if it has no name. Raises UsageError."""
+    from tileyard.requests.tune import MOST_TRIALS
     from tileyard.tuning.request import TuneRequest
+
+    chosen = read_choices(options["config"])
 
     return TuneRequest(
         kernel=kernel,
         arguments=read_arguments(options["arg"]),
         shape=options["shape"],
-        overrides=read_config(options["config"], "check"),
-        trials=1,
+        overrides=chosen,
+        trials=MOST_TRIALS if options["all_configs"] or chosen else 1,
     )
 
 

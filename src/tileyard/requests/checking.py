@@ -7,14 +7,14 @@ import msgspec
 from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.errors import KernelFileError, TileyardError, UsageError
 from tileyard.frontend.declare import KernelInfo
-from tileyard.model import Side
+from tileyard.model import Side, Value
 from tileyard.report.sync import NotChecked, SyncReport
 from tileyard.requests.check import CheckOptions, parse_pipeline, read_check
 from tileyard.requests.options import complete
 from tileyard.requests.values import read_time_s
 from tileyard.settings import Settings
 from tileyard.tuning.request import TuneRequest
-from tileyard.tuning.space import ASK_LIMIT_S, open_space
+from tileyard.tuning.space import ASK_LIMIT_S, OpenSpace, open_space
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed
 
@@ -25,7 +25,7 @@ FIRST_GUESS = 64
 async def check_file(
     file: Path, kernel: str, given: CheckOptions, settings: Settings
 ) -> SyncReport:
-    """Check the first config of a kernel of a file, of each one where none is named, in an author of its own.
+    """Check configs of a kernel of a file, or of all its kernels if none is named, in an author of its own.
 
     Raises UsageError, also for a kernel that is named and cannot be elaborated.
     """
@@ -53,15 +53,28 @@ async def check_kernels(
     )
     wanted = await _choose(author, file, request)
     done: list[SyncChecked] = []
+    sizes: dict[str, int] = {}
     failed: list[NotChecked] = []
     for one in wanted:
         try:
-            done.append(await _check_kernel(author, one, limit_s, question))
+            space = await open_space(author, one, guess=FIRST_GUESS)
+            await space.choose(everything=one.trials > 1)
+            sizes[space.kernel] = space.size
+            done += [
+                await _check_config(author, space, config, limit_s, question)
+                for config in space.configs
+            ]
         except TileyardError as error:
             if len(wanted) == 1:
                 raise
             failed.append(NotChecked(kernel=one.kernel, reason=str(error)))
-    return SyncReport(file=file, kernels=tuple(done), not_checked=tuple(failed))
+    return SyncReport(
+        file=file,
+        kernels=tuple(done),
+        not_checked=tuple(failed),
+        sizes=sizes,
+        architecture=question.architecture,
+    )
 
 
 async def _choose(author: Author, file: str, request: TuneRequest) -> list[TuneRequest]:
@@ -93,15 +106,18 @@ def _takes(info: KernelInfo, key: str) -> bool:
     return not info.parameters or key in info.parameters
 
 
-async def _check_kernel(
-    author: Author, request: TuneRequest, limit_s: float, question: CheckSync
+async def _check_config(
+    author: Author,
+    space: OpenSpace,
+    config: dict[str, Value],
+    limit_s: float,
+    question: CheckSync,
 ) -> SyncChecked:
-    space = await open_space(author, request, guess=FIRST_GUESS)
     asked = msgspec.structs.replace(
         question,
         kernel=space.kernel,
         arguments=space.arguments,
-        config=space.configs[0],
+        config=config,
         guessed=space.guessed,
     )
     reply = await author.ask(asked, limit_s)

@@ -147,6 +147,7 @@ REPORT = SyncReport(
         ),
     ),
     not_checked=(NotChecked(kernel="three", reason="three needs a value for N"),),
+    sizes={"one": 16, "two": 1},
 )
 
 
@@ -157,6 +158,7 @@ def test_findings_come_first_and_what_is_suppressed_last() -> None:
         "not checked: k.py:30: x",
         "one stages=2: 1 mistake in 4 of 9 blocks, 1 suppressed",
         "two: nothing was checked",
+        "one: checked 1 of 16 configs of the space; --all-configs checks them all",
         "not checked: three needs a value for N",
         "suppressed: /w/my kernels/k.py:9: stuck\n    allowed by line 10: meant so",
         "unused: /w/my kernels/k.py:20: allow(bytes) suppresses nothing",

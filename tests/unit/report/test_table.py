@@ -65,5 +65,5 @@ def test_doubts_end_the_last_line() -> None:
     trials = (trial(1, Outcome.UNCHECKED, 2e6),)
     busy = msgspec.structs.replace(STUDY, control=wide, trials=trials)
     last = shown(msgspec.structs.replace(TABLE, studies=(busy, FAILED)))[-1]
-    doubts = "the machine was busy and ties are not resolved, unchecked: no reference"
+    doubts = "the machine was too busy to separate tied configs, unchecked: no reference"
     assert last.endswith(f"(the worst: 1.010 x), {doubts}")

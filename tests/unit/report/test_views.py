@@ -222,6 +222,21 @@ def test_the_last_line_says_that_nothing_was_checked() -> None:
     assert shown(none)[-1] == ("no config passed: unchecked: no reference, and a check is required")
 
 
+def test_configs_that_all_fail_alike_are_one_line() -> None:
+    """With neither a table, which would have no time in it, nor the reason once for each config."""
+    trials = tuple(trial(number, Outcome.COMPILE_ERROR) for number in (1, 2, 3))
+    failed = [msgspec.structs.replace(one, message="k.py:3: no such operation") for one in trials]
+    none = msgspec.structs.replace(
+        result(), trials=tuple(failed), best=None, finals=(), control=None
+    )
+    lines = shown(none)
+    assert lines[-2:] == [
+        "compile_error  tile=1 and 2 more: k.py:3: no such operation",
+        "no config passed",
+    ]
+    assert not any(line.startswith(" ") for line in lines)
+
+
 def test_the_last_line_says_what_infrastructure_has_lost() -> None:
     """A best config out of those that are left is no success without a word, nor one that is not recorded."""
     trials = (*result().trials[:2], trial(3, Outcome.INFRA_ERROR))
@@ -274,15 +289,12 @@ def test_a_wide_control_resolves_no_ties() -> None:
     """It says so beside the control and the winner, and where it is known from an earlier run, that too."""
     wide = Control(ratio=0.941, low=0.668, high=1.415, false_alarm=False)
     lines = shown(msgspec.structs.replace(result(), control=wide))
-    expected = "the machine was busy and ties are not resolved"
+    expected = "the machine was too busy to separate tied configs"
     assert lines[-1].endswith(expected)
     assert any("A/A control 0.941" in line and line.endswith(expected) for line in lines)
     known = msgspec.structs.replace(wide, reused=True)
     again = shown(msgspec.structs.replace(result(), control=known))
-    assert any(
-        line.endswith("in the earlier run that this is known from; --fresh measures again")
-        for line in again
-    )
+    assert any(line.endswith("(in an earlier run; --fresh measures again)") for line in again)
 
 
 def test_configs_with_one_binary_are_one_row() -> None:
