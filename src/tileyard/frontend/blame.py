@@ -163,7 +163,12 @@ def describe_exception(error: BaseException) -> str:
     """The exception's type and the first line of what it says."""
     if isinstance(error, SystemExit):
         return f"it ended the process with status {error.code!r}"
-    lines = str(error).strip().splitlines()
+    text = str(error)
+    if isinstance(error, SyntaxError) and is_users(
+        error.filename or ""
+    ):  # its place is named anyway
+        text = f"{error.msg}: {error.text.strip()}" if error.text else error.msg
+    lines = text.strip().splitlines()
     said = next((line.strip() for line in lines if line.strip()), "")
     name = type(error).__name__
     return f"{name}: {said}" if said else name

@@ -26,7 +26,7 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
     chosen: dict[str, Device] = {}
     for name in names or (find_needs(target).device_class,):
         slots = find_queue(name, settings).make_devices() if is_queue(name) else ()
-        for device in slots or resolve_devices(name, settings):
+        for device in slots or _resolve(name, target, settings, is_named=bool(names)):
             require_fit(target, device)
             chosen[device.name] = device
     owner_of: dict[str, str] = {}
@@ -40,6 +40,17 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
                     "name devices that have nothing in common",
                 )
     return tuple(chosen.values())
+
+
+def _resolve(name: str, target: str, settings: Settings, *, is_named: bool) -> tuple[Device, ...]:
+    """The devices of a name, or of the class of a target, which can be built for without one."""
+    try:
+        return resolve_devices(name, settings)
+    except UsageError as error:
+        if is_named:
+            raise
+        hint = f"tileyard compile --target {target} builds for it without one"
+        raise UsageError(error.message, hint) from None
 
 
 def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:

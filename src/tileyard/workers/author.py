@@ -38,6 +38,7 @@ from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.ir.walk import has_order
 from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.processes.wire import Channel
+from tileyard.wording import find_similar
 from tileyard.workers.failure_protocol import FindFailure
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.protocol import (
@@ -240,7 +241,10 @@ class Author:
         function = self._namespace.get(name)
         if not callable(function):
             what = "is not callable" if name in self._namespace else "is not in the kernel's file"
-            raise UsageError(f"{use} {name!r} {what}")
+            near = find_similar(
+                name, [key for key, value in self._namespace.items() if callable(value)]
+            )
+            raise UsageError(f"{use} {name!r} {what}", f"did you mean {near}?" if near else "")
         return function
 
 

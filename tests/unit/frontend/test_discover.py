@@ -85,7 +85,7 @@ def test_a_file_named_like_another_module_takes_another_name(write: Write) -> No
     [
         ("import json\nimport nowhere_to_be_found\n", "my_kernels.py:2: ModuleNotFoundError"),
         ("def f():\n    return 1 / 0\n\nf()\n", "my_kernels.py:2: ZeroDivisionError"),
-        ("x = (1,\n", "my_kernels.py:1: SyntaxError"),
+        ("x = (1,\n", "my_kernels.py:1: SyntaxError: '(' was never closed: x = (1,"),
         ("import sys\nsys.exit(3)\n", "my_kernels.py:2: it ended the process with status 3"),
         ("import json\njson.loads('{')\n", "my_kernels.py:2: JSONDecodeError"),
         ("raise RuntimeError('no CUDA here')", "my_kernels.py:1: RuntimeError: no CUDA here"),

@@ -65,6 +65,16 @@ def test_devices_that_exclude_each_other_are_refused(settings: Settings) -> None
         choose_devices(("cpu", "cpu:cores=1"), "cpu", settings)
 
 
+def test_a_target_without_a_device_can_be_built_for(settings: Settings) -> None:
+    """The hint says how, unless a device was named."""
+    with pytest.raises(UsageError) as refused:
+        choose_devices((), "cuda:sm_90a", settings)
+    assert refused.value.hint == "tileyard compile --target cuda:sm_90a builds for it without one"
+    with pytest.raises(UsageError) as refused:
+        choose_devices(("npu:7",), "cuda:sm_90a", settings)
+    assert "compile" not in refused.value.hint
+
+
 @pytest.mark.parametrize(
     ("target", "arch", "expected"),
     [

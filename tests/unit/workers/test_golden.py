@@ -182,8 +182,10 @@ def test_a_reference_may_be_named_by_the_request(bench: Bench) -> None:
         return author.answer(request)
 
     assert isinstance(ask("_write_third"), Golden)
-    refused = ask("nowhere")
+    refused = ask("_write_thrid")
     assert refused.usage
+    assert "did you mean _write_third?" in refused.message
+    refused = ask("nowhere")
     assert refused.message == "reference 'nowhere' is not in the kernel's file"
 
 
