@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -46,7 +47,7 @@ class Tuned:
 def tuned_once(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     """The run itself; tests take ``tuned``."""
     cli = CommandLine(tmp_path_factory.mktemp("tuned"))
-    return Tuned(cli=cli, first=cli.run(*HEALTHY))
+    return Tuned(cli=cli, first=cli.run(*HEALTHY, "--time-reference"))
 
 
 @pytest.fixture
@@ -65,6 +66,9 @@ def test_a_kernel_file_is_tuned(tuned: Tuned) -> None:
     assert "4 passed" in tuned.first.stdout
     assert "known from earlier runs" not in tuned.first.stdout
     assert 'tileyard.load("' in tuned.first.stdout
+    assert re.search(
+        r"^reference: \S+ \S+, \S+ x the time of the best config$", tuned.first.stdout, re.MULTILINE
+    )
 
 
 def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:

@@ -55,8 +55,12 @@ def render_study(result: StudyResult, home: Path) -> str:
 
 def print_reference(console: Console, latency_ms: float, reference_ms: float) -> None:
     """Print how long the reference takes, beside the best config."""
-    text = f"reference: {format_time(reference_ms * 1e6)}, {reference_ms / latency_ms:.3g} x the time of the best config"
-    console.print(Text(text), soft_wrap=True, highlight=False)
+    console.print(_compare(reference_ms * 1e6, latency_ms * 1e6), soft_wrap=True, highlight=False)
+
+
+def _compare(reference_ns: float, best_ns: float) -> Text:
+    ratio = f"{reference_ns / best_ns:.3g} x the time of the best config"
+    return Text(f"reference: {format_time(reference_ns)}, {ratio}")
 
 
 def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
@@ -178,6 +182,9 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
     if result.best.id not in result.unrecorded:
         lines.append(Text(f"results: {home}   (tileyard trials, tileyard show {result.best.id})"))
         lines.append(Text(f'load it: kernel = tileyard.load("{result.best.id}")'))
+    measured = result.measurement_of(result.best)
+    if result.reference is not None and measured is not None:
+        lines.append(_compare(result.reference.median_ns, measured.median_ns))
     lines.append(_best(result, result.best))
     return lines
 

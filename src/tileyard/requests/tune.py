@@ -170,6 +170,9 @@ class StudyOptions(TypedDict, total=False):
     graph: Annotated[
         bool, Switch("On GPUs: time captured graphs, without the overhead of the host.")
     ]
+    time_reference: Annotated[
+        bool, Switch("On CPUs: also time the reference, after the finals, and compare.")
+    ]
     home: Home
     progress: ShowProgress
 
@@ -201,7 +204,7 @@ OF_SOURCES = (
         "golden_threads",
         "group_size",
     ),
-    *("shapes", "within", "seeds", "edge_values"),
+    *("shapes", "within", "seeds", "edge_values", "time_reference"),
 )
 """The options that have no effect on configs that are built."""
 
@@ -253,6 +256,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         timing=_read_timing(options),
         require_check=options["require_check"],
         draws=_list_draws(options),
+        time_reference=options["time_reference"],
         limits=read_limits(options["run_limit"], options["build_limit"], options["memory_limit"]),
     )
     return StartTune(
@@ -287,7 +291,8 @@ def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
         raise UsageError("--shape and --shapes contradict each other: choose one")
     unproven = {"--seeds": options["seeds"] > 1, "--edge-values": options["edge_values"]}
     why = "with --shapes" if listed is not None else "with several shapes"
-    refuse_unused(why, {"--also-build": options["also_build"], **unproven})
+    single = {"--also-build": options["also_build"], "--time-reference": options["time_reference"]}
+    refuse_unused(why, {**single, **unproven})
     shapes = cross_shapes(names, several) if listed is None else read_shapes(listed)
     for shape in () if listed is None else shapes:
         for key in shape.arguments.keys() & sizes.keys():

@@ -1,13 +1,12 @@
 """TileLang's timers, timing this CPU through Tileyard's own measuring."""
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 
+from tileyard.measure.calls import CalledLaunch
 from tileyard.measure.sampling import BestSoFar, measure
 from tileyard.model import TimingPolicy
 from tileyard.scripts.tally import Tally
@@ -16,34 +15,6 @@ _LONGEST_MS = 200.0
 """What one measurement may cost whatever it is asked for: a CPU needs a thousand times as long."""
 _CLEARLY_WORSE = 4.0
 """Multiple of the best time from which a cold first call says enough."""
-
-
-class CalledLaunch:
-    """A function of the script's as something that can be timed."""
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self._function = function
-
-    def run(self) -> None:
-        """Call it once."""
-        self._function()
-
-    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
-        """``samples`` times of ``launches`` calls each, in nanoseconds per call."""
-        times = []
-        for _ in range(samples):
-            start = time.perf_counter_ns()
-            for _ in range(launches):
-                self._function()
-            times.append((time.perf_counter_ns() - start) / launches)
-        return times
-
-    def read(self) -> Sequence[Any]:
-        """Nothing: what the function makes is the script's."""
-        return ()
-
-    def reset(self) -> None:
-        """Nothing is kept between calls."""
 
 
 def time_call(

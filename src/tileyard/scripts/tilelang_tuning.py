@@ -15,11 +15,12 @@ from tileyard.errors import NoWinnerError
 from tileyard.frontend.chains import Chain, ChainError, read_chain
 from tileyard.frontend.recipes import DECORATOR_TIMEOUT_S, UNASKED, count_launches, read_tolerance
 from tileyard.frontend.targets import for_target
+from tileyard.measure.calls import CalledLaunch
 from tileyard.measure.compare import compare
 from tileyard.measure.sampling import BestSoFar, measure
 from tileyard.model import INFRASTRUCTURE, WELL, TimingPolicy, Trial
 from tileyard.scripts.grounds import Ground, Studied, StudyOrder
-from tileyard.scripts.tilelang_timing import CalledLaunch, time_call
+from tileyard.scripts.tilelang_timing import time_call
 from tileyard.wording import count_of
 from tileyard.workers.author import Author
 from tileyard.workers.tensors import to_numpy

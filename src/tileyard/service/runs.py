@@ -1,7 +1,7 @@
 """The one loop by which every verb is carried out inside the engine process."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,7 +60,7 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Generic[ResultT]):
-    """What a verb has made of itself: a source of cases, and the fold that gives its result.
+    """What a verb has made of itself: a source of cases, and the fold that gives its result, which ``finish`` completes unless the run was cut short.
 
     ``grounds`` are, for each target, the devices that run what is built for it; ``named`` are the devices as
     they were asked for. ``programs`` says where programs run, if there are any; folders of those that passed are
@@ -71,6 +71,7 @@ class Plan(Generic[ResultT]):
 
     source: CaseSource
     fold: Callable[[Ending], ResultT]
+    finish: Callable[[ResultT], Awaitable[ResultT]] | None = None
     authors: Authors
     grounds: Mapping[str, Sequence[Device]]
     begun: RunStarted
@@ -131,6 +132,8 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
             unrecorded=() if driver is None else driver.unrecorded,
         )
         result = plan.fold(ending)
+        if plan.finish is not None and reason == "done":
+            result = await plan.finish(result)
         if ending.unrecorded:
             yard.emit(Note(text=describe_unrecorded(ending.unrecorded), level="warning"))
         if yard.sync_unchecked:

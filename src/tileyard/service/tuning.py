@@ -1,13 +1,17 @@
 """The verb ``tune``: one study."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from tileyard.devices.classes import find_class
+from tileyard.devices.holding import HeldLease, QueueTimeoutError
 from tileyard.engine.authors import Authors
 from tileyard.engine.yard import Workplace
+from tileyard.errors import UsageError
 from tileyard.events import Note, RunStarted
 from tileyard.model import Device
 from tileyard.service.bench import Bench
@@ -20,6 +24,7 @@ from tileyard.tuning.request import CompileResult, StudyResult, is_final
 from tileyard.tuning.space import OpenSpace, open_space
 from tileyard.tuning.study import Place, Study
 from tileyard.wording import count_of
+from tileyard.workers.protocol import Failed, MakeGolden
 from tileyard.workers.run_records import find_run
 
 
@@ -67,9 +72,15 @@ def plan_study(
             result, also_built=tuple(built), unrecorded=tuple(ending.unrecorded)
         )
 
+    async def finish(result: StudyResult) -> StudyResult:
+        return await _time_reference(start, bench, authors, devices[0], result)
+
+    if request.time_reference and not find_class(devices[0].kind).is_cores:
+        raise UsageError(f"--time-reference: the reference runs on CPUs, not on {devices[0].name}")
     return Plan(
         source=study,
         fold=fold,
+        finish=finish if request.time_reference else None,
         authors=authors,
         grounds={start.target: devices, **{t: () for t in also_build if t != start.target}},
         named=start.devices,
@@ -93,6 +104,42 @@ def plan_study(
         budget_reason=f"the budget of {request.budget_s or 0:g} s was spent before this case was reached",
         may_trim=lambda: study.is_screening,
     )
+
+
+async def _time_reference(
+    start: StartTune, bench: Bench, authors: Authors, device: Device, result: StudyResult
+) -> StudyResult:
+    """Time the reference under the policy of the configs, while the device is held."""
+    record = None if result.best is None else find_run(bench.objects, result.best.keys.run)
+    if record is None:
+        return result
+    question = MakeGolden(
+        kernel=result.kernel,
+        arguments=result.arguments,
+        specs=record.entry.specs,
+        scalars=record.entry.scalars,
+        threads=len(device.cores),
+        reference=start.request.reference,
+        make_inputs=start.request.inputs,
+        timing=start.request.timing,
+    )
+    try:
+        lease = await asyncio.to_thread(HeldLease, (device,), start.queue_limit_s)
+    except QueueTimeoutError as error:
+        return _leave_untimed(bench, result, str(error))
+    try:
+        reply = await authors.of("", start.file).ask(question, start.request.limits.golden_s)
+    finally:
+        lease.release()
+    if isinstance(reply, Failed):
+        return _leave_untimed(bench, result, reply.message)
+    return msgspec.structs.replace(result, reference=reply.measurement)
+
+
+def _leave_untimed(bench: Bench, result: StudyResult, why: str) -> StudyResult:
+    """A study that is complete but for the time of its reference."""
+    bench.conversation.tell_event(Note(text=f"the reference was not timed: {why}", level="warning"))
+    return result
 
 
 def _write_down(bench: Bench, study: Study, result: StudyResult) -> None:

@@ -65,6 +65,7 @@ class TuneRequest(Record):
     seed: int = 0
     require_check: bool = False
     draws: tuple[Draw, ...] = ()
+    time_reference: bool = False
 
 
 class Final(Record):
@@ -170,6 +171,7 @@ class StudyResult(Record):
     ``also_built`` says how the same configs could be built for other targets, ``unrecorded`` names the trials
     that the store could not take. ``are_finals_lost`` says that infrastructure failed some of the finals. Of devices of one kind
     those are ``kept_out`` that differ. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
+    ``reference`` are the times of the reference, if they were asked for.
     """
 
     run: str
@@ -194,6 +196,7 @@ class StudyResult(Record):
     are_finals_lost: bool = False
     kept_out: tuple[KeptOut, ...] = ()
     others: tuple["StudyResult", ...] = ()
+    reference: Measurement | None = None
 
     @property
     def exit_status(self) -> int:

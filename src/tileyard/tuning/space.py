@@ -158,18 +158,19 @@ def check_numbers(request: TuneRequest) -> None:
 
 
 def _check_draws(info: KernelInfo, request: TuneRequest) -> None:
-    """Raise UsageError for inputs that the kernel's own function does not make, or that nothing would be compared on."""
+    """Raise UsageError for inputs that the kernel's own function does not make, or that nothing would be compared on, and for a reference to time that there is not."""
+    has_reference = bool(info.has_reference or request.reference)
+    if request.time_reference and not has_reference:
+        raise UsageError(f"--time-reference has no effect: {info.name} has no reference")
     for draw in request.draws:
         option = "--seeds" if draw.edges is None else "--edge-values"
-        if not (info.has_reference or request.reference):
+        if not has_reference:
             raise UsageError(f"{option} has no effect: {info.name} has no reference")
         if draw.edges is not None and (info.inputs != "ours" or request.inputs):
             raise UsageError(f"{option} has no effect: {info.name} has a function for its inputs")
         if info.inputs == "given":
-            text = (
-                f"{option} has no effect: the function for the inputs of {info.name} takes no rng"
-            )
-            raise UsageError(text)
+            text = f"{option} has no effect: the function for the inputs of {info.name}"
+            raise UsageError(f"{text} takes no rng")
 
 
 async def _ask(asks: Asks, request: Question[AnswerT]) -> AnswerT:

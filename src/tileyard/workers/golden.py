@@ -18,8 +18,10 @@ from tileyard.frontend.blame import blame_user
 from tileyard.frontend.closure import closure_digest, examine
 from tileyard.frontend.found import Found
 from tileyard.ir.dtypes import find_dtype
+from tileyard.measure.calls import CalledLaunch
 from tileyard.measure.inputs import input_key, make_input
-from tileyard.model import Digest, GoldenKey, Record, TensorSpec
+from tileyard.measure.sampling import measure
+from tileyard.model import Digest, GoldenKey, Measurement, Record, TensorSpec
 from tileyard.targets.base import Array
 from tileyard.wording import count_of
 from tileyard.workers.protocol import Golden, MakeGolden
@@ -68,6 +70,7 @@ class GoldenMaker:
             outputs=record.outputs,
             reused=known is not None,
             is_identified=key is not None,
+            measurement=self._time(reference),
         )
 
     def try_out(self) -> list[Array]:
@@ -77,6 +80,14 @@ class GoldenMaker:
             inputs = self._make_inputs()
             self._run(reference, inputs)
         return inputs
+
+    def _time(self, reference: Reference | None) -> Measurement | None:
+        """The time of the reference in this process; None if there is none, or it is not asked for."""
+        if reference is None or self.request.timing is None:
+            return None
+        with cap_threads(self.request.threads), keep_on_cpu():
+            call = reference.bind(self._make_inputs(), prefers_torch=self._prefers_torch(reference))
+            return measure(CalledLaunch(call), self.request.timing)
 
     # ---- identity ---------------------------------------------------------------------------
 
@@ -173,11 +184,13 @@ class GoldenMaker:
     def _run(self, reference: Reference | None, inputs: Sequence[Array]) -> list[Array]:
         if reference is None:
             return []
+        return reference.run(inputs, prefers_torch=self._prefers_torch(reference))
+
+    def _prefers_torch(self, reference: Reference) -> bool:
         # TileLang calls a ref_prog with tensors, whatever its code names.
         recipe = self.found.recipe
         is_ref_prog = recipe.style == "autotune" and self.function is recipe.reference
-        names_torch = "torch" in examine(reference.function).modules
-        return reference.run(inputs, prefers_torch=is_ref_prog or names_torch)
+        return is_ref_prog or "torch" in examine(reference.function).modules
 
 
 def _fit(spec: TensorSpec, given: object, what: str) -> Array:

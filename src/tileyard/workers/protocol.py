@@ -27,6 +27,7 @@ from tileyard.model import (
     SourceLine,
     Step,
     TensorSpec,
+    TimingPolicy,
     Value,
 )
 from tileyard.parts import WHOLE, GoldenPart
@@ -120,6 +121,7 @@ class Golden(Record, tag="golden"):
     parts: dict[str, str] = {}
     doubts: tuple[str, ...] = ()
     is_partial: bool = False
+    measurement: Measurement | None = None
 
 
 class Failed(Record, tag="failed"):
@@ -178,7 +180,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
     ``threads`` caps the numeric libraries. ``reference`` and ``make_inputs`` name other functions of the user's
     file that take the place of the kernel's own. ``draw`` is which inputs it is about. With ``only_identified`` nothing is computed that has no key
-    beforehand: the answer is a Golden without a key.
+    beforehand: the answer is a Golden without a key. With a ``timing`` the reference is timed, too.
     """
 
     kernel: str
@@ -190,6 +192,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     make_inputs: str = ""
     draw: Draw = USUAL_DRAW
     only_identified: bool = False
+    timing: TimingPolicy | None = None
 
 
 def _sync_recipe() -> str:

@@ -3,7 +3,8 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from tileyard.model import TensorSpec
 from tileyard.targets.base import Array
 from tileyard.wording import count_of
 from tileyard.workers.tensors import has_torch, to_numpy, to_torch
+
+Give = Callable[[Array], Any]
+"""Makes of a NumPy array what a reference is called with."""
+Used = TypeVar("Used")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,20 +43,21 @@ class Reference:
         NumPy arrays come first unless torch is preferred; where they raise TypeError or
         AttributeError, torch tensors are tried. Raises UserCodeError.
         """
-        if prefers_torch:
-            return self._run(inputs, to_torch)
-        try:
-            return self._run(inputs, np.asarray)
-        except UserCodeError as error:
-            if not isinstance(error.__cause__, (TypeError, AttributeError)) or not has_torch():
-                raise
-            try:
-                return self._run(inputs, to_torch)
-            except UserCodeError as other:
-                error.message += f" (and with torch tensors: {other.summary})"
-                raise error from error.__cause__
 
-    def _run(self, inputs: Sequence[Array], give: Callable[[Array], Any]) -> list[Array]:
+        def collect(give: Give) -> list[Array]:
+            _, result, arrays = self._call(inputs, give)
+            return self._collect(result, arrays)
+
+        return _try(collect, prefers_torch=prefers_torch)
+
+    def bind(self, inputs: Sequence[Array], *, prefers_torch: bool) -> Callable[[], object]:
+        """A call to be timed, each time with the same copies of ``inputs``, once it has succeeded. Raises UserCodeError."""
+        return _try(lambda give: self._call(inputs, give)[0], prefers_torch=prefers_torch)
+
+    def _call(
+        self, inputs: Sequence[Array], give: Give
+    ) -> tuple[Callable[[], object], object, dict[str, Any]]:
+        """The call, made once; its result; and all arrays by their names."""
         names = [spec.name for spec in self.specs if spec.role != "out"]
         given = {name: give(np.array(a)) for name, a in zip(names, inputs, strict=True)}
         outs = {
@@ -60,18 +66,20 @@ class Reference:
             if spec.role == "out"
         }
         written = {parameter: outs[name] for name, parameter in self.outputs.items()}
+        call = partial(self.function, *given.values(), **self.by_name, **written)
         with blame_user(self.what):
-            result = self.function(*given.values(), **self.by_name, **written)
+            result = call()
         if result is None and self.takes_more and not written:
             given = {name: give(np.array(a)) for name, a in zip(names, inputs, strict=True)}
+            call = partial(self.function, *given.values(), *outs.values(), **self.by_name)
             with blame_user(self.what):
-                result = self.function(*given.values(), *outs.values(), **self.by_name)
+                result = call()
         elif result is None and outs and len(written) < len(outs):
             raise UserCodeError(
                 f"{self.what} returned nothing and takes no array for "
                 f"{', '.join(outs.keys() - self.outputs.keys())}"
             )
-        return self._collect(result, {**given, **outs})
+        return call, result, {**given, **outs}
 
     def _collect(self, result: object, arrays: Mapping[str, Any]) -> list[Array]:
         """The golden outputs, from what was returned and what was written in place."""
@@ -104,6 +112,22 @@ class Reference:
                 f"{self.what} gives {spec.name} the dtype {array.dtype}, the kernel {spec.dtype}"
             )
         return array
+
+
+def _try(use: Callable[[Give], Used], *, prefers_torch: bool) -> Used:
+    """The result with NumPy arrays or torch tensors, whichever the reference takes; the other is tried if it must be."""
+    if prefers_torch:
+        return use(to_torch)
+    try:
+        return use(np.asarray)
+    except UserCodeError as error:
+        if not isinstance(error.__cause__, (TypeError, AttributeError)) or not has_torch():
+            raise
+        try:
+            return use(to_torch)
+        except UserCodeError as other:
+            error.message += f" (and with torch tensors: {other.summary})"
+            raise error from error.__cause__
 
 
 def bind_reference(

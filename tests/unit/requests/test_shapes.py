@@ -142,6 +142,10 @@ def test_several_named_shapes_are_as_many() -> None:
             "--arg M has several values, and --shapes lists shapes (put them there)",
         ),
         ({"arg": ["M=1,2"], "seeds": 2}, "--seeds has no effect with several shapes"),
+        (
+            {"arg": ["M=1,2"], "time_reference": True},
+            "--time-reference has no effect with several shapes",
+        ),
         ({"within": "5%"}, "--within has no effect without --shapes or several sizes"),
         (
             {"arg": {"M": list(range(101)), "N": list(range(101))}},

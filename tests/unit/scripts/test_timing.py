@@ -2,8 +2,9 @@
 
 import pytest
 
-from tileyard.scripts import tilelang_timing
-from tileyard.scripts.tilelang_timing import CalledLaunch, name_timer, time_call
+from tileyard.measure import calls
+from tileyard.measure.calls import CalledLaunch
+from tileyard.scripts.tilelang_timing import name_timer, time_call
 
 
 class Clock:
@@ -21,7 +22,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock that timers read."""
     clock = Clock()
-    monkeypatch.setattr(tilelang_timing, "time", clock)
+    monkeypatch.setattr(calls, "time", clock)
     return clock
 
 

@@ -243,6 +243,12 @@ def test_a_parameter_called_pipeline_is_the_kernels_own() -> None:
         opened(PlainAuthor(GEMM, space=Space(axes=AXES)), arguments={"pipeline": "tileyard"})
 
 
+def test_a_reference_that_is_missing_is_not_timed() -> None:
+    """The option is refused before anything is built."""
+    with pytest.raises(UsageError, match="--time-reference has no effect: gemm has no reference"):
+        opened(PlainAuthor(GEMM, space=Space(axes=AXES)), time_reference=True)
+
+
 @pytest.mark.parametrize(
     ("draw", "fields", "reference", "expected"),
     [

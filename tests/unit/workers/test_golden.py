@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.draws import Draw
 from tileyard.frontend.discover import find_declared
-from tileyard.model import GoldenKey, Outcome, TensorSpec
+from tileyard.model import GoldenKey, Outcome, TensorSpec, TimingPolicy
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import Failed, Golden, MakeGolden
 from tileyard.workers.threads import cap_threads, find_controls
@@ -171,6 +172,19 @@ def test_without_a_reference_there_are_only_inputs(bench: Bench) -> None:
     inputs, outputs = bench.make(A, B, C)
     assert [array.shape for array in inputs] == [(4, 3), (3, 5)]
     assert outputs == []
+
+
+@pytest.mark.parametrize("reference", [lambda A, B: A @ B, _write_third, _write_by_name])
+def test_a_reference_is_timed_on_request(bench: Bench, reference: Callable[..., object]) -> None:
+    """However its outputs come back; otherwise it has no time."""
+    author = bench.author(reference=reference)
+    request = MakeGolden(kernel="kernel", arguments={}, specs=(A, B, C))
+    policy = TimingPolicy(warmup_launches=1, launches=3)
+    timed: Any = author.answer(msgspec.structs.replace(request, timing=policy))
+    assert len(timed.measurement.samples_ns) == 3
+    untimed: Any = author.answer(request)
+    assert untimed.measurement is None
+    assert untimed.outputs == timed.outputs
 
 
 def test_a_reference_may_be_named_by_the_request(bench: Bench) -> None:
