@@ -126,7 +126,7 @@ def test_a_fraction_as_a_size(cli: CommandLine) -> None:
     file = cli.cwd / "sized.py"
     file.write_text(SIZED, encoding="utf-8")
     line = refused(cli, "tune", "sized.py", "--arg", "N=128.5")
-    expected = "sized cannot take N=128.5 (whole numbers, unless"
+    expected = "sized cannot take N=128.5 (it takes whole numbers, unless"
     assert expected in line
 
 

@@ -45,5 +45,5 @@ def test_the_limit_is_told(blamed: dict[str, dict[str, Any]]) -> None:
 
 def test_a_bundle_that_nobody_can_check_is_told(result: dict[str, Any]) -> None:
     """A kernel without a reference gives a bundle without results to compare with, and one line says so."""
-    expected = "add_one has no reference, so nobody can check what comes of the bundle"
+    expected = "add_one has no reference: results of this bundle cannot be checked"
     assert any(note.startswith(expected) for note in result["notes"]), result["notes"]

@@ -97,7 +97,7 @@ def test_times_of_a_busy_run_are_doubted(tuned: Tuned) -> None:
         store.record(known)
     block = ("--config", f"block={known.config['block']}")
     said = tuned.cli.run(*HEALTHY, *block).stdout
-    doubt = "1 time known from run busy, in which the machine was busy; --fresh measures again"
+    doubt = "1 timing known from run busy, in which the machine was busy; --fresh measures again"
     assert doubt in said
     assert any(doubt in run.read_text() for run in (tuned.cli.home / "runs").glob("*.jsonl"))
     assert "run busy" not in tuned.cli.run(*HEALTHY, *block, "--fresh").stdout

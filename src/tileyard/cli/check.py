@@ -25,6 +25,8 @@ def check(
 ) -> int:
     """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each other.
 
+    Numerical results are compared by tileyard run, tune and test.
+
     Blocks run in an interpreter in which each operation takes effect as late as its waits allow. Sizes are chosen
     small, so that loops run from zero times to a few times more than their number of stages; --arg and --shape give the first sizes.
 

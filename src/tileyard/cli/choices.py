@@ -49,7 +49,7 @@ def export(
     ]
     if not found:
         what = f"of {subject} " if subject else ""
-        raise UsageError(f"no choice {what}is recorded in {home}", "tileyard tune makes them")
+        raise UsageError(f"no winner {what}is recorded in {home}", "run tileyard tune first")
     if binaries:
         from tileyard.store.winners import pack_winners
 

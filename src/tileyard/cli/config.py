@@ -30,7 +30,7 @@ class Configuration(Record):
 
 
 def config(context: typer.Context, *, json: AsJson = False) -> int:
-    """Show each setting that is not a plain default, its value, and where it comes from.
+    """Show the settings that differ from their defaults, their values, and where each comes from.
 
     The command line wins over environment variables, these over the table of a verb in the
     project's file, and that over the file's top level. The file is the nearest tileyard.toml, or pyproject.toml

@@ -212,7 +212,7 @@ class Found:
                 why = "" if "InternalError" in error.summary else f": {error.summary}"
                 raise UsageError(
                     f"{self.name} cannot take {key}={value!r}{why}",
-                    "whole numbers, unless a default, annotation or space has something else",
+                    "it takes whole numbers, unless a default, an annotation or the space has other values",
                 )
 
     def _plain_options(self, options: Mapping[Any, object]) -> dict[str, Value]:

@@ -209,7 +209,7 @@ def _describe_times(build: BuildTimes) -> str:
     base, head = (format_seconds(statistics.median(one)) for one in (build.base_s, build.head_s))
     text = f"build time of what both build: base {base}, head {head}"
     if build.is_first:
-        return f"{text}, once and with headers to be read: --rebuilds {TELLING_ROUNDS} tells more"
+        return f"{text}; single builds, the first with a cold header cache: --rebuilds {TELLING_ROUNDS} tells more"
     spread = f"{build.ratio:.2f} x, in rounds {build.low:.2f} to {build.high:.2f}"
     rounds = len(build.base_s)
     verdict = "no difference that can be told from noise"

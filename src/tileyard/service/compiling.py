@@ -69,8 +69,8 @@ async def open_compiling(
             _write_bundle(start, space, sweep, ending.shelf, bench)
         if all(entry.golden.outputs for entry in ending.shelf.values()):
             return result
-        note = f"{space.kernel} has no reference, so nobody can check what comes of the bundle"
-        notes = (*result.notes, f"{note}: --reference names one")
+        note = f"{space.kernel} has no reference: results of this bundle cannot be checked"
+        notes = (*result.notes, f"{note}; pass --reference NAME")
         return msgspec.structs.replace(result, notes=notes)
 
     return Plan(

@@ -197,7 +197,7 @@ def _doubt_busy_runs(bench: Bench, result: StudyResult, confidence: float) -> li
         ]
         control = judge_finals(finals, finals, confidence).control
         if control is not None and control.is_wide:
-            times = f"{count_of(count, 'time')} known from run {run}"
+            times = f"{count_of(count, 'timing')} known from run {run}"
             text = f"{times}, in which the machine was busy; --fresh measures again"
             notes.append(Note(text=text, level="warning"))
     return notes

@@ -12,6 +12,7 @@ from tileyard.ir.nodes import Unit
 from tileyard.ir.trace import Step
 from tileyard.model import Diagnostic, SourceLine
 from tileyard.sync.findings import Finding, TimelineStep
+from tileyard.wording import count_of
 
 _NOUNS: dict[Unit, str] = {
     "cp_async": "copy",
@@ -165,7 +166,7 @@ class Words:
         if left is None or left.most is None:
             return f"no wait comes between: {_WAITS[unit]}({hazard.most}) is missing, or the stage is wrong"
         return (
-            f"the wait of {self._at(left.moment)} leaves {left.count} groups: {_WAITS[unit]}({left.most}) would cover it, "
+            f"the wait of {self._at(left.moment)} leaves {count_of(left.count, 'group')}: {_WAITS[unit]}({left.most}) would cover it, "
             "or the stage is wrong"
         )
 
