@@ -1,4 +1,7 @@
-"""Lowers the statements of a TileLang kernel's body, and notes the line of each."""
+"""Lowers the statements of a TileLang kernel's body, and notes the line of each.
+
+One module because there is one rule for each class of TIR statement, and they call each other.
+"""
 
 from typing import Any
 
