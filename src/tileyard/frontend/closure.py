@@ -61,7 +61,7 @@ class Closure:
 def examine(function: object, *, has_sources: bool = False) -> Closure:
     """Walk everything that ``function`` depends on.
 
-    With ``has_sources`` the caller handles files that are opened, and modules that are imported only when it runs.
+    With ``has_sources`` the caller is responsible for files that are opened, and for modules that are imported only when it runs.
     """
     walk = _Walk(has_sources=has_sources)
     try:
@@ -156,7 +156,7 @@ class _Walk:
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             self._add(hashlib.sha256(content.data).hexdigest())
 
-    # ---- what is entered once ---------------------------------------------------------------
+    # ---- objects entered once ---------------------------------------------------------------
 
     def _visit_once(self, value: object) -> None:
         if self._visit_by_name(value):

@@ -105,7 +105,7 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
     """Declare a function that returns a TileLang ``PrimFunc`` as a kernel to be tuned.
 
     The function's parameters are the kernel's *arguments* (sizes, dtypes, flags) and its *config*
-    (what is searched: tile sizes, stages). Both are plain values: bool, int, float or str; a dtype
+    (the searched values: tile sizes, stages). Both are plain values: bool, int, float or str; a dtype
     is its name, such as ``"float16"``. The tensors are the parameters of the PrimFunc that the
     function returns. Those that the PrimFunc reads are its inputs, those that it only writes its
     outputs; a tensor that is read and written is both. The decorated function can be called as

@@ -92,7 +92,7 @@ def _functions(text: str) -> dict[str, str]:
     return found
 
 
-# ---- what the known functions do ----------------------------------------------------------------
+# ---- meanings of the known functions ------------------------------------------------------------
 
 Numbers = list[tuple[int, Expr]]
 Unpack = Callable[[Scope, Load, int], tuple[list[Stmt], Numbers]]

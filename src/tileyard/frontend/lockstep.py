@@ -117,7 +117,7 @@ class Lockstep:
         finish()
         return tuple(found)
 
-    # ---- what is done thread by thread ------------------------------------------------------
+    # ---- thread by thread -------------------------------------------------------------------
 
     def _is_pure_binding(self, item: Any) -> bool:  # noqa: ANN401
         """Whether ``item`` binds a value that reads no memory: it can be repeated wherever it is needed."""
@@ -205,7 +205,7 @@ class Lockstep:
         }
         return self._scope.position.at(row, values)
 
-    # ---- what threads do together -----------------------------------------------------------
+    # ---- all threads together ---------------------------------------------------------------
 
     def _split(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """A statement in which threads see each other's effects: all do one part of it before the next part."""

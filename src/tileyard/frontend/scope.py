@@ -278,7 +278,7 @@ class Scope:
         self._threads[key_of(var)] = str(var.name)  # type: ignore[attr-defined]
 
     def simplify(self, expr: object) -> object:
-        """``expr``, an integer, as a constant if what is known of variables proves it."""
+        """``expr``, an integer, as a constant if known facts about variables prove it."""
         if type(expr).__name__ == "IntImm":
             return expr
         simple = self.analyzer.simplify(expr)
@@ -319,7 +319,7 @@ class Scope:
             self.refuse(f"variable {var}", "is not bound in the kernel")
         return self._vars[key_of(var)]
 
-    # ---- what an expression needs done first ------------------------------------------------
+    # ---- statements before an expression ----------------------------------------------------
 
     def hoist(self, stmts: Sequence[Stmt], what: str, *, has_effects: bool = False) -> None:
         """Run ``stmts`` before the statement whose expressions are being lowered."""

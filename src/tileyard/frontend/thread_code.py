@@ -1,4 +1,4 @@
-"""Finds what a kernel addresses to single threads: which values belong to each thread, and who accesses what.
+"""Finds what a kernel addresses to single threads: which values belong to each thread, and which statements access which memory.
 
 A thread has its own values where the thread's index is used: variables, and registers (``local``).
 """
@@ -139,7 +139,7 @@ class ThreadCode:
                 heads = any(map(self.depends, heads_of(stmt)))
                 return heads or any(map(self.mentions, bodies_of(stmt)))
 
-    # ---- what is a thread's own -------------------------------------------------------------
+    # ---- values of single threads -----------------------------------------------------------
 
     def _is_mention(self, node: Any) -> bool:  # noqa: ANN401
         if is_var(node):
@@ -200,7 +200,7 @@ class ThreadCode:
         pointed = [place.buffer for node in nodes for place in pointed_of(node)]
         return any(self._is_register(b) and not self.is_own(b) for b in (*stored, *pointed))
 
-    # ---- who touches what -------------------------------------------------------------------
+    # ---- accesses ---------------------------------------------------------------------------
 
     def _leaf(self, stmt: Any, *, is_repeated: bool) -> Leaf:  # noqa: ANN401
         """The accesses of one statement itself, without its body."""

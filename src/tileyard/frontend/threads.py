@@ -4,7 +4,7 @@ Conditions on the thread's index are decided thread by thread. Roles are parts o
 different things, and wait for each other at barriers. If no thread waits, the order in which
 they run makes no difference: each branch is done once, at its place.
 
-One module because what a branch decides, and who waits, say together what a role is.
+One module because what a branch decides and which threads wait together define a role.
 """
 
 import itertools

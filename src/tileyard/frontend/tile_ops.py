@@ -110,7 +110,7 @@ def _copy_plainly(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _copy_asynchronously(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """An asynchronous copy: TileLang commits each of these by itself, and waits for none."""
+    """An asynchronous copy: TileLang commits each of these itself, and waits for none."""
     return (Issue("cp_async", _copy_plainly(scope, call)), CommitGroup("cp_async"))
 
 

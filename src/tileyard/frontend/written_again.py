@@ -115,7 +115,7 @@ def _file_of(written: Written) -> str:
     return f"/<tileyard {written.name} {digest_bytes(written.source.encode())[:12]}>"
 
 
-# ---- is it the same ----------------------------------------------------------------------------
+# ---- comparison --------------------------------------------------------------------------------
 
 
 def require_same(

@@ -189,7 +189,7 @@ class AsynchronousRun(Run):
             self._views[actor].times[actor] = 1
             self._views[actor].fence(
                 actor, is_whole=True
-            )  # TileLang puts one, and a barrier, in front of roles
+            )  # TileLang puts one, and a barrier, before roles
         waiting = self._waiting = dict.fromkeys(actors)
         running = {actor: self._body(body) for actor, body in zip(actors, stmt.bodies, strict=True)}
         while waiting:
@@ -214,7 +214,7 @@ class AsynchronousRun(Run):
         before.fence(outside, is_whole=True)  # and after them
 
     _has_priorities = False
-    """Whether always the first role in the order that can go on runs."""
+    """Whether the first role in the order that can go on always runs."""
 
     def _order(self, roles: list[int]) -> list[int]:
         """The order in which roles take turns."""

@@ -68,7 +68,7 @@ class Hazard(msgspec.Struct, frozen=True, kw_only=True):
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """The order in which roles go on: each until it waits, then the next; ``backwards`` reverses it.
 
-    With a ``last`` role, always the first of the others that can go on runs, and the last one only if none can. With
+    With a ``last`` role, the first of the others that can go on always runs, and the last one only if none can. With
     ``is_early`` loads end when they are issued, and not only when no role can go on without them.
     """
 
@@ -129,7 +129,7 @@ class LateRun(AsynchronousRun):
     def _make_memory(self, storage: dict[str, Array]) -> Memory:
         return Watched(super()._make_memory(storage), self._note)
 
-    # ---- which blocks, and in which order ---------------------------------------------------
+    # ---- the blocks and their order ---------------------------------------------------------
 
     def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
         is_axis = any(axis.var is var for axis in self._program.grid)

@@ -1,6 +1,6 @@
 """The verifier's rules for expressions, regions and single statements.
 
-One module because each rule asks what is declared where its statement is, and says which one is broken.
+One module because each rule needs the declarations at its statement, and reports which rule is broken.
 """
 
 import math

@@ -120,7 +120,7 @@ def replace_parts(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
             assert_never(expr)
 
 
-# ---- what is read and written ---------------------------------------------------------------------
+# ---- reads and writes -----------------------------------------------------------------------------
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,7 +101,7 @@ class _Inference:
             self._note_uses(number, stmt, issued.get(id(stmt)))
         self.notes: list[Note] = []
 
-    # ---- what uses ask for ------------------------------------------------------------------
+    # ---- requirements of uses ---------------------------------------------------------------
 
     def _note_uses(self, number: int, stmt: Stmt, issue: Issue | None) -> None:
         match stmt:
@@ -233,7 +233,7 @@ class _Inference:
             for access in accesses
         ]
 
-    # ---- what is reported -------------------------------------------------------------------
+    # ---- notes ------------------------------------------------------------------------------
 
     def _describe(self, access: Access, rows: int, after: int, span: int, reason: str) -> None:
         said = f"{access.buffer} is {access.how}: {rows}-way bank conflicts in rows"

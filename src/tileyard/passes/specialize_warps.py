@@ -112,7 +112,7 @@ class _Split:
         )
         return (*first, *(stmt for stmt in body if id(stmt) in front), *last)
 
-    # ---- what they share --------------------------------------------------------------------
+    # ---- shared by the roles ----------------------------------------------------------------
 
     def _make_barriers(self, groups: tuple[Group, ...], threads: int) -> Iterator[Stmt]:
         for group in groups:

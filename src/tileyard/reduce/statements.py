@@ -44,7 +44,7 @@ FEW_STATEMENTS = 24
 """Largest number of statements for which pairs are tried."""
 
 
-# ---- dropped --------------------------------------------------------------------------------
+# ---- dropping -------------------------------------------------------------------------------
 
 
 def drop_statements(program: Program) -> Search:
@@ -118,7 +118,7 @@ def _without(stmt: Stmt, buffer: str) -> tuple[Stmt, ...]:
             return ()
 
 
-# ---- unwrapped ------------------------------------------------------------------------------
+# ---- unwrapping -----------------------------------------------------------------------------
 
 
 def unwrap_statements(program: Program) -> Search:
