@@ -121,15 +121,14 @@ class _Inside:
 class Scope:
     """Everything that a TIR node may refer to, by the identity of TVM's object.
 
-    ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
-    hold a thread's index: they may be bound, but not used. ``any_dtype`` allows types that the
-    tile IR does not have; ``has_threads`` states that threads run a block, ``has_thread_sync`` that TileLang puts barriers between its
-    statements. ``buffers`` collects all non-parameter buffers, ``layouts`` storage and the layouts annotated for it; ``depths`` are the
-    stages of loops that a schedule names; ``reducers`` has the fold of each reducer, by name; ``in_while`` marks a loop until a change.
-    ``given_up`` are asynchronous operations without a statement, ``races`` are between the threads of one statement. ``lost`` changes
-    no result, but a GPU would behave differently without it; ``swizzle`` is the order of blocks, as TileLang's function and number.
-    ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered. ``analyzer`` is bound to what is known of
-    integer variables. ``on_load`` receives the name of each buffer that an expression reads.
+    ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that hold a thread's index: they may be bound, but
+    not used. ``any_dtype`` allows types that the tile IR does not have; ``has_threads`` states that threads run a block, ``has_thread_sync`` that
+    TileLang puts barriers between its statements. ``buffers`` collects all non-parameter buffers, ``layouts`` storage and the layouts annotated
+    for it; ``depths`` are the stages of loops that a schedule names; ``reducers`` has the fold of each reducer, by name; ``in_while`` marks a
+    loop that runs until something changes. ``given_up`` are asynchronous operations without a statement, ``races`` are between the threads of one
+    statement. ``lost`` changes no result, but a GPU would behave differently without it; ``swizzle`` is the order of blocks, as TileLang's
+    function and number. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered. ``analyzer`` is bound to what is
+    known of integer variables. ``on_load`` receives the name of each buffer that an expression reads.
     """
 
     def __init__(

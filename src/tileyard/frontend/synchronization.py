@@ -55,7 +55,7 @@ def allocate_barriers(scope: Scope, tir: Any, arrivals: Sequence[int]) -> Stmt: 
 
 
 def lower_barrier(scope: Scope, load: Any) -> Load:  # noqa: ANN401
-    """The barrier for an element of a buffer of barriers."""
+    """The barrier at an element of a buffer of barriers."""
     found = scope.known_buffer(load.buffer) if type(load).__name__ == "BufferLoad" else None
     if found is None or found.scope != "barrier":
         scope.refuse("barrier", "that is not an element of a buffer of barriers is not covered")

@@ -124,7 +124,7 @@ def _cover(array: Region, tile: Region) -> Region:
 
 
 def _as_large(array: Region, other: Region) -> Region:
-    """A box of an array with the extents of the tile that is copied, or with those of the copy's destination."""
+    """A box of an array with the extents of ``other``, the other side of the copy; unchanged if their dimensions do not match."""
     extents = without_ones(other.extents)
     places = [i for i, extent in enumerate(array.extents) if without_ones((extent,))]
     if len(places) != len(extents):
@@ -234,7 +234,7 @@ def _product(
     scope: Scope,
     call: Any,  # noqa: ANN401
 ) -> tuple[Stmt, ...]:
-    """A product; TileLang commits it itself if the number of groups that may be left after it is given: -1 for all.
+    """A product; if a number of groups may be left after it (-1 for all), TileLang commits it itself.
 
     If none may be left, it is over at once.
     """

@@ -49,7 +49,7 @@ class Event:
 class View:
     """What an actor knows: the ``times`` of others, and which operations are ``over``, and how far.
 
-    ``fenced`` is the part that asynchronous operations see, too. ``own_fence`` counts for operations that the actor
+    ``fenced`` is the part that asynchronous operations see, too. ``own_fence`` applies to operations that the actor
     issues itself: a fence by one of its threads does not cover what the others wrote.
     """
 

@@ -1,4 +1,4 @@
-"""Folds constants in integer expressions, by the rules of TVM."""
+"""Folds constants in integer expressions, by the rules that TVM applies when it makes an expression."""
 
 import operator
 from collections.abc import Callable

@@ -8,9 +8,9 @@ from tileyard.ir.walk import walk, walk_expr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NestPlan:
-    """What is known of a nest before its numbers: its loops, outermost first, and what each lane does.
+    """The part of a nest that does not depend on numbers: its loops, outermost first, and what each lane does.
 
-    The nest is kept so that its identity stays unique.
+    The nest is kept so that its identity is not reused.
     """
 
     nest: For

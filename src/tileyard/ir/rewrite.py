@@ -86,7 +86,7 @@ class Copies:
     def __init__(self, names: Names) -> None:
         self._names = names
         self.sources: dict[int, tuple[Stmt, Stmt]] = {}
-        """By the identity of a copy: the copy, so that its identity stays unique, and its source."""
+        """By the identity of a copy: the copy, so that its identity is not reused, and its source."""
 
     def copy(self, body: tuple[Stmt, ...], known: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
         """``body`` with the ``known`` expressions replaced, and new names for the variables that it binds."""
@@ -155,7 +155,7 @@ class _Rewriter:
     def _statement(self, stmt: Stmt) -> tuple[Stmt, ...]:
         number, self._count = self._count, self._count + 1
         fresh = with_bodies(stmt, tuple(self.body(inner) for inner in bodies(stmt)))
-        self._origins[id(fresh)] = (fresh, number)  # kept, so that its identity stays unique
+        self._origins[id(fresh)] = (fresh, number)  # kept, so that its identity is not reused
         changed = self._change(fresh)
         for new in changed:
             if id(new) not in self._copies:

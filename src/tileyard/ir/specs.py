@@ -87,7 +87,7 @@ class Evaluator:
         return tuple(int(self.value(expr)) for expr in exprs)
 
     def _thunk(self, expr: Expr) -> Thunk:
-        """The function that evaluates ``expr``. The node is kept so that its identity stays unique."""
+        """The function that evaluates ``expr``. The node is kept so that its identity is not reused."""
         known = self._known.get(id(expr))
         if known is None:
             known = self._known[id(expr)] = (expr, self._make_thunk(expr))

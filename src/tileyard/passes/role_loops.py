@@ -71,7 +71,7 @@ class RoleLoop:
 
     @property
     def is_counted(self) -> bool:
-        """Whether its variable tells how many iterations have been done."""
+        """Whether its variable determines how many iterations have been done."""
         start = self.loop.start
         is_plain = isinstance(start, Const | Var)
         return not self.is_repeated and not self.conds and is_plain

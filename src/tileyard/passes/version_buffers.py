@@ -101,8 +101,8 @@ def _count_versions(loop: Stmt, tiles: frozenset[str]) -> dict[str, int]:
 
 
 def _versioned(at: Mapping[str, Expr], ranks: Mapping[str, int]) -> Callable[[Stmt], Stmt]:
-    """Gives tiles with several versions the version ``at`` which statements use them. A tile that already has one, with more indices
-    than its ``ranks``, keeps it.
+    """Gives each access to a tile with several versions its version ``at``. An access that already has one, with more indices
+    than the tile's ``ranks``, keeps it.
     """
 
     def indices(buffer: str, old: tuple[Expr, ...]) -> tuple[Expr, ...]:
