@@ -28,25 +28,25 @@ WRITE = "TILEYARD_WRITE_DOCS"
 HEAD = """\
 # What the tile IR keeps of asynchrony
 
-What `tilelang.language` says of asynchronous operations, synchronization, pipelines and roles, and what of it is in the
-Program as it is written, which is what `tileyard check` looks at ([what it means](../design/async.md)). Written by
-`tests/differential/test_async_page.py`, which has a kernel with the operation and the same kernel without it elaborated by
-TileLang and lowered: the lines are what the operation adds. After a change, `{write}=1 make test` writes it anew. A name
-that is new in TileLang makes that test fail.
+The operations of `tilelang.language` for asynchrony, synchronization, pipelines and roles, and what the
+Program as written, which `tileyard check` examines, keeps of each ([meanings](../design/async.md)). Written by
+`tests/differential/test_async_page.py`, in which TileLang elaborates a kernel with the operation and the same kernel without it,
+and both are lowered: the lines are those that the operation adds. After a change, `{write}=1 make test` rewrites this page. A
+new name in TileLang makes that test fail.
 
 | | |
 | --- | --- |
-| **kept** | as the lines say |
-| **over at once** | TileLang waits for it where it stands, and so does the IR |
-| **dropped** | nothing is left of it, and no check needs it, for the reason given |
-| **given up** | the kernel is accepted, and its asynchronous operations are not checked: `tileyard check` names what made it so |
+| **kept** | as the lines show |
+| **over at once** | TileLang waits for it at its place, and so does the IR |
+| **dropped** | nothing remains of it, and no check needs it, for the given reason |
+| **given up** | the kernel is accepted, and its asynchronous operations are not checked: `tileyard check` names the cause |
 | **refused** | a kernel with it has no Program; the message names it, with its line |
 
-Reasons that occur often: a **hint** says how to copy, and TileLang waits for the copy whichever way it goes. An **instruction**
-acts on addresses and registers; other operations of the page express that at tile level. What needs a **cluster or
-tensor memory** is listed only: blocks of a Program know nothing of each other, and it has no such storage.
+Frequent reasons: a **hint** states how to copy, and TileLang waits for the copy in any case. An **instruction**
+acts on addresses and registers; other operations on this page express that at tile level. Operations that need a **cluster or
+tensor memory** are only listed: blocks of a Program do not know of each other, and it has no such storage.
 
-The cpu target receives the settled Program, in which all of it is over at once (`passes/settle.py`).
+The cpu target receives the settled Program, in which all operations are over at once (`passes/settle.py`).
 """
 
 _SAYS = re.compile(

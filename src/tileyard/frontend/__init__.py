@@ -1,1 +1,1 @@
-"""From user code to Programs: finding kernels in files, and TIR to Program."""
+"""From user code to Programs: finds kernels in files, and lowers TIR to Programs."""

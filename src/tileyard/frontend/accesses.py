@@ -1,4 +1,4 @@
-"""Which memory TIR reads and writes, and between which branches TileLang therefore puts a barrier."""
+"""Finds the memory that TIR reads and writes, and the branches between which TileLang therefore puts a barrier."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from tileyard.frontend.tir_queries import call_name, calls_of, nodes_of
 READS, WRITES = 1, 2
 
 _POINTERS = {"tl.access_ptr": 2, "tl.region": 1}
-"""Calls that say of an element or box how it is accessed: the position of the mask."""
+"""Calls that state how an element or box is accessed, with the position of the access mask."""
 
 _SYNCS = frozenset(
     {"tirx.tvm_storage_sync", "tl.named_barrier_arrive", "tirx.ptx_wait_group", "tl.sync_grid"}
 )
 
 Interval = tuple[int, int] | None
-"""From here to there, the end excluded; None where it is not constant."""
+"""Start and end, the end excluded; None if not constant."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """What is done to a buffer's ``data``: ``mask`` says how, ``box`` where, as far as that is known."""
+    """An access to a buffer's ``data``: ``mask`` is its kind, ``box`` its place, as far as known."""
 
     data: Any
     mask: int
@@ -30,12 +30,12 @@ class Access:
 
     @property
     def key(self) -> object:
-        """What identifies the memory."""
+        """The identity of the memory."""
         return key_of(self.data)
 
 
 def accesses_of(body: Any) -> list[Access]:  # noqa: ANN401 (TVM's nodes are untyped)
-    """All accesses below ``body``; what takes an address and does not say for what, reads and writes."""
+    """All accesses below ``body``; taking an address without a stated purpose counts as read and write."""
     found: list[Access] = []
     loads: dict[object, Access] = {}
     masked: set[object] = set()
@@ -62,14 +62,14 @@ def accesses_of(body: Any) -> list[Access]:  # noqa: ANN401 (TVM's nodes are unt
 
 
 def _mask_of(call: Any, position: int) -> int:  # noqa: ANN401
-    """The access mask at ``position``; both ways where none is stated."""
+    """The access mask at ``position``; both read and write if none is stated."""
     if position < len(call.args) and type(call.args[position]).__name__ == "IntImm":
         return int(call.args[position].value)
     return READS | WRITES
 
 
 def _box(place: Any, extents: Sequence[Any] = ()) -> tuple[Interval, ...]:  # noqa: ANN401
-    """For each index the interval that it is in."""
+    """The interval of each index."""
     sizes = extents or [None] * len(place.indices)
     return tuple(map(_interval, place.indices, sizes))
 
@@ -83,24 +83,24 @@ def _interval(start: Any, size: Any) -> Interval:  # noqa: ANN401
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Side:
-    """What some threads do to shared memory."""
+    """The accesses of some threads to shared memory."""
 
     threads: frozenset[int]
     accesses: tuple[Access, ...]
 
     def of(self, mask: int) -> list[Access]:
-        """Those that read, or that write."""
+        """The accesses that read, or that write."""
         return [one for one in self.accesses if one.mask & mask]
 
 
 def find_barriers(
     stmts: Sequence[Any], where: Callable[[Any], frozenset[int]], everyone: frozenset[int]
 ) -> set[int]:
-    """The positions of branches on the thread in front of which TileLang's ThreadSync surely puts a block's barrier.
+    """The positions of branches on the thread before which TileLang's ThreadSync certainly puts a block's barrier.
 
-    It does so where one branch writes a tile that another one reads, or reads one that another one writes, and other
-    threads take the two. Barriers within branches count for it as if all threads met there, also those that it puts there
-    itself: branches that have some are left out. ``where`` gives the threads for which a condition holds.
+    It does so if one branch writes a tile that another one reads, or reads one that another one writes, and different
+    threads take the two. It treats barriers within branches as if all threads met there, also those that it puts there
+    itself: branches with barriers are left out. ``where`` returns the threads for which a condition holds.
     """
     found: set[int] = set()
     pending: list[_Side] = []
@@ -157,7 +157,7 @@ def _conflict(before: _Side, after: _Side) -> bool:
 
 
 def _is_apart(one: Access, other: Access) -> bool:
-    """Whether constant indices tell the two apart."""
+    """Whether constant indices prove that the two do not overlap."""
     return any(
         mine is not None and theirs is not None and (mine[1] <= theirs[0] or theirs[1] <= mine[0])
         for mine, theirs in zip(one.box, other.box, strict=False)

@@ -1,4 +1,4 @@
-"""Running a user's code: calls by the names of parameters, and what is raised as one line and a short traceback.
+"""Runs a user's code: calls by the names of parameters, and errors as one line and a short traceback.
 
 The origin of objects and files separates the user's own code from installed packages.
 """
@@ -22,22 +22,22 @@ from tileyard.frontend.footprint import SITE_FOLDERS
 from tileyard.wording import name_line
 
 PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
-"""The language that bytecode is for."""
+"""The language version that bytecode is for."""
 
 _SHY_MODULES = ("torch", "numpy")
-"""Modules with functions that do not say where they come from."""
+"""Modules with functions that do not state their origin."""
 
 _NO_PYTHON = frozenset({".cc", ".cpp", ".h", ".pxi", ".pyx"})
-"""Sources of libraries whose frames stand in Python's tracebacks, by paths that only their authors have."""
+"""Suffixes of library sources whose frames appear in Python's tracebacks, with paths that only their authors have."""
 
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 _TILEYARD = Path(__file__).resolve().parents[1]
 
 
 def own_name(value: object) -> tuple[str, str]:
-    """The module and the name under which an object can be found again; empty where it cannot.
+    """The module and the name under which an object can be found again; empty if it cannot.
 
-    A function is asked for its code's name, because ``functools.wraps`` makes it bear another's.
+    For a function this is its code's name, because ``functools.wraps`` gives it another's.
     """
     if isinstance(value, types.FunctionType):
         home: object = value.__globals__.get("__name__")
@@ -51,7 +51,7 @@ def own_name(value: object) -> tuple[str, str]:
         for name in names:
             if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
                 continue
-            # A library's class or function may be hidden by what bears its name; it stays its own.
+            # A library's class or function may be hidden by another object of its name; it still belongs to the library.
             if isinstance(value, (type, types.FunctionType)) or _look_up(module, name) is value:
                 return module, name
     return "", ""
@@ -68,13 +68,13 @@ def _look_up(module: str, qualname: str) -> object:
 
 
 def defining_module(value: object) -> types.ModuleType | None:
-    """The loaded module in which a function or class was defined, where it says so."""
+    """The loaded module in which a function or class was defined, if it states one."""
     name = getattr(value, "__module__", None)
     return sys.modules.get(name) if isinstance(name, str) else None
 
 
 def digest_source(file: Path) -> str:
-    """What a source file says, comments and formatting apart; any other file byte for byte."""
+    """The digest of a source file, comments and formatting ignored; of any other file byte for byte."""
     data = file.read_bytes()
     if file.suffix == ".py":
         with contextlib.suppress(SyntaxError):
@@ -83,7 +83,7 @@ def digest_source(file: Path) -> str:
 
 
 def installed_version(module: str) -> str | None:
-    """The version of the installed package that a module belongs to; None for the user's own."""
+    """The version of the installed package that contains a module; None for the user's own."""
     return _package_version(module.partition(".")[0])
 
 
@@ -107,7 +107,7 @@ def _package_version(top: str) -> str | None:
 
 
 def is_users(file: str) -> bool:
-    """Whether a source file (or a notebook's cell) is the user's: no package, no library, not ours."""
+    """Whether a source file (or a notebook's cell) is the user's: not a package, a library, or Tileyard."""
     path = Path(file)
     if file.startswith("<"):
         return file == "<string>" or file.startswith("<ipython")
@@ -124,10 +124,10 @@ def _is_site(path: Path) -> bool:
 
 @contextlib.contextmanager
 def blame_user(doing: str = "") -> Iterator[None]:
-    """Runs a user's code. Whatever it raises, SystemExit included, comes out as UserCodeError.
+    """Runs a user's code. Everything it raises, SystemExit included, becomes UserCodeError.
 
-    ``doing`` begins the message, such as ``where of gemm``. Failures of ours and interrupts pass
-    through; so does MemoryError, which says something of the machine and not of the code.
+    ``doing`` begins the message, such as ``where of gemm``. Tileyard's own errors and interrupts pass
+    through; so does MemoryError, which is caused by the machine and not by the code.
     """
     try:
         yield
@@ -160,7 +160,7 @@ def describe_failure(error: BaseException, doing: str = "") -> UserCodeError:
 
 
 def describe_exception(error: BaseException) -> str:
-    """The exception's type and the first line of what it says."""
+    """The exception's type and the first line of its message."""
     if isinstance(error, SystemExit):
         return f"it ended the process with status {error.code!r}"
     text = str(error)
@@ -180,10 +180,10 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def call_by_name(
     function: Callable[..., object], values: Mapping[str, object], what: str
 ) -> object:
-    """Call with those ``values`` that the parameters name, or with all of them through ``**kwargs``.
+    """Call with those ``values`` that the parameters name, or with all of them if there is ``**kwargs``.
 
-    ``what`` names the function in messages. Raises UsageError where a parameter asks for something
-    that is not in ``values``, and UserCodeError for whatever the function raises.
+    ``what`` names the function in messages. Raises UsageError if a parameter asks for something
+    that is not in ``values``, and UserCodeError for anything that the function raises.
     """
     parameters = parameters_of(function)
     if parameters is None:
@@ -215,7 +215,7 @@ def call_by_name(
 
 
 def parameters_of(function: Callable[..., object]) -> list[inspect.Parameter] | None:
-    """A callable's parameters; None where it does not tell them, as some written in C."""
+    """A callable's parameters; None if unknown, as for some callables written in C."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""TileLang's ``AutoTuner`` objects as kernels of ours, however they were put together.
+"""Reads TileLang's ``AutoTuner`` objects as Tileyard kernels, however they were built.
 
 One module because configs, inputs and outputs are all read off one such object, and compared with one kernel.
 """
@@ -37,16 +37,16 @@ from tileyard.wording import count_of, show_value
 
 
 class ChainError(UsageError, ValueError, code="chain"):
-    """What a tuner is asked for makes no sense. TileLang raises ValueError there."""
+    """A tuner's settings are invalid. TileLang raises ValueError there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
     """What a tuner is to tune.
 
-    ``configs`` are the user's, ``arguments`` the plain values that the kernel is otherwise made and run with.
-    ``elaborate`` gives the PrimFunc of one of the configs. ``is_decided`` says that the caller has given what the
-    configs vary: there is nothing to tune.
+    ``configs`` are the user's, ``arguments`` the other plain values with which the kernel is made and run.
+    ``elaborate`` returns the PrimFunc of one of the configs. ``is_decided`` states that the caller has given the
+    parameters that the configs vary: there is nothing to tune.
     """
 
     found: Found
@@ -56,16 +56,16 @@ class Chain:
     is_decided: bool
 
     def original(self, config: Mapping[str, Value]) -> Mapping[str, object]:
-        """The user's config that a study knows as this one."""
+        """The user's config that corresponds to this config of a study."""
         wanted = canonical_json(dict(config))
         pairs = zip(self.found.expand({}).configs, self.configs, strict=True)
         return next(own for plain, own in pairs if canonical_json(plain) == wanted)
 
 
 def read_chain(tuner: Any, inputs: Sequence[object] | None = None) -> Chain:  # noqa: ANN401 (TileLang's)
-    """What an ``AutoTuner`` of TileLang's is to tune; ``inputs`` are those that the caller has named for it.
+    """The chain of a TileLang ``AutoTuner``; ``inputs`` are those that the caller has named for it.
 
-    Raises ChainError naming the key for configs, sizes and inputs that do not fit the kernel.
+    Raises ChainError with the key for configs, sizes and inputs that do not fit the kernel.
     """
     function = tuner.fn
     name = str(getattr(user_function(function), "__name__", ""))
@@ -122,7 +122,7 @@ def make_alone(tuner: Any, func: Any, config: Mapping[str, Any], *, with_tir: bo
 
 
 def find_outputs(func: Any, out_idx: Any) -> list[int] | None:  # noqa: ANN401 (TVM's)
-    """The positions of what a kernel returns, in the order in which it does; None for nothing."""
+    """The positions of a kernel's results, in the order in which it returns them; None if it returns nothing."""
     out_idx = attributes_of(func).get("tilelang_out_idx") if out_idx is None else out_idx
     if out_idx is None:
         return None
@@ -131,7 +131,7 @@ def find_outputs(func: Any, out_idx: Any) -> list[int] | None:  # noqa: ANN401 (
 
 
 def describe_params(func: Any) -> list[Any]:  # noqa: ANN401 (TVM's)
-    """The parameters of a PrimFunc, as TileLang describes them."""
+    """The parameters of a PrimFunc as TileLang's descriptions."""
     describe: Any = import_module("tilelang.engine.param").KernelParam
     tensors = dict(func.buffer_map.items())
     return [
@@ -144,7 +144,7 @@ def describe_params(func: Any) -> list[Any]:  # noqa: ANN401 (TVM's)
 
 
 def _given_values(tuner: Any) -> dict[str, object]:  # noqa: ANN401 (TileLang's)
-    """What the caller of a decorated kernel has given, or what the function of a chain has around it."""
+    """The values given by the caller of a decorated kernel, or captured by the function of a chain."""
     if tuner._kernel_parameters is not None:  # noqa: SLF001 (TileLang's)
         values, named = tuner._kernel_parameters  # noqa: SLF001
         return {**dict(zip(tuner._function_parameters, values, strict=False)), **dict(named)}  # noqa: SLF001
@@ -170,7 +170,7 @@ def _list_configs(tuner: Any, name: str) -> list[Mapping[str, object]]:  # noqa:
         raise ChainError(f"the configs of {name} are no list of mappings: {show_value(configs)}")
     if not configs:
         raise ChainError(f"{name} has no configs to tune")
-    # None is how TileLang's users leave a key out.
+    # None is how TileLang's users omit a key.
     return [{key: value for key, value in one.items() if value is not None} for one in configs]
 
 
@@ -196,7 +196,7 @@ def _signed(
     plain: Collection[str],
     varied: Collection[str],
 ) -> Callable[..., object]:
-    """A function with the kernel's name and these of its parameters, which says what the kernel takes."""
+    """A function with the kernel's name and these of its parameters, which states what the kernel takes."""
 
     def takes(**_values: object) -> None: ...
 
@@ -221,11 +221,11 @@ def _read_out_idx(given: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (TileLa
 
 
 def _bind(chain: Chain, inputs: Sequence[object] | None) -> Chain:
-    """The chain with what only an elaborated kernel says: what it returns, and the sizes and numbers that come with each call."""
+    """The chain with what only an elaborated kernel states: its results, and the sizes and numbers passed with each call."""
     name, arguments = chain.found.name, chain.arguments
     lowered = _lower_first(chain)
     if lowered is None:
-        return chain  # the study says why
+        return chain  # the study reports why
     config, program = lowered
     func = chain.elaborate(config)
     returned = find_outputs(func, chain.found.recipe.out_idx) or []
@@ -251,7 +251,7 @@ def _bind(chain: Chain, inputs: Sequence[object] | None) -> Chain:
 
 
 def _lower_first(chain: Chain) -> tuple[Mapping[str, object], Program] | None:
-    """The first config that can be lowered, and what it becomes."""
+    """The first config that can be lowered, and its Program."""
     for config, plain in zip(chain.configs, chain.found.expand({}).configs, strict=True):
         try:
             return config, lower_open(chain.found, chain.arguments, plain).signature
@@ -263,7 +263,7 @@ def _lower_first(chain: Chain) -> tuple[Mapping[str, object], Program] | None:
 def _supply_tensors(
     supply: Callable[..., Any], places: Sequence[int], params: Sequence[object]
 ) -> list[object]:
-    """What a kernel is called with, without its numbers."""
+    """The inputs of a kernel's call, without its numbers."""
     given = list(supply(params))
     return [given[place] for place in places]
 
@@ -271,7 +271,7 @@ def _supply_tensors(
 def _match(
     name: str, program: Program, taken: Sequence[int], inputs: Sequence[object]
 ) -> dict[str, Value]:
-    """The dimensions and numbers of a Program, from the inputs that it is called with."""
+    """The dimensions and numbers of a Program, from the inputs of its call."""
     if len(inputs) != len(taken):
         raise ChainError(f"{name} takes {count_of(len(taken), 'input')}, not {len(inputs)}")
     numbers: dict[str, Value] = {}

@@ -1,9 +1,9 @@
-"""Identity of a function's behaviour, over content: its code and all that its code names.
+"""Identity of a function's behaviour, by content: its code and everything that its code names.
 
 A function of the user's counts by bytecode, constants, defaults, captured variables and the globals
-that it names, and so on through whatever those are; data counts by value; installed modules count
-by name and version; modules of the user's own by what their source says. Comments, formatting,
-paths and line numbers count for nothing. What happens outside the process (files, clocks, random
+that it names, and recursively by their content; data counts by value; installed modules count
+by name and version; the user's own modules by their source. Comments, formatting,
+paths and line numbers do not count. What happens outside the process (files, clocks, random
 numbers) is not seen; a function that opens files or evaluates text has no identity.
 
 One module because the rules for every kind of object make one table, which is read as a whole.
@@ -37,10 +37,10 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType)
 _CONTAINERS = (tuple, list, dict, set, frozenset, types.MappingProxyType)
 _OPAQUE_BUILTINS = frozenset({"open", "eval", "exec", "input", "globals", "locals", "__import__"})
 _CLASS_NOISE = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"})
-# What an abstract class or a dataclass keeps about itself is in its methods, too.
+# The content that an abstract class or a dataclass stores about itself is in its methods, too.
 _CLASS_NOISE |= {"__abstractmethods__", "_abc_impl", "__dataclass_fields__", "__dataclass_params__"}
 _REFUSALS = (TypeError, ValueError, AttributeError, RuntimeError, OSError, pickle.PicklingError)
-"""What looking into an object may raise; RecursionError is a RuntimeError."""
+"""Exceptions that inspecting an object may raise; RecursionError is a RuntimeError."""
 
 _CachedFunction = type(functools.lru_cache(lambda: None))
 
@@ -49,7 +49,7 @@ _CachedFunction = type(functools.lru_cache(lambda: None))
 class Closure:
     """What a function's behaviour depends on.
 
-    ``digest`` is None where something in it cannot be identified. ``modules`` are the top-level
+    ``digest`` is None if some part of it cannot be identified. ``modules`` are the top-level
     names of the installed modules that it uses, and ``files`` those of other code.
     """
 
@@ -61,7 +61,7 @@ class Closure:
 def examine(function: object, *, has_sources: bool = False) -> Closure:
     """Walk everything that ``function`` depends on.
 
-    With ``has_sources`` the caller answers for files that are opened, and for modules that are imported only when it runs.
+    With ``has_sources`` the caller is responsible for files that are opened, and for modules that are imported only when it runs.
     """
     walk = _Walk(has_sources=has_sources)
     try:
@@ -73,17 +73,17 @@ def examine(function: object, *, has_sources: bool = False) -> Closure:
 
 
 def closure_digest(function: object) -> Digest | None:
-    """The identity of a function's behaviour; None where something cannot be identified."""
+    """The identity of a function's behaviour; None if some part cannot be identified."""
     return examine(function).digest
 
 
 class _Walk:
     """One traversal. Every visit adds tokens to ``hash``; equal token streams are equal closures.
 
-    Functions, classes, modules and instances are entered once, and named by their ordinal when met
+    Functions, classes, modules and instances are entered once, and referred to by their ordinal when met
     again, which also ends cycles. Plain containers are entered every time, because whether two
     equal constants are one object depends on how the code was loaded; only a container that is met
-    inside itself is named by its depth.
+    inside itself is referred to by its depth.
     """
 
     def __init__(self, *, has_sources: bool = False) -> None:
@@ -138,7 +138,7 @@ class _Walk:
         self._stack.pop()
 
     def _digest_apart(self, value: object) -> str:
-        """The identity of a set's element, which must not depend on what came before it."""
+        """The identity of a set's element, which must not depend on earlier elements."""
         apart = _Walk(has_sources=self._has_sources)
         apart.visit(value)
         self.known &= apart.known
@@ -156,7 +156,7 @@ class _Walk:
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             self._add(hashlib.sha256(content.data).hexdigest())
 
-    # ---- what is entered once ---------------------------------------------------------------
+    # ---- objects entered once ---------------------------------------------------------------
 
     def _visit_once(self, value: object) -> None:
         if self._visit_by_name(value):
@@ -194,7 +194,7 @@ class _Walk:
             self.visit(part)
 
     def _visit_by_name(self, value: object) -> bool:
-        """Add what an installed module calls by a name of its own; False for everything else."""
+        """Add an object by the name under which an installed module has it; False for everything else."""
         module, name = own_name(value)
         version = installed_version(module) if module and name else None
         if version is None:
@@ -293,7 +293,7 @@ class _Walk:
         self._add(hashlib.sha256(bits.data).hexdigest())
 
     def _visit_instance(self, value: object) -> None:
-        """Any other object, by what it would tell ``copy``: how to make it, and its state."""
+        """Add any other object in the form that ``copy`` uses: how to make it, and its state."""
         try:
             reduced = value.__reduce_ex__(4)
         except _REFUSALS:

@@ -1,4 +1,4 @@
-"""The ``@tileyard.kernel`` declaration: what a user says of a kernel beside its code.
+"""The ``@tileyard.kernel`` declaration: what a user declares about a kernel in addition to its code.
 
 Importing this module imports neither TileLang nor torch nor NumPy.
 """
@@ -19,16 +19,16 @@ Configs = Sequence[Mapping[str, object]]
 SpaceSource = Axes | Configs | Callable[..., Axes | Configs]
 
 PIPELINE = "pipeline"
-"""The key of a config, or of a side's options, that names the pipeline of a kernel and is not a parameter of it."""
+"""The key of a config, or of a side's options, that names a kernel's pipeline and is not a parameter of the kernel."""
 
 _NAMES = ("__module__", "__qualname__", "__doc__")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelDeclaration(Generic[P, R]):
-    """A kernel with what was declared of it; called, it does what its function does.
+    """A kernel with its declaration; a call does what its function does.
 
-    ``function`` is what was decorated. The other fields are those of ``kernel``, as given.
+    ``function`` is the decorated function. The other fields are those of ``kernel``, as given.
     """
 
     function: Callable[P, R]
@@ -105,15 +105,15 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
     """Declare a function that returns a TileLang ``PrimFunc`` as a kernel to be tuned.
 
     The function's parameters are the kernel's *arguments* (sizes, dtypes, flags) and its *config*
-    (what is searched: tile sizes, stages). Both are plain values: bool, int, float or str; a dtype
+    (the searched values: tile sizes, stages). Both are plain values: bool, int, float or str; a dtype
     is its name, such as ``"float16"``. The tensors are the parameters of the PrimFunc that the
     function returns. Those that the PrimFunc reads are its inputs, those that it only writes its
     outputs; a tensor that is read and written is both. The decorated function can be called as
-    before. TileLang reads its source, so it has to stand in a file or a notebook cell.
+    before. TileLang reads its source, so it must be in a file or a notebook cell.
 
-    A function that exists already is declared by a call: ``tileyard.kernel(function, reference=f)``,
-    also where ``tilelang.jit`` or ``tilelang.autotune`` made it, or an earlier declaration, whose
-    fields are replaced where they are given.
+    An existing function is declared by a call: ``tileyard.kernel(function, reference=f)``,
+    also one made by ``tilelang.jit`` or ``tilelang.autotune``, or an earlier declaration, of which
+    the given fields are replaced.
 
     Example::
 
@@ -130,45 +130,45 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
                 ...
             return main
 
-    *By name.* ``space`` (where it is callable), ``where``, ``inputs`` and ``flops`` are called
+    *By name.* ``space`` (if it is callable), ``where``, ``inputs`` and ``flops`` are called
     with keywords: each gets the arguments (and ``where`` the config too) that its parameters name,
-    or all of them through ``**kwargs``. Arguments that nobody gave have their defaults. It is an
+    or all of them through ``**kwargs``. Arguments that are not given have their defaults. It is an
     error to ask for something that does not exist.
 
     Args:
-        space: The configs to search. A mapping from parameter to the values it may take, which are
+        space: The configs to search. A mapping from parameter to its possible values, which are
             multiplied out; or a list of configs, each a mapping from parameter to value; or a
-            callable that gets the arguments by name and returns either. None: nothing to search.
-        where: Called by name; a config is used only where it returns something true.
-        shapes: Named sets of arguments; the first is used where nobody asks for another. A set may
-            leave out what has a default.
-        reference: Says what is right. Called with copies of the kernel's input tensors in parameter
+            callable that receives the arguments by name and returns either. None: nothing to search.
+        where: Called by name; a config is used only if it returns a true value.
+        shapes: Named sets of arguments; the first one is the default. A set may
+            leave out arguments that have a default.
+        reference: Computes the expected outputs. Called with copies of the kernel's input tensors in parameter
             order; further parameters get a value by name: an output tensor's name gets that output
-            as a writable array, an argument's name (``causal``) its value. What is left over gets
+            as a writable array, an argument's name (``causal``) its value. Remaining parameters get
             the outputs in order. It returns the outputs in parameter order (one, or a tuple or list)
             or writes them in place and returns None. A tensor that is both input and output may be
-            returned with the others or changed in place. The arrays are torch CPU tensors where the
+            returned with the others or changed in place. The arrays are torch CPU tensors if the
             reference's code uses torch, else NumPy arrays (bfloat16 and float8 through ml_dtypes).
             Outputs must have the shapes of the kernel's; their dtypes may be wider, so computing
-            in float32 is fine and wise: float16 is slow and coarse on CPUs.
+            in float32 is fine and recommended: float16 is slow and imprecise on CPUs.
         inputs: Called by name; ``specs`` gives it the input tensors (each with ``name``, ``dtype``
-            and ``shape``), ``rng`` a ``numpy.random.Generator`` that is always seeded alike. Returns
-            the input tensors in parameter order, or a mapping from tensor name to array; what a
-            mapping leaves out is made as if there were no ``inputs``. None: random numbers made to
+            and ``shape``), ``rng`` a ``numpy.random.Generator`` that always has the same seed. Returns
+            the input tensors in parameter order, or a mapping from tensor name to array; tensors that a
+            mapping leaves out are made as if there were no ``inputs``. None: random numbers that
             suit each dtype.
-        flops: Called by name; how many floating-point operations one launch does, for GFLOP/s.
-        tolerance: ``(rtol, atol)`` or a ``Tolerance``: an output element is right where
+        flops: Called by name; number of floating-point operations of one launch, for GFLOP/s.
+        tolerance: ``(rtol, atol)`` or a ``Tolerance``: an output element is right if
             ``|got - want| <= atol * rms(want) + rtol * |want|``. None: by dtype.
         pass_configs: TileLang's compiler options for GPU targets, option name to value.
 
-    *The pipeline.* Unless the function has a parameter ``pipeline``, that key of ``space`` says which pipelines of passes
-    are tried for a GPU: ``"tilelang"``, ``"tileyard"``, or one of ours by name.
+    *The pipeline.* Unless the function has a parameter ``pipeline``, that key of ``space`` selects the pipelines of passes
+    that are tried for a GPU: ``"tilelang"``, ``"tileyard"``, or one of Tileyard's by name.
 
     Returns:
         A KernelDeclaration, callable like the function.
 
     Raises:
-        UsageError: where an argument has the wrong form.
+        UsageError: if an argument has the wrong form.
     """
     if shapes is not None:
         _check_shapes(shapes)
@@ -191,9 +191,9 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
 
 
 def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> KernelDeclaration[P, R]:
-    """Declare ``function``, or declare it anew: fields that are not None replace those it has.
+    """Declare ``function``, or redeclare it: fields that are not None replace those it has.
 
-    The fields must have the form in which a KernelDeclaration has them.
+    The fields must have the same form as in a KernelDeclaration.
     """
     _check_callable("the decorated object", function)
     if not isinstance(function, KernelDeclaration):
@@ -203,12 +203,12 @@ def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> Kern
 
 
 class KernelInfo(Record):
-    """What an author says of one kernel of a file before anything is elaborated.
+    """An author's description of one kernel of a file before anything is elaborated.
 
     ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary.
     ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared.
-    ``tolerance`` and ``timing`` are what its author asks for, None for the usual; a run may take ``run_s`` seconds, 0 for as long as usual.
-    ``inputs`` are ours, drawn by a function of its own that takes an ``rng``, or given.
+    ``tolerance`` and ``timing`` are the author's settings, None for the default; a run may take ``run_s`` seconds, 0 for the default limit.
+    ``inputs`` are "ours", "drawn" by a function of the kernel's own that takes an ``rng``, or "given".
     """
 
     name: str
@@ -227,16 +227,16 @@ class KernelInfo(Record):
 
 
 def user_function(decorated: object) -> object:
-    """The user's own function below TileLang's decorators and ``functools.partial``."""
+    """The user's own function inside TileLang's decorators and ``functools.partial``."""
     for name in ("function", "jit_impl", "func", "orig_func"):
         decorated = getattr(decorated, name, decorated)
     return decorated
 
 
 def shape_arguments(info: KernelInfo, shape: str, where: str = "") -> dict[str, Value]:
-    """The arguments of a kernel's shape, of its first one for an empty name.
+    """The arguments of a kernel's shape, of the first one if the name is empty.
 
-    Raises UsageError, which begins with ``where``, for a shape that it has not.
+    Raises UsageError, which begins with ``where``, for an unknown shape.
     """
     if not shape:
         return next(iter(info.shapes.values()), {})
@@ -247,7 +247,7 @@ def shape_arguments(info: KernelInfo, shape: str, where: str = "") -> dict[str, 
 
 
 def guess_value(name: str, number: int) -> Value:
-    """The value that is tried for a parameter of which nothing but its name is known: ``number``, unless it is a dtype."""
+    """The value to try for a parameter of which only the name is known: ``number``, unless it is a dtype."""
     if not name.endswith("dtype"):
         return number
     return "float32" if name.startswith("acc") else "float16"

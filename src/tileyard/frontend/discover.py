@@ -1,4 +1,4 @@
-"""Finding the kernels of a file: importing it, and telling its own kernels from imported ones."""
+"""Finds the kernels of a file: imports it, and separates its own kernels from imported ones."""
 
 import importlib.util
 import re
@@ -22,10 +22,10 @@ _GUARD_HINT = "what runs the kernel belongs below if __name__ == '__main__'"
 def import_file(path: Path) -> ModuleType:
     """Run a file as a module, not as ``__main__``, with its folder first on ``sys.path``.
 
-    A folder such as ``/tmp`` is left out: the file is named, what others put beside it is not.
+    A folder such as ``/tmp`` is left out: the user names the file, not the files that others put beside it.
     The module stays in ``sys.modules`` and its folder on the path, because its functions may
-    import more when they run. ``sys.argv`` names the file alone while it runs. Raises
-    KernelFileError where the file is missing, is no Python, or raises.
+    import more when they run. ``sys.argv`` contains only the file while it runs. Raises
+    KernelFileError if the file is missing, is not Python, or raises.
     """
     path = path.absolute()
     if not path.is_file():
@@ -58,15 +58,15 @@ def import_file(path: Path) -> ModuleType:
 
 
 def _is_like_tmp(folder: Path) -> bool:
-    """Whether others can add files, but not change the file that is named: then only it is trusted."""
+    """Whether others can add files, but not change the named file: then only that file is trusted."""
     mode = folder.stat().st_mode
     return bool(mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def find_kernels(module: ModuleType) -> dict[str, Found]:
-    """The kernels of a module by their first name, in the order in which it names them.
+    """The kernels of a module by their first name, in the module's order of names.
 
-    A kernel that the module imported from another counts only where ``__all__`` lists it, or where
+    A kernel that the module imported from another counts only if ``__all__`` lists it, or if
     the module has none of its own.
     """
     kernels = {name: value for name, value in vars(module).items() if not name.startswith("__")}
@@ -81,7 +81,7 @@ def find_kernels(module: ModuleType) -> dict[str, Found]:
 
 
 def find_kernel(kernels: Mapping[str, Found], name: str) -> Found:
-    """The kernel called ``name``. Raises KernelFileError that lists those there are."""
+    """The kernel called ``name``. Raises KernelFileError with the list of existing ones."""
     if name in kernels:
         return kernels[name]
     listed = ", ".join(kernels)
@@ -92,7 +92,7 @@ def find_kernel(kernels: Mapping[str, Found], name: str) -> Found:
 
 
 def find_declared(kernel: object) -> Found:
-    """The kernel that a caller holds. Raises UsageError where it is none."""
+    """The kernel in the caller's object. Raises UsageError if it is not a kernel."""
     recipe = read_recipe(kernel)
     if recipe is None:
         raise UsageError(
@@ -113,9 +113,9 @@ def read_kernels(values: Mapping[str, object]) -> dict[str, Found]:
 
 
 def _is_imported(kernel: object, module: ModuleType) -> bool:
-    """Whether another module has this kernel by a name, so that this one only imported it.
+    """Whether another module has this kernel under a name, so that this one only imported it.
 
-    A kernel that a function of another module made for this one is this one's.
+    A kernel that a function of another module made for this one belongs to this one.
     """
     home = getattr(user_function(kernel), "__module__", None)
     if home == module.__name__ or home not in sys.modules:
@@ -124,7 +124,7 @@ def _is_imported(kernel: object, module: ModuleType) -> bool:
 
 
 def _name_module(path: Path) -> str:
-    """The file's own name where that is free, so that files beside it import the same module."""
+    """The file's own name if it is free, so that files beside it import the same module."""
     name = re.sub(r"\W", "_", path.stem)
     taken = name in sys.modules or name in sys.stdlib_module_names
     other = None if taken else importlib.util.find_spec(name)

@@ -1,8 +1,8 @@
-"""Divisors of what nothing stores: the tail of a ragged tile is filled with zeros, and divided by all the same.
+"""Guards divisors whose results are not stored: the tail of a ragged tile is filled with zeros, and used as a divisor all the same.
 
-A GPU makes some number of it, which the kernel writes beyond an array's edge, or under a condition that does not hold
-there. So a divisor that is 0 is 1 where the result is certain to reach no array. Any other 0 is the kernel's fault.
-What is stored into an array itself is not computed beyond its edge.
+A GPU computes some number from it, which the kernel writes beyond an array's edge, or under a condition that does not hold
+there. So a divisor of 0 becomes 1 if the result certainly reaches no array. Any other 0 is the kernel's fault.
+A value stored directly into an array is not computed beyond its edge.
 
 One module because the conditions are those of the statements that are followed.
 """
@@ -51,17 +51,17 @@ from tileyard.ir.walk import (
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 
 _MOST_PARTS = 50
-"""The longest expression that is written in the place of a variable: what hashes numbers doubles at each step."""
+"""Largest number of parts of an expression that replaces a variable: code that hashes numbers doubles it at each step."""
 
 _Path = tuple[tuple[Stmt, int], ...]
-"""The bodies around a statement, the outermost first: which one of which statement."""
+"""The bodies around a statement, outermost first: pairs of a statement and the index of its body."""
 
 _Tests = tuple[tuple[Expr, ...], ...]
-"""When a value reaches no array: one condition holds of each group. A group is one way to an array."""
+"""When a value reaches no array: in each group at least one condition holds. A group is one way to an array."""
 
 
 class _Site(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that gives ``value`` to a variable, or to the element of a buffer at ``indices``.
+    """A statement that assigns ``value`` to a variable, or to the element of a buffer at ``indices``.
 
     A copy is such a statement for each element of its box, numbered by ``own``.
     """
@@ -80,7 +80,7 @@ class _Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def guard_divisors(program: Program) -> Program:
-    """``program`` with a condition at each divisor of what may reach no array; equal statements else."""
+    """``program`` with a condition at each divisor whose result may reach no array; otherwise the same statements."""
     guard = _Guard(program)
     return msgspec.structs.replace(program, body=guard.body(program.body, count()))
 
@@ -116,7 +116,7 @@ class _Guard:
                 self._find(inner, (*path, (stmt, branch)), numbers)
 
     def body(self, body: tuple[Stmt, ...], numbers: Iterator[int]) -> tuple[Stmt, ...]:
-        """The statements of a body; ``numbers`` gives theirs."""
+        """The statements of a body; ``numbers`` yields their numbers."""
         return tuple(self._stmt(stmt, self._sites.get(next(numbers)), numbers) for stmt in body)
 
     def _stmt(self, stmt: Stmt, site: _Site | None, numbers: Iterator[int]) -> Stmt:
@@ -160,7 +160,7 @@ class _Guard:
         return name in self._buffers and self._buffers[name].scope == "global"
 
     def _when_unused(self, site: _Site) -> _Tests | None:
-        """When what ``site`` computes reaches no array; None where it always may."""
+        """When the result of ``site`` reaches no array; None if it always may."""
         if site.number not in self._tests:
             self._tests[site.number] = self._followed(site)
         return self._tests[site.number]
@@ -181,7 +181,7 @@ class _Guard:
     def _when_unused_by(
         self, site: _Site, use: _Site, read: tuple[Expr, ...], conds: tuple[Expr, ...]
     ) -> _Tests | None:
-        """The same for one way to use it: ``use`` reads the element ``read`` where ``conds`` hold."""
+        """The same for one use: ``use`` reads the element ``read`` where ``conds`` hold."""
         shared = sum(a is b for a, b in zip(site.path, use.path, strict=False))
         if not self._is_whole(site, site.path[shared:], read):
             return None
@@ -211,7 +211,7 @@ class _Guard:
     def _is_whole(self, site: _Site, around: _Path, read: tuple[Expr, ...]) -> bool:
         """Whether the element ``read`` is always one that ``site`` has just written.
 
-        ``around`` are the loops of ``site`` that the reader is not in: they have run in full by then.
+        ``around`` are the loops of ``site`` that do not contain the reader: they have completed by then.
         """
         own = self._constants | site.own
         for loop, _ in around:
@@ -250,7 +250,7 @@ def _site(stmt: Stmt, number: int, path: _Path, lets: Mapping[Expr, Expr]) -> _S
 
 
 def _element(region: Region, own: tuple[Var, ...]) -> tuple[Expr, ...]:
-    """Where the element with the numbers ``own`` of a box is in its buffer."""
+    """The indices in its buffer of the element with the numbers ``own`` of a box."""
     numbers = iter(own)
     return tuple(
         start if is_one(extent) else _sum(start, next(numbers))
@@ -289,7 +289,7 @@ def _divisors(expr: Expr) -> tuple[Expr, ...]:
 
 
 def _with_divisors(value: Expr, conds: list[Expr]) -> Expr:
-    """``value`` with divisors that are 1 where they are 0 and ``conds`` hold."""
+    """``value`` with divisors that become 1 where they are 0 and ``conds`` hold."""
 
     def known(part: Expr) -> Expr | None:
         if not (isinstance(part, Op) and _divisors(part)):

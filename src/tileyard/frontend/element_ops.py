@@ -1,4 +1,4 @@
-"""Lowers calls that act on single elements: atomic updates, stores, copies by ``cp.async``, what a kernel prints and asserts."""
+"""Lowers calls on single elements: atomic updates, stores, copies by ``cp.async``, prints and assertions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ from tileyard.ir.walk import convert
 
 
 def lower_element_call(scope: Scope, name: str, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The statements that ``call`` of the operation ``name`` becomes, None for one of another kind."""
+    """The statements for ``call`` of the operation ``name``, None for an operation of another kind."""
     rule = _ELEMENT_RULES.get(name)
     if name in _LOST:
         scope.lose(name.removeprefix("tl."))
@@ -42,7 +42,7 @@ def _update(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # n
 
 
 def _updates(count: int, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """Additions to ``count`` elements in a row; both sides are pointers to the first."""
+    """Additions to ``count`` consecutive elements; both sides are pointers to the first."""
     to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
     return tuple(
         Atomic(
@@ -56,7 +56,7 @@ def _updates(count: int, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: 
 
 
 def element_after(first: Load, steps: int) -> Load:
-    """The element ``steps`` behind ``first`` in its row."""
+    """The element ``steps`` after ``first`` in its row."""
     if not steps:
         return first
     *leading, last = first.indices
@@ -67,7 +67,7 @@ def element_after(first: Load, steps: int) -> Load:
 
 
 def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """Four products of bytes, added to a 32-bit number."""
+    """The sum of four products of bytes, added to a 32-bit number."""
     left, right, total = (lower_pointer(scope, arg) for arg in list(call.args)[1:])
     result: Expr = total
     for i in range(4):
@@ -78,9 +78,9 @@ def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _print(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """The line that a GPU prints, without the thread: of a block all together print it once."""
+    """A print on a GPU, without the thread: all threads of a block together print once."""
     function, message, *rest = list(call.args)
-    # A pair of braces would be a place for a value.
+    # A pair of braces would be a placeholder for a value.
     text = f"msg='{str(message.value).replace('{}', '{ }')}' BlockIdx=({{}}, {{}}, {{}})"
     if str(function.value) == "debug_print_buffer_value":
         text += f": buffer={rest[0].value}, index={{}}, dtype={rest[-1].dtype} value={{}}"
@@ -99,7 +99,7 @@ def _assert(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """One more contribution to an element of a reducer, which is a tile like others."""
+    """An additional contribution to an element of a reducer, which is an ordinary tile."""
     place = lower_expr(scope, call.args[0])
     if not isinstance(place, Load) or place.buffer not in scope.reducers:
         return scope.refuse("reducer_update", "of something else than a reducer is not covered")
@@ -109,7 +109,7 @@ def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN40
 
 
 def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """``ptx_cp_async``'s arguments: destination, source, how many elements, and a condition."""
+    """``ptx_cp_async``'s arguments: destination, source, number of elements, and a condition."""
     scope.require(
         all(call_name(arg) in POINTERS for arg in call.args[:2]),
         "ptx_cp_async",
@@ -137,8 +137,8 @@ def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 _ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
-    "DP4A": _dot,  # what TileLang's dp4a calls
-    "debug_print_buffer_value": _print,  # what its print calls
+    "DP4A": _dot,  # called by TileLang's dp4a
+    "debug_print_buffer_value": _print,  # called by its print
     "debug_print_msg": _print,
     "debug_print_var": _print,
     "tl.atomic_add_elem_op": partial(_update, "add"),
@@ -160,4 +160,4 @@ _ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
 _LOST = frozenset(
     {"DP4A", "tl.atomic_addx2_elem_op", "tl.atomic_addx4_elem_op", "tl.reducer_update"}
 )
-"""What a GPU does at once, and a Program by elements."""
+"""Operations that a GPU does at once, and a Program element by element."""

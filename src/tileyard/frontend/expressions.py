@@ -1,7 +1,7 @@
-"""Lowers TIR expressions to the tile IR's, and regions and pointers with them.
+"""Lowers TIR expressions, with regions and pointers, to those of the tile IR.
 
 One module because expressions are parts of regions, and elements of buffers are expressions, as are functions of
-TileLang that are several operations or say how they round.
+TileLang that consist of several operations or state their rounding.
 """
 
 import math
@@ -62,7 +62,7 @@ _SAME_NAME = (
     *(row.name for row in OPS.values() if (row.accepts, row.arity, row.symbol) == ("float", 1, "")),
     *["pow", "fmod", "atan2", "hypot", "copysign", "nextafter", "reinterpret", "popcount"],
 )
-"""Operations that TVM's intrinsics have under the same names, all functions of one float among them."""
+"""Operations that TVM's intrinsics have under the same names, including all functions of one float."""
 
 _FAST = "exp exp10 log log2 log10 sin cos tan"
 
@@ -82,7 +82,7 @@ _INTRINSICS = {
     "tirx.shift_left": "shl",
     "tirx.shift_right": "shr",
 }
-"""Intrinsics that are scalar operations of ours, argument by argument.
+"""Intrinsics that correspond to a scalar operation of the tile IR, argument by argument.
 
 TileLang's fast variants (``tl.__exp``) are less exact forms of the same function.
 """
@@ -101,7 +101,7 @@ def lower_expr(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401 (TVM's nodes ar
 
 
 def buffer_of(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
-    """What a buffer of TIR is called here; a view is declared where it is first used."""
+    """The tile IR's buffer for a buffer of TIR; a view is declared at its first use."""
     found = scope.known_buffer(tir)
     owner = None if found is not None else scope.owner(tir)
     if found is not None or owner is None:
@@ -132,12 +132,12 @@ def is_row_major(tir: Any) -> bool:  # noqa: ANN401
 
 
 def is_region(expr: Any) -> bool:  # noqa: ANN401
-    """Whether ``expr`` is a box of a buffer, and no number."""
+    """Whether ``expr`` is a box of a buffer, not a number."""
     return type(expr).__name__ == "BufferRegion" or call_name(expr) == "tl.region"
 
 
 def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
-    """The box that a ``tl.region`` call or a plain load describes, in that of the thread where each has its own."""
+    """The box described by a ``tl.region`` call or a plain load, in the thread's own box if each thread has one."""
     match type(call).__name__:
         case "Call" if call_name(call) == "tl.region":
             load, _, *extents = list(call.args)
@@ -164,12 +164,12 @@ def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
 
 
 def _extent(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """An extent, constant wherever what is bound shows it to be."""
+    """An extent, as a constant if the bound variables prove that it is one."""
     return lower_expr(scope, scope.simplify(expr))
 
 
 def lower_pointer(scope: Scope, call: Any) -> Load:  # noqa: ANN401
-    """The element whose address ``tl.access_ptr`` or ``address_of`` gives."""
+    """The element whose address ``tl.access_ptr`` or ``address_of`` returns."""
     name = call_name(call)
     what = name or type(call).__name__
     scope.require(name in POINTERS, what, "in place of a pointer is not covered")
@@ -218,13 +218,13 @@ def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 
 def _divide(what: str, names: tuple[str, str], scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """``names`` are the operation's on floats and on integers."""
+    """``names`` are the operation's names for floats and for integers."""
     name = names[not is_float(scope.dtype(expr.dtype, what))]
     return _op(scope, name, (expr.a, expr.b), expr.dtype)
 
 
 def _multiply(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """A product; ``-inf``, which TileLang writes as a product, becomes the literal that it is."""
+    """A product; ``-inf``, which TileLang writes as a product, becomes a literal."""
     product = _op(scope, "mul", (expr.a, expr.b), expr.dtype)
     match product:
         case Op(args=(Const(value=math.inf, dtype=dtype), Const(value=-1.0))):
@@ -263,7 +263,7 @@ def _large_number(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 
 def _atomic(kind: AtomicKind, scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """An update that gives the old content: it runs first, and binds that."""
+    """An update that returns the old content: it runs before the statement, and binds that content."""
     place = lower_pointer(scope, expr.args[0])
     value = lower_as(scope, expr.args[1], place.dtype)
     old = Var(scope.names.take("old"), place.dtype)
@@ -282,13 +282,13 @@ def _atomic_load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 
 def _element(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """The element itself, or the one that a pointer points to."""
+    """The element itself, or the target of a pointer."""
     arg = expr.args[0]
     return lower_expr(scope, arg) if is_load(arg) else lower_pointer(scope, arg)
 
 
 def _any_or_all(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """Whether any, or all, of some elements in a row are true."""
+    """Whether any, or all, of some consecutive elements are true."""
     place, count = lower_pointer(scope, expr.args[0]), lower_expr(scope, expr.args[1])
     shape = scope.named(place.buffer).shape
     sizes = [int(extent.value) for extent in shape if isinstance(extent, Const)]
@@ -308,7 +308,7 @@ def lower_as(scope: Scope, expr: Any, dtype: str) -> Expr:  # noqa: ANN401
 
 
 def _cast(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """A conversion; what asks for another rounding, or for infinities of 8 bits, is refused."""
+    """A conversion; one with another rounding, or with infinities of 8 bits, is refused."""
     asked = {str(key) for key in expr.annotations or ()}
     dtype = scope.dtype(expr.dtype, "conversion")
     scope.require(
@@ -334,7 +334,7 @@ _RULES: dict[str, Callable[[Scope, Any], Expr]] = {
     ),
     "Call": _call,
 }
-"""How each class of TIR expression is lowered that is more than an operation on two operands."""
+"""Lowering of each class of TIR expression that is more than an operation on two operands."""
 
 _CALLS: dict[str, Callable[[Scope, Any], Expr]] = {
     "tirx.large_uint_imm": _large_number,
@@ -347,17 +347,17 @@ _CALLS: dict[str, Callable[[Scope, Any], Expr]] = {
     "tl.any_of": _any_or_all,
     "tl.all_of": _any_or_all,
 }
-"""How calls are lowered that are neither operations of ours nor made of them."""
+"""Lowering of calls that are neither operations of the tile IR nor made of them."""
 
 
 Make = Callable[[Scope, str, list[Expr]], Expr]
-"""From the dtype of the result and the arguments to an expression."""
+"""Maps the dtype of the result and the arguments to an expression."""
 
 _NEAREST = "rn"
 
 
 def _numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
-    """The arguments that are numbers; refused where one asks for another rounding than to nearest."""
+    """The arguments that are numbers; refused if one requests rounding other than to nearest."""
     found = [arg for arg in args if type(arg).__name__ != "StringImm"]
     if not name.startswith("tl.ieee_"):
         return found
@@ -368,7 +368,7 @@ def _numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
 
 
 def _of(operation: str, _: Scope, dtype: str, args: list[Expr]) -> Expr:
-    """One operation, of the same arguments."""
+    """One operation on the same arguments."""
     return Op(operation, tuple(args), dtype)
 
 
@@ -377,13 +377,13 @@ def _reciprocal(_: Scope, dtype: str, args: list[Expr]) -> Expr:
 
 
 def _reciprocal_root(_: Scope, dtype: str, args: list[Expr]) -> Expr:
-    """Rounded once, which the quotient of a rounded root is not."""
+    """Rounded once, unlike the quotient of a rounded root."""
     wide = Op("rsqrt", (Cast(args[0], "float64"),), "float64")
     return wide if dtype == "float64" else Cast(wide, dtype)
 
 
 def _round_away(_: Scope, dtype: str, args: list[Expr]) -> Expr:
-    """To the nearest whole number, from the middle to the one that is farther from 0."""
+    """To the nearest whole number, and from the middle to the one farther from 0."""
     value = args[0]
     whole = Op("trunc", (value,), dtype)
     rest = Op("abs", (Op("sub", (value, whole), dtype),), dtype)
@@ -393,7 +393,7 @@ def _round_away(_: Scope, dtype: str, args: list[Expr]) -> Expr:
 
 
 def _clamp(_: Scope, dtype: str, args: list[Expr]) -> Expr:
-    """``min(max(x, low), high)``, but NaN where any of the three is NaN."""
+    """``min(max(x, low), high)``, but NaN if any of the three is NaN."""
     value, low, high = args
     clamped: Expr = Op("min", (Op("max", (value, low), dtype), high), dtype)
     for part in (high, low, value):
@@ -403,7 +403,7 @@ def _clamp(_: Scope, dtype: str, args: list[Expr]) -> Expr:
 
 
 def _first_one(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
-    """The place of the last bit that is set, counted from 1; 0 where there is none."""
+    """The position of the lowest set bit, counted from 1; 0 if there is none."""
     value, kind = args[0], args[0].dtype
     scope.require(is_integer(kind), "__ffs", f"does not take {kind}")
     zero = Const(0, kind)
@@ -413,12 +413,12 @@ def _first_one(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
 
 
 def _scaled(_: Scope, dtype: str, args: list[Expr]) -> Expr:
-    """``ldexp``, whose exponent the tile IR has in the number's own type."""
+    """``ldexp``; the tile IR has its exponent in the number's own type."""
     return Op("ldexp", (args[0], convert(args[1], dtype)), dtype)
 
 
 _LOST_FUNCTIONS = frozenset({"tl.fast_rcp", "tl.__ffs", "tirx.clz"})
-"""Functions that a GPU has, and that a Program does by several operations."""
+"""Functions of a GPU that a Program does by several operations."""
 
 _FUNCTIONS: dict[str, tuple[str, Make]] = {
     "tl.infinity": ("infinity", lambda _, dtype, args: Const(math.inf, dtype)),
@@ -438,4 +438,4 @@ _FUNCTIONS: dict[str, tuple[str, Make]] = {
     "tirx.ldexp": ("", _scaled),
     "tl.__ffs": ("", _first_one),
 }
-"""What each of TVM's intrinsics becomes; one of floats alone has the name by which it refuses other types."""
+"""The lowering of each of TVM's intrinsics; one for floats only has the name with which it refuses other types."""

@@ -1,8 +1,8 @@
-"""CUDA functions that kernels call by name, and what those mean that are known.
+"""CUDA functions that kernels call by name, and the meanings of the known ones.
 
-A function of text that the user imports is known by its name and its whole text, whatever the spaces and
-comments in it: those that TileLang's own examples and BitBLAS unpack small numbers with. Every
-other one is refused by its name.
+A function in CUDA text that the user imports is known by its name and its whole text, ignoring spaces and
+comments: these are the functions with which TileLang's own examples and BitBLAS unpack small numbers. Every
+other function is refused by name.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from tileyard.ir.nodes import Cast, Const, Expr, Let, Load, Op, Stmt, Store, Var
 from tileyard.ir.walk import convert
 
 _MARKS = "TL_IKET_"
-"""What the names of instrumentation begin with: it says when something happens, and changes nothing."""
+"""Prefix of the names of instrumentation: it reports when something happens, and changes nothing."""
 
 
 def is_mark(call: Any) -> bool:  # noqa: ANN401
@@ -29,7 +29,7 @@ def is_mark(call: Any) -> bool:  # noqa: ANN401
 
 
 def lower_extern(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401
-    """What a call of a known CUDA function does; None for another call or an unknown function."""
+    """The statements for a call of a known CUDA function; None for another call or an unknown function."""
     name = extern_name(call)
     known = KNOWN.get(name)
     if known is None or digest_function(scope.imported, name) != known.digest:
@@ -59,7 +59,7 @@ def lower_extern(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: A
 
 
 def digest_function(text: str, name: str) -> str:
-    """A digest of what a function of CUDA text says, and all functions of that text that it calls."""
+    """A digest of the content of a function of CUDA text, and of all functions of that text that it calls."""
     functions = _functions(text)
     wanted, found = [name], {}
     while wanted:
@@ -92,18 +92,18 @@ def _functions(text: str) -> dict[str, str]:
     return found
 
 
-# ---- what the known functions do ----------------------------------------------------------------
+# ---- meanings of the known functions ------------------------------------------------------------
 
 Numbers = list[tuple[int, Expr]]
 Unpack = Callable[[Scope, Load, int], tuple[list[Stmt], Numbers]]
-"""From the first byte and how many numbers: what has to be known first, and the place and value of each."""
+"""Maps the first byte and the number of values to the preparatory statements, and the position and value of each."""
 
 Place = Callable[[int], tuple[int, int]]
 _WORD = "uint32"
 
 
 def _byte(first: Load, place: int) -> Expr:
-    """A byte as a word without a sign."""
+    """A byte as an unsigned word."""
     return convert(convert(element_after(first, place), "uint8"), _WORD)
 
 
@@ -113,9 +113,9 @@ def _bits(word: Expr, shift: int, mask: int) -> Expr:
 
 
 def _packed(bits: int, place: Place, offset: int, factor: int) -> Unpack:
-    """Numbers of ``bits``; ``place`` says in which byte, and at which bit of it, number ``i`` lies.
+    """Numbers of ``bits``; ``place`` returns the byte, and the bit in it, at which number ``i`` begins.
 
-    What is stored means ``factor`` times itself less ``offset``.
+    A stored number ``x`` means ``factor * x - offset``.
     """
 
     def unpack(_: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
@@ -135,7 +135,7 @@ def _packed(bits: int, place: Place, offset: int, factor: int) -> Unpack:
 
 def _twiddled_fp4(scope: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
     """Groups of four bytes, the first one on top of a word, hold the bits of eight numbers (sign, two bits
-    of exponent, one of fraction) where a GPU makes them bfloat16 with a shift and a mask."""
+    of exponent, one of fraction) at places from which a GPU makes them bfloat16 with a shift and a mask."""
     lets: list[Stmt] = []
     found: Numbers = []
     for group in range(count):
@@ -146,7 +146,7 @@ def _twiddled_fp4(scope: Scope, first: Load, count: int) -> tuple[list[Stmt], Nu
         word = Var(scope.names.take("packed"), _WORD)
         lets.append(Let(word, whole))
         for number in range(8):
-            low, j = (16, number) if number < 4 else (0, number - 4)  # the upper half comes first
+            low, j = (16, number) if number < 4 else (0, number - 4)  # the upper half is first
             shifted = [place + low - 3 * j for place in (15, 8, 7, 6)]
             spread = [place + low for place in (14, 11, 10, 13)]
             found.append((8 * group + number, _fp4(word, shifted if j < 3 else spread)))
@@ -154,7 +154,7 @@ def _twiddled_fp4(scope: Scope, first: Load, count: int) -> tuple[list[Stmt], Nu
 
 
 def _fp4(word: Expr, places: list[int]) -> Expr:
-    """The number whose sign, exponent's two bits and fraction's bit lie at these places of a word."""
+    """The number whose sign, exponent's two bits and fraction's bit are at these places of a word."""
     sign, high, low, fraction = (Cast(_bits(word, place, 1), "int32") for place in places)
 
     def op(name: str, *args: Expr) -> Expr:
@@ -173,7 +173,7 @@ def _fp4(word: Expr, places: list[int]) -> Expr:
 class _Function:
     """A known function: a digest of its text, its result's type, what it does, and for how many numbers.
 
-    The last of ``counts`` is how many there are where nobody says it.
+    The last of ``counts`` is the default number.
     """
 
     digest: str
@@ -183,7 +183,7 @@ class _Function:
 
 
 def _halves(digest: str, bits: int, offset: int = 0, factor: int = 1) -> _Function:
-    """Pairs of numbers that lie side by side in the two halves of a word, as float16."""
+    """Pairs of numbers that are adjacent in the two halves of a word, as float16."""
     places: dict[int, Place] = {
         1: lambda i: (0, i // 2 + 4 * (i % 2)),
         2: lambda i: (i % 2, 2 * (i // 2)),
@@ -194,7 +194,7 @@ def _halves(digest: str, bits: int, offset: int = 0, factor: int = 1) -> _Functi
 
 
 def _bytes(digest: str, bits: int, offset: int = 0, factor: int = 1) -> _Function:
-    """Groups of four numbers that lie side by side in the bytes of a word, as int8."""
+    """Groups of four numbers that are adjacent in the bytes of a word, as int8."""
     places: dict[int, Place] = {
         1: lambda i: (i % 2, i // 4 + 4 * (i // 2 % 2)),
         2: lambda i: (i % 4, 2 * (i // 4)),
@@ -221,4 +221,4 @@ KNOWN = {
         "11513dff89379b23", "bfloat16", _twiddled_fp4, range(1, 9)
     ),
 }
-"""What is known, by name."""
+"""The known functions, by name."""

@@ -1,9 +1,9 @@
-"""What the answers of a process depend on: code it ran, files it read, modules it looked for.
+"""What the answers of a process depend on: code that it ran, files that it read, modules that it looked for.
 
 Recorded in the process that runs a user's code, by the interpreter's own audit events, and checked
 in any other: as long as a footprint is current, the same questions would get the same answers.
 Installed packages and the standard library count by what is installed; every other file counts by
-content, and so does one that was looked for in vain. What no audit event tells of is not seen:
+content, and so does a file that was looked for in vain. What causes no audit event is not seen:
 files opened by C code, other processes, folders that are listed, clocks, random numbers, the network.
 """
 
@@ -22,7 +22,7 @@ from tileyard.model import Record
 from tileyard.ownership import find_stranger
 
 SITE_FOLDERS = frozenset({"site-packages", "dist-packages"})
-"""What folders are called that hold installed packages."""
+"""Names of folders that hold installed packages."""
 
 _ROOTS = tuple(
     f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -31,15 +31,15 @@ _MARKS = tuple(f"{os.sep}{folder}{os.sep}" for folder in SITE_FOLDERS)
 
 
 def is_installed(path: str) -> bool:
-    """Whether a path lies in the standard library or among installed packages; cheap to ask."""
+    """Whether a path is in the standard library or among installed packages; a cheap check."""
     return path.startswith(_ROOTS) or any(mark in path for mark in _MARKS)
 
 
 HEARD_VARIABLES = ("TILELANG_", "TVM_", "TL_", "TORCH_", "PYTORCH_", "CUDA_", "NVIDIA_", "PYTHON")
-"""How the names of variables begin that the libraries below user code listen to."""
+"""Prefixes of the variables that the libraries below user code read."""
 
 _UNHEARD_VARIABLES = frozenset({"_", "TILEYARD_LEASE", "TILEYARD_CHANNEL"})
-"""Variables that differ from process to process and that user code has no use for."""
+"""Variables that differ from process to process and that user code does not need."""
 
 _INSTALLED = (".dist-info", ".egg-info", ".egg-link", ".pth")
 _LIVE_FOLDERS = ("/proc/", "/sys/", "/dev/")
@@ -48,18 +48,18 @@ _SUFFIXES = frozenset({"", *importlib.machinery.all_suffixes()})
 
 
 class Search(Record):
-    """Modules were looked for by ``names``, and each folder had those entries that ``found`` says."""
+    """A search for modules by ``names``; ``found`` has the matching entries of each folder."""
 
     names: tuple[str, ...]
     found: dict[str, tuple[str, ...]]
 
 
 class Footprint(Record):
-    """What a process depended on up to some moment.
+    """The dependences of a process up to some moment.
 
-    ``files`` gives the digest of each file's content, empty where there was no such file.
+    ``files`` has the digest of each file's content, empty if the file did not exist.
     ``variables`` are the environment variables that the user's code names. ``is_settled`` is False
-    where files changed while they were being used, so that nobody can tell what was seen of them.
+    if files changed while they were in use, so that it is unknown which content was seen.
     """
 
     files: dict[str, str]
@@ -69,7 +69,7 @@ class Footprint(Record):
 
 
 def is_current(footprint: Footprint, environ: Mapping[str, str]) -> bool:
-    """Whether a process with this environment would find everything as it was."""
+    """Whether a process with this environment would find everything unchanged."""
     searches = ((frozenset(search.names), search.found) for search in footprint.searches)
     return (
         footprint.is_settled
@@ -84,7 +84,7 @@ def is_current(footprint: Footprint, environ: Mapping[str, str]) -> bool:
 
 
 def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What holds for all code that a process like this one runs: interpreter, packages, host.
+    """The surroundings of all code that a process like this one runs: interpreter, packages, host.
 
     Packages are named with their versions, as the folders of ``sys.path`` list them.
     """
@@ -112,7 +112,7 @@ def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
 def find_working_folder(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The working directory if a user's code is to import from it, as with ``python -m``; else nothing.
 
-    It is not where others may write there, or where PYTHONSAFEPATH excludes it.
+    It is excluded if others may write there, or if PYTHONSAFEPATH excludes it.
     """
     folder = Path.cwd()
     is_safe = not environ.get("PYTHONSAFEPATH") and not find_stranger(folder)
@@ -120,9 +120,9 @@ def find_working_folder(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def identify_file(path: str) -> str:
-    """The digest of a file's content; empty where there is no regular file that can be read."""
+    """The digest of a file's content; empty if there is no regular file that can be read."""
     try:
-        # Looked at first: opening a pipe would wait for who writes to it.
+        # Checked first: opening a pipe would wait for its writer.
         if not stat.S_ISREG(Path(path).stat().st_mode):
             return ""
         with Path(path).open("rb") as file:
@@ -135,7 +135,7 @@ class Recorder:
     """Records the footprint of this process from now on, to the end of its life."""
 
     def __init__(self, environ: Mapping[str, str], apart: Iterable[Path] = ()) -> None:
-        """``environ`` is what user code finds; what lies in the folders ``apart`` is not noted."""
+        """``environ`` is the environment of user code; files in the folders ``apart`` are not noted."""
         self._environ = dict(environ)
         self._apart = (*_LIVE_FOLDERS, *(f"{folder.absolute()}{os.sep}" for folder in apart))
         self._began_ns = time.time_ns()
@@ -149,7 +149,7 @@ class Recorder:
         self._told: tuple[object, ...] = ()
 
     def begin(self) -> None:
-        """Note what is loaded already, and listen. An audit hook cannot be taken away again."""
+        """Note what is already loaded, and listen. An audit hook cannot be removed."""
         for name, module in list(sys.modules.items()):
             self._top.add(name.partition(".")[0])
             self._note(getattr(module, "__file__", None))
@@ -158,10 +158,10 @@ class Recorder:
         sys.addaudithook(self._hear)
 
     def news(self) -> Footprint | None:
-        """The footprint, where there is more to it than the last call told."""
+        """The footprint, if it has changed since the last call."""
         noted, inside = dict(self._files), dict(self._inside)
         changed = {path for path in noted if _modified_ns(path) > self._began_ns}
-        # What was made and removed again since was nobody's but this process's own.
+        # A file made and removed again since then belonged only to this process.
         gone = {path for path in self._late if not Path(path).exists()}
         seen: tuple[object, ...] = (len(noted), gone, changed, len(self._roots))
         seen += (len(self._top), *(len(names) for names in inside.values()))
@@ -205,7 +205,7 @@ class Recorder:
                 pass
 
     def _note(self, given: object) -> None:
-        """Take down a file as it is now, if it is one that counts and was not seen before."""
+        """Record a file as it is now, if it counts and was not seen before."""
         if not isinstance(given, (str, bytes, os.PathLike)) or getattr(self._thread, "busy", False):
             return
         name = os.fsdecode(given)
@@ -228,7 +228,7 @@ class Recorder:
         return not (path.endswith(".pyc") and "__pycache__" in path)
 
     def _list(self, folders: Iterable[str]) -> list[str]:
-        """The folders that count; what is in them is taken down before anything is looked for."""
+        """The folders that count; their entries are recorded before anything is looked for."""
         counted = [folder for folder in folders if not is_installed(f"{folder}{os.sep}")]
         self._entries |= {
             folder: frozenset(_list_entries(folder))

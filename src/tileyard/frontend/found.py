@@ -1,6 +1,6 @@
-"""A kernel of the user's, in one view for all styles: its parameters, space, elaboration, and what a config lowers to.
+"""A user's kernel, in one view for all styles: its parameters, space, elaboration, and the lowering of a config.
 
-One module because lowering needs all that is known of the kernel, its arguments and its config.
+One module because lowering needs everything known about the kernel, its arguments and its config.
 """
 
 import itertools
@@ -39,7 +39,7 @@ INPUT_SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Elaboration:
-    """A PrimFunc, and what it is to be compiled with."""
+    """A PrimFunc, with the options to compile it with."""
 
     func: Any
     pass_options: dict[str, Value]
@@ -49,7 +49,7 @@ class Elaboration:
 class Found:
     """One kernel. Arguments and configs are plain values, checked before the user's code sees them.
 
-    Every method raises UsageError for values that make no sense, and UserCodeError for what the
+    Every method raises UsageError for invalid values, and UserCodeError for anything that the
     user's code raises.
     """
 
@@ -60,7 +60,7 @@ class Found:
         self._expansions: dict[str, Expansion] = {}
 
     def describe(self) -> KernelInfo:
-        """What is known before anything is elaborated."""
+        """The description of the kernel before anything is elaborated."""
         return KernelInfo(
             name=self.name,
             file=self.recipe.file,
@@ -78,7 +78,7 @@ class Found:
         )
 
     def expand(self, arguments: Arguments) -> Expansion:
-        """The space, given the kernel's arguments."""
+        """The space for these arguments."""
         source = self.recipe.space
         key = canonical_json(arguments) if callable(source) else ""
         if key not in self._expansions:
@@ -96,7 +96,7 @@ class Found:
             return bool(call_by_name(self.recipe.where, values, what))
 
     def complete(self, arguments: Arguments) -> dict[str, object]:
-        """The arguments as the user's code has them, with the defaults of those not given."""
+        """The arguments in the form of the user's code, with defaults for those not given."""
         return {**self.parameters.default_values, **self.parameters.restore(arguments)}
 
     def elaborate(self, arguments: Arguments, config: Arguments) -> Elaboration:
@@ -129,7 +129,7 @@ class Found:
         )
 
     def count_flops(self, arguments: Arguments) -> float:
-        """The work of one launch as its author states it; 0 where it is not stated."""
+        """The work of one launch as its author states it; 0 if it is not stated."""
         if self.recipe.flops is None:
             return 0.0
         what = f"flops of {self.name}"
@@ -140,7 +140,7 @@ class Found:
     def supply_inputs(
         self, arguments: Arguments, specs: Sequence[TensorSpec], seed: int = INPUT_SEED
     ) -> object:
-        """What the user's own ``inputs`` (or ``supply_prog``) gives; None where there is none.
+        """The result of the user's own ``inputs`` (or ``supply_prog``); None if there is none.
 
         A mapping from tensor name to array, or a sequence of arrays for the ``in`` and ``inout``
         tensors of ``specs``.
@@ -159,7 +159,7 @@ class Found:
     # ---- inside -----------------------------------------------------------------------------
 
     def _tell_inputs(self) -> Literal["ours", "drawn", "given"]:
-        """Where inputs come from: see KernelInfo."""
+        """The origin of the inputs: see KernelInfo."""
         if self.recipe.inputs is None:
             return "ours" if self.recipe.supply is None else "given"
         parameters = parameters_of(self.recipe.inputs)
@@ -179,7 +179,7 @@ class Found:
         return {key: to_plain(value) for key, value in arguments.items()}
 
     def _tunable(self) -> tuple[str, ...]:
-        """What the space varies; nothing where it needs arguments which nobody has given yet."""
+        """The parameters that the space varies; none if it needs arguments that are not given yet."""
         first = next(iter(self.recipe.shapes), None)
         try:
             return self.expand({} if first is None else self._plain_shape(first)).names
@@ -205,10 +205,10 @@ class Found:
         return self.parameters.restore_config(config)
 
     def _suspect(self, given: Arguments, error: UserCodeError) -> None:
-        """Blame a text or a fraction where nothing says that the parameter takes one; else return."""
+        """Blame a string or a fraction for a parameter that is not known to take one; else return."""
         for key, value in given.items():
             if self.parameters.is_untyped(key, value) and value not in DTYPES:
-                # What TVM finds wrong within itself says nothing to the user.
+                # TVM's internal errors are of no use to the user.
                 why = "" if "InternalError" in error.summary else f": {error.summary}"
                 raise UsageError(
                     f"{self.name} cannot take {key}={value!r}{why}",
@@ -222,9 +222,9 @@ class Found:
             raise UsageError(f"pass_configs of {self.name}: {error.message}") from None
 
     def _call_supply(self, supply: Callable[..., object], specs: Sequence[TensorSpec]) -> object:
-        """Call TileLang's ``supply_prog``, which gives every tensor that the kernel is called with.
+        """Call TileLang's ``supply_prog``, which returns every tensor that the kernel is called with.
 
-        Outputs that the kernel allocates itself are not among them; the others are dropped here.
+        Outputs that the kernel allocates itself are not among them; other outputs are dropped here.
         """
         tilelang = sys.modules["tilelang.engine.param"]
         dtype = sys.modules["tilelang.language"].dtype
@@ -248,10 +248,10 @@ class Found:
 
 
 TILELANGS = "tilelang:"
-"""How the pipeline of TileLang's own for an architecture is named."""
+"""Prefix of the name of TileLang's own pipeline for an architecture."""
 
 PROBES = 256
-"""How many points of a space are put to ``where`` in search of one that shows the kernel's work."""
+"""Number of points of a space that are passed to ``where`` in search of one that shows the kernel's work."""
 
 
 def lower_config(
@@ -262,10 +262,10 @@ def lower_config(
     with_tir: bool = False,
     pipeline: str = "",
 ) -> "MadeKernel":
-    """Elaborate and lower one config, with a ``pipeline`` behind the passes of that.
+    """Elaborate and lower one config; with a ``pipeline``, after its passes.
 
     Raises UsageError and UserCodeError; UnsupportedError and InvalidProgramError too, except that
-    with ``with_tir`` they become the Kernel's refusal where its parameters are covered.
+    with ``with_tir`` they become the Kernel's refusal if its parameters are covered.
     """
     made = lower_open(found, arguments, config, with_tir=with_tir, pipeline=pipeline)
     return replace(made, numbers=bind_numbers(found, made.signature, arguments))
@@ -281,10 +281,10 @@ def lower_open(
 ) -> "MadeKernel":
     """As ``lower_config``, with its dimensions and scalar parameters left open.
 
-    A ``pipeline`` is one of ours, or TileLang's own as ``tilelang:sm_90a``: then the Kernel is as TileLang plans it for that.
+    A ``pipeline`` is one of Tileyard's, or TileLang's own as ``tilelang:sm_90a``: then the Kernel is as TileLang plans it for that.
     """
     elaboration = found.elaborate(arguments, config)
-    # Importing these takes seconds, and the user's own code has mostly paid for it already.
+    # Importing these takes seconds, and the user's own code has usually imported most of it already.
     from tileyard.frontend.targets import for_target
     from tileyard.frontend.tilelang import NO_THREAD_SYNC, make_kernel
 
@@ -325,7 +325,7 @@ def bind_numbers(
 ) -> dict[str, Value]:
     """The dimensions and scalar parameters of a Program by name, taken from the arguments.
 
-    Those that are ``spare`` may be none of the Program's.
+    ``spare`` ones need not belong to the Program.
     """
     wanted = {var.name: var.dtype for var in (*program.dims, *scalar_params(program))}
     known = {*found.parameters.own, *wanted, *spare}
@@ -350,7 +350,7 @@ def bind_numbers(
 
 
 def probe(found: Found, arguments: Arguments, expansion: Expansion) -> "MadeKernel | None":
-    """What some config of a space lowers to; None where none can be made before more is known."""
+    """The lowering of some config of a space; None if none can be made with the known arguments."""
     if not {*arguments, *expansion.names}.issuperset(found.parameters.required):
         return None
     try:
@@ -358,7 +358,7 @@ def probe(found: Found, arguments: Arguments, expansion: Expansion) -> "MadeKern
             if found.accepts(arguments, config):
                 return lower_config(found, arguments, config)
     except (UserCodeError, UnsupportedError, InvalidProgramError):
-        # An error in this config is reported when its own turn comes.
+        # An error in this config is reported when it is tried itself.
         return None
     return None
 

@@ -1,6 +1,6 @@
-"""What a kernel says of how it is run on a GPU: results are the same without it.
+"""Hints of a kernel on how it runs on a GPU: results are the same without them.
 
-The Program keeps schedules of pipelined loops, and layouts. Of the rest there are the names in TIR.
+The Program keeps schedules of pipelined loops, and layouts. Of the other hints, this module has the names in TIR.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from tileyard.ir.syntax import layout_indices
 
 
 def with_pipeline(scope: Scope, loop: For, annotations: Any) -> For:  # noqa: ANN401 (TVM's nodes are untyped)
-    """A serial ``loop`` with the pipeline that its annotations ask for.
+    """A serial ``loop`` with the pipeline that its annotations request.
 
     TileLang ignores an order without stages, and stages without an order.
     """
@@ -42,7 +42,7 @@ def with_pipeline(scope: Scope, loop: For, annotations: Any) -> For:  # noqa: AN
 
 
 def read_depths(schedule: Any) -> dict[str, int]:  # noqa: ANN401
-    """For each loop that a schedule of roles names, the most versions of a tile that its roles pass on."""
+    """For each loop in a schedule of roles, the largest number of versions of a tile that its roles pass on."""
     depths = {str(pipeline.name): int(pipeline.depth) for pipeline in schedule.pipelines}
     return {
         str(one.id): max(depths[str(step.pipeline)] for step in steps)
@@ -56,13 +56,13 @@ def _numbers(values: Any) -> tuple[int, ...]:  # noqa: ANN401
 
 
 def with_layout(scope: Scope, buffer: Buffer) -> Buffer:
-    """``buffer`` with the layout that the kernel annotates for its storage, if there is one."""
+    """``buffer`` with the layout that the kernel annotates for its storage, if any."""
     asked = {scope.stored(data): layout for data, layout in scope.layouts}
     return _with_layout(scope, buffer, asked[buffer.name]) if buffer.name in asked else buffer
 
 
 def _with_layout(scope: Scope, buffer: Buffer, given: Any) -> Buffer:  # noqa: ANN401
-    """``buffer`` with a layout of TileLang's, whose expressions are those over its forward variables."""
+    """``buffer`` with a layout of TileLang's, whose expressions are over its forward variables."""
     inside = Scope()
     *indices, copy = layout_indices(len(buffer.shape))
     variables = list(given.get_forward_vars())
@@ -101,14 +101,14 @@ LOOP_HINTS = frozenset(
         "tl_pipelined_num_stages",
     }
 )
-"""Annotations of a loop that say how it is run; its iterations mean the same without them."""
+"""Annotations of a loop on how it runs; its iterations mean the same without them."""
 
 BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "reducer_info", "tl.non_restrict_params"})
 _SAFE_VALUES = "safe_value_map"
 
 
 def is_block_hint(name: str, value: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
-    """Whether an annotation of a block changes no result, as 0 in place of what lies outside an array."""
+    """Whether an annotation of a block changes no result, such as 0 for elements outside an array."""
     return name in BLOCK_HINTS or (name == _SAFE_VALUES and all(map(is_zero, value.values())))
 
 
@@ -139,7 +139,7 @@ CALL_HINTS = frozenset(
         "tl.set_max_nreg",
     }
 )
-"""Calls that have no effect on tiles: what comes before one is done before what comes after it."""
+"""Calls that have no effect on tiles: everything before such a call is done before everything after it."""
 
 LOST_HINTS = frozenset(
     {
@@ -159,7 +159,7 @@ LOST_HINTS = frozenset(
         "tl.warpgroup_fence_operand",
     }
 )
-"""Those of all hints without which a GPU would do something else, and which no Program has."""
+"""Hints without which a GPU would behave differently, and which no Program has."""
 
 GROUP_CALLS = frozenset(
     {
@@ -172,10 +172,10 @@ GROUP_CALLS = frozenset(
         "tl.warpgroup_wait",
     }
 )
-"""Calls that end groups of asynchronous operations, and wait for them."""
+"""Calls that commit groups of asynchronous operations, and wait for them."""
 
 THREAD_SYNCS = frozenset({"tirx.tvm_storage_sync", "tl.fence_proxy_async"})
-"""Calls that order what threads do. Single threads go on side by side, so that between them they change nothing."""
+"""Calls that order the actions of threads. Single threads run side by side, so that these calls change nothing between them."""
 
 AT_ONCE = frozenset({"debug", "print"})
-"""Files of TileLang's whose macros use what they bind in the very next statement."""
+"""TileLang's files whose macros use what they bind in the very next statement."""

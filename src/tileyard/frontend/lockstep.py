@@ -1,8 +1,8 @@
-"""Lowers what a kernel says to its threads one by one: they go on side by side, statement by statement.
+"""Lowers what a kernel addresses to single threads: they run side by side, statement by statement.
 
-That is one of the orders that a GPU may take, and no later one than its synchronization asks for: whatever
-a statement does is done by all threads before any of them begins the next one. Statements in
-which no thread sees what another one does are done together, thread by thread.
+That is one of the orders that a GPU may take, and not a later one than its synchronization requires: all threads
+complete a statement before any of them begins the next one. Statements in
+which no thread sees the effects of another are done together, thread by thread.
 
 One module because loops over threads, conditions on them and folds over them need the same places.
 """
@@ -37,8 +37,8 @@ _DIMENSIONS = "xyz"
 
 
 class Lowering(NamedTuple):
-    """What the body's lowering does: ``lower`` any statement, ``lower_plain`` one that is for all
-    threads, ``numbered`` takes in statements made here, ``note`` one more whose body is to come."""
+    """The body's lowering: ``lower`` takes any statement, ``lower_plain`` one that is for all
+    threads, ``numbered`` registers statements made here, ``note`` one more whose body follows."""
 
     lower: Callable[[Any], tuple[Stmt, ...]]
     lower_plain: Callable[[Any], tuple[Stmt, ...]]
@@ -47,7 +47,7 @@ class Lowering(NamedTuple):
 
 
 class Lockstep:
-    """Lowers statements for single threads. ``code`` knows what is a thread's own."""
+    """Lowers statements for single threads. ``code`` knows what belongs to each thread."""
 
     def __init__(
         self,
@@ -65,17 +65,17 @@ class Lockstep:
         self._mask: str | None = None
 
     def takes(self, stmt: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
-        """Whether ``stmt`` is to be lowered here."""
+        """Whether ``stmt`` is lowered here."""
         kind = type(stmt).__name__
         is_frame = kind == "SBlockRealize" or (is_loop(stmt, THREAD_BINDING))
         position = self._scope.position
-        # The body of a loop that the threads share out is done once for each element.
+        # The body of a loop whose iterations are divided among the threads is done once per element.
         if is_frame or position.is_single or position.is_spread or not self._threads.extents:
             return False
         return self._mask is not None or self._code.mentions(stmt)
 
     def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """What all threads do, in turn; raises UnsupportedError."""
+        """The statements of all threads, in turn; raises UnsupportedError."""
         found: list[Stmt] = []
         group: list[Callable[[], tuple[Stmt, ...]]] = []
         touched: list[Leaf] = []
@@ -117,10 +117,10 @@ class Lockstep:
         finish()
         return tuple(found)
 
-    # ---- what is done thread by thread ------------------------------------------------------
+    # ---- thread by thread -------------------------------------------------------------------
 
     def _is_pure_binding(self, item: Any) -> bool:  # noqa: ANN401
-        """Whether ``item`` binds what reads no memory: it can be said again wherever it is needed."""
+        """Whether ``item`` binds a value that reads no memory: it can be repeated wherever it is needed."""
         return (
             type(item).__name__ == "Bind"
             and self._code.depends(item.value)
@@ -136,7 +136,7 @@ class Lockstep:
         return not any(a.conflicts(b, frozenset(self._threads.wide)) for a, b in pairs)
 
     def _thunk(self, item: Any) -> Callable[[], tuple[Stmt, ...]]:  # noqa: ANN401
-        """How ``item`` is lowered for one thread. What it binds is kept for the statements after it."""
+        """The lowering of ``item`` for one thread. A value that it binds is kept for the statements after it."""
         if type(item).__name__ != "Bind":
             return lambda: self._do.lower(item)
         where = self._scope.where
@@ -157,7 +157,7 @@ class Lockstep:
         return self._scope.new_buffer(name, dtype, self._scope.position.extents)
 
     def _each(self, group: Sequence[Callable[[], tuple[Stmt, ...]]]) -> tuple[Stmt, ...]:
-        """A loop over the threads around ``group``, under the condition that holds for it."""
+        """A loop over the threads around ``group``, under its condition."""
         if not group:
             return ()
         self._roles.require_one("what single threads do")
@@ -175,7 +175,7 @@ class Lockstep:
         return Load(mask, self._scope.position.indices, "bool")
 
     def _loops(self, kind: LoopKind = "threads") -> list[For]:
-        """A loop for each dimension of the block that has more than one thread, the last one outermost."""
+        """A loop for each dimension of the block that has more than one thread, the last dimension outermost."""
         asked, everyone = self._threads.asked, self._threads.everyone
         wide = self._threads.wide
         if asked != everyone:
@@ -193,7 +193,7 @@ class Lockstep:
         return For(var, Const(start, "int32"), Const(count, "int32"), kind, ())
 
     def _at(self, row: Sequence[Var]) -> Any:  # noqa: ANN401 (a context manager)
-        """Around what is lowered for the thread whose indices are ``row``, as ``_loops`` gives them."""
+        """The context for lowering for the thread whose indices are ``row``, in the order of ``_loops``."""
         known: dict[int, Expr] = dict(zip(self._threads.wide, row, strict=True))
         values: dict[object, Expr] = {
             key: known.get(dimension, Const(0, "int32"))
@@ -205,10 +205,10 @@ class Lockstep:
         }
         return self._scope.position.at(row, values)
 
-    # ---- what threads do together -----------------------------------------------------------
+    # ---- all threads together ---------------------------------------------------------------
 
     def _split(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """A statement in which threads see what others do: all do a part of it before the next part."""
+        """A statement in which threads see each other's effects: all do one part of it before the next part."""
         refuse = self._scope.refuse
         differs = any(map(self._code.depends, heads_of(item)))
         match type(item).__name__:
@@ -236,7 +236,7 @@ class Lockstep:
                 return self._do.lower_plain(item)
 
     def _branch(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """Both sides, each done by the threads whose condition lets them."""
+        """Both sides, each done by the threads for which its condition holds."""
         if self._threads.decides(item.condition) and parts_ways(item) and self._mask is None:
             return self._do.lower_plain(item)
         outside = self._mask
@@ -255,7 +255,7 @@ class Lockstep:
     def _set_mask(
         self, mask: str, outside: str | None, condition: Callable[[], Expr]
     ) -> tuple[Stmt, ...]:
-        """Note for each thread whether it runs what follows, which is under ``mask`` from here on."""
+        """Note for each thread whether it runs the following statements, which are under ``mask`` from here on."""
 
         def store() -> tuple[Stmt, ...]:
             if outside is None:
@@ -272,7 +272,7 @@ class Lockstep:
         return found
 
     def _allreduce(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """Folds a value over some dimensions of the block, and gives all threads the result."""
+        """Fold a value over some dimensions of the block, and give all threads the result."""
         scope, reducer = self._scope, item.node
         count, value, condition, target, *axes = list(item.body.value.args)
         name = _FOLDS.get(type(reducer.result[0]).__name__ if len(reducer.result) == 1 else "")

@@ -1,4 +1,4 @@
-"""Tile operations that the tile IR spells as loops over elements, or as boxes: scans, transposes, atomics, im2col, rows."""
+"""Lowers tile operations to loops over elements, or to boxes: scans, transposes, atomics, im2col, rows."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class Window:
 
 
 def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -> tuple[Stmt, ...]:
-    """Updates each element of ``dst`` with the value, or with the element of ``source`` beside it."""
+    """Update each element of ``dst`` with the value, or with the corresponding element of ``source``."""
     dtype = scope.named(dst.buffer).dtype
     loops = _loops(scope, dst.extents)
     if isinstance(source, Region):
@@ -59,7 +59,7 @@ def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -
 def rows(
     array: Region, tile: Region, places: Sequence[tuple[Expr, Expr]]
 ) -> list[tuple[Region, Region]]:
-    """For each place in a matrix the elements from there on, as many as a row of ``tile`` has, and that row."""
+    """For each place in a matrix the elements from there on, as many as in a row of ``tile``, and that row."""
     extents = (Const(1, "int32"), tile.extents[1])
     return [
         (
@@ -73,7 +73,7 @@ def rows(
 def scan(
     scope: Scope, kind: ScanKind, regions: tuple[Region, Region], axis: int, is_reverse: bool
 ) -> tuple[Stmt, ...]:
-    """Each element of the second region is that of the first and all before it along the axis, in its dtype.
+    """Each element of the second region is the fold of that of the first and all before it along the axis, in its dtype.
 
     With ``is_reverse`` the scan begins at the end.
     """
@@ -107,7 +107,7 @@ def scan(
 
 
 def reduce_with_nan(scope: Scope, how: Reduce) -> tuple[Stmt, ...]:
-    """As a reduction to the greatest or least, but NaN where one of the elements is NaN."""
+    """As a reduction to the largest or smallest, but NaN if one of the elements is NaN."""
     src, dst = how.src, how.dst
     dtype = scope.named(dst.buffer).dtype
     loops = _loops(scope, src.extents)
@@ -134,7 +134,7 @@ _STARTS = {"max": -math.inf, "min": math.inf, "absmax": 0.0}
 
 
 def transpose(scope: Scope, src: Region, dst: Region) -> tuple[Stmt, ...]:
-    """The last two dimensions change places."""
+    """Swap the last two dimensions."""
     scope.require(src.buffer != dst.buffer, "transpose", "of a buffer into itself is not covered")
     turned = (*src.extents[:-2], src.extents[-1], src.extents[-2])
     scope.require(
@@ -187,7 +187,7 @@ def im2col(
         _sub(x, _int(window.padding)),
         _mod(column, channels),
     )
-    # What lies outside the image reads as zero, as everything outside an array does.
+    # Elements outside the image read as zero, like everything outside an array.
     value = Load(image.buffer, place, scope.named(image.buffer).dtype)
     dtype = scope.named(columns.buffer).dtype
     store = Store(columns.buffer, _move(columns.starts, loops), convert(value, dtype))
@@ -197,7 +197,7 @@ def im2col(
 def any_or_all(
     scope: Scope, name: Literal["any", "all"], region: Region
 ) -> tuple[tuple[Stmt, ...], Load]:
-    """Folds the truth of a region's elements into an element of a new buffer called after ``name``."""
+    """Fold the truth of a region's elements into an element of a new buffer named after ``name``."""
     found = scope.new_buffer(name, "bool", (Const(1, "int32"),))
     dtype = scope.named(region.buffer).dtype
     loops = _loops(scope, region.extents)
@@ -215,7 +215,7 @@ ZERO = Const(0, "int32")
 
 
 def _loops(scope: Scope, extents: Sequence[Expr]) -> list[Expr]:
-    """A variable for each extent that is not 1, else 0."""
+    """A variable for each extent other than 1, else 0."""
     return [
         ZERO if is_one(extent) else Var(scope.names.take("ijkl"[i % 4]), extent.dtype)
         for i, extent in enumerate(extents)
@@ -236,7 +236,7 @@ def _nest(
 
 
 def _pair(scope: Scope, name: str, src: Region, dst: Region) -> dict[int, int]:
-    """For each dimension of ``dst`` that is longer than 1, that of ``src`` which goes with it."""
+    """For each dimension of ``dst`` longer than 1, the corresponding dimension of ``src``."""
     left = [i for i, extent in enumerate(src.extents) if not is_one(extent)]
     right = [i for i, extent in enumerate(dst.extents) if not is_one(extent)]
     scope.require(
@@ -267,7 +267,7 @@ def _move(starts: Sequence[Expr], by: Sequence[Expr]) -> tuple[Expr, ...]:
 def _binary(
     name: str, fold: Callable[[int, int], int], neutral: int | None = None
 ) -> Callable[[Expr, Expr], Expr]:
-    """An operation of two integers in the wider of their types, done at once where both are known."""
+    """An operation on two integers in the wider of their types, computed at once if both are known."""
 
     def make(left: Expr, right: Expr) -> Expr:
         dtype = "int64" if "int64" in (left.dtype, right.dtype) else left.dtype

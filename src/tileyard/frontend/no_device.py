@@ -1,4 +1,4 @@
-"""Letting TileLang elaborate kernels on a machine that has no GPU."""
+"""Lets TileLang elaborate kernels on a machine without a GPU."""
 
 import contextlib
 import functools
@@ -28,7 +28,7 @@ def on_import(name: str, then: Callable[[ModuleType], None]) -> Callable[[], Non
 
 
 class _Finder(MetaPathFinder):
-    """Has those behind it find one module, and ``then`` called once it is loaded."""
+    """Lets the finders after it find one module, and calls ``then`` once it is loaded."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name = name
@@ -37,7 +37,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's own spec, with a loader that goes on to tell of it."""
+        """The module's own spec, with a loader that also calls ``then``."""
         if fullname != self._name:
             return None
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]
@@ -67,15 +67,15 @@ class _Loader(Loader):
 TARGET_VARIABLE = "TILELANG_DEFAULT_TARGET"
 ASSUMED_TARGET = '{"kind":"cuda","arch":"sm_90a"}'
 CALLED_AT = " called at "
-"""Between a file of TileLang's own and the user's place that called into it, in what names a line's file."""
+"""Separator between a file of TileLang's own and the user's place that called into it, in the file name of a line."""
 
 
 @contextlib.contextmanager
 def assume_target() -> Iterator[None]:
-    """Names a GPU for TileLang to elaborate for, unless the environment names one already.
+    """Names a GPU for TileLang to elaborate for, unless the environment already names one.
 
-    Where there is no GPU at all, code that asks what it can do hears of the one that is assumed. All is as before
-    afterwards. What is elaborated depends on the GPU only where the kernel's own code asks for it.
+    If there is no GPU, code that queries its properties gets those of the assumed one. Everything is restored
+    afterwards. What is elaborated depends on the GPU only if the kernel's own code queries it.
     """
     adjust_tilelang()
     if os.environ.get(TARGET_VARIABLE):
@@ -90,7 +90,7 @@ def assume_target() -> Iterator[None]:
 
 
 class AssumedDevice:
-    """What is asked of the GPU that is assumed."""
+    """The properties of the assumed GPU."""
 
     name = "NVIDIA H100"
     major, minor = 9, 0
@@ -100,7 +100,7 @@ class AssumedDevice:
 
 @contextlib.contextmanager
 def _answering() -> Iterator[None]:
-    """Has modules answer what only a GPU tells, where they find none."""
+    """Lets modules answer queries that need a GPU, if they find none."""
     device = AssumedDevice()
     asked = (
         ("torch.cuda", "get_device_capability", (device.major, device.minor)),
@@ -120,7 +120,7 @@ def _answering() -> Iterator[None]:
 
 
 def _or_assume(ask: Callable[..., object], answer: object) -> Callable[..., object]:
-    """The same question, with an answer for where it cannot be asked."""
+    """The same query, with an answer for when it fails."""
 
     @functools.wraps(ask)
     def ask_or_assume(*args: object, **kwargs: object) -> object:
@@ -135,18 +135,18 @@ def _or_assume(ask: Callable[..., object], answer: object) -> Callable[..., obje
 
 @functools.cache
 def adjust_tilelang() -> None:
-    """Have TileLang keep assertions where there is no CUDA, and note who calls its own macros."""
+    """Make TileLang keep assertions without CUDA, and note the callers of its own macros."""
     on_import("tilelang.cuda.debug", _keep_assertions)
     on_import("tilelang.language.eager.builder", _note_callers)
 
 
 def _keep_assertions(module: ModuleType) -> None:
-    """TileLang leaves assertions out where it has not found the toolkit when it was imported."""
+    """Keep assertions: TileLang drops them if it has not found the toolkit when it was imported."""
     vars(module).update(_IS_CUDA_AVAILABLE=True)
 
 
 def _note_callers(module: ModuleType) -> None:
-    """Statements of TileLang's own macros name the line of the user's that called the macro, too; those of roles their own."""
+    """Statements of TileLang's own macros also name the user's line that called the macro; those of roles their own."""
     builder: Any = getattr(module, "Builder", None)
     set_place = getattr(builder, "set_fileline", None)
     if set_place is None:  # another version of TileLang: such lines are found by reading
@@ -169,7 +169,7 @@ def _note_callers(module: ModuleType) -> None:
         return
 
     def find_innermost(self: Any) -> object:  # noqa: ANN401
-        """TileLang looks for the statements of ``with T.ws(..)`` in its outer frame, where none are."""
+        """Skip frames of roles: TileLang looks for the statements of ``with T.ws(..)`` in its outer frame, where none are."""
         frame = find_frame(self)
         while inner := getattr(frame, "frames", ()):
             frame = inner[-1]

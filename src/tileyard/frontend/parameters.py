@@ -1,8 +1,8 @@
-"""The parameters of one kernel: their names, defaults, and values in two forms, as the user's code has them and plain.
+"""The parameters of one kernel: their names, defaults, and values in two forms, as in the user's code and plain.
 
-Configs travel and are stored as bool, int, float and str. A dtype is its name, a member of an enum
-its name, None ``"None"``, and a list, tuple or mapping of such values is its JSON text. The way
-back gives the user's function what it had in its defaults, configs or space.
+Configs travel and are stored as bool, int, float and str. A dtype is stored as its name, a member of an enum
+as its name, None as ``"None"``, and a list, tuple or mapping of such values as its JSON text. The way
+back gives the user's function the original values from its defaults, configs or space.
 """
 
 import difflib
@@ -26,7 +26,7 @@ _KIND_NAMES = {bool: "bool (true or false)", int: "int", float: "float", str: "s
 
 
 def to_plain(value: object) -> Value:
-    """The plain form of a value. Raises UsageError where it has none."""
+    """The plain form of a value. Raises UsageError if it has none."""
     match value:
         case _ if type(value) in _PLAIN:
             return value  # type: ignore[return-value]
@@ -44,7 +44,7 @@ def to_plain(value: object) -> Value:
             return "None"
         case _ if is_torch_dtype(value):
             return str(value).removeprefix("torch.")
-        case Sequence() if not isinstance(value, bytes):  # TVM has arrays of its own
+        case Sequence() if not isinstance(value, bytes):  # TVM has its own arrays
             return canonical_json([to_plain(item) for item in value])
         case Mapping():
             return canonical_json({option_name(key): to_plain(item) for key, item in value.items()})
@@ -56,7 +56,7 @@ def to_plain(value: object) -> Value:
 
 
 def option_name(key: object) -> str:
-    """The name of a compiler option, which TileLang also has as members of an enum of strings."""
+    """The name of a compiler option; TileLang also has options as members of an enum of strings."""
     return str(key.value if isinstance(key, enum.Enum) else key)
 
 
@@ -66,12 +66,12 @@ def is_scalar(value: object) -> bool:
 
 
 def is_torch_dtype(value: object) -> bool:
-    """Whether a value is one of torch's dtypes; torch is not imported to find out."""
+    """Whether a value is one of torch's dtypes; this does not import torch."""
     return is_instance_of(value, "torch", "dtype")
 
 
 class Parameter:
-    """What is known of one parameter: the ``kinds`` that it takes, and values that it has had."""
+    """What is known of one parameter: the ``kinds`` that it accepts, and its previous values."""
 
     def __init__(self, name: str, kinds: frozenset[type]) -> None:
         self.name = name
@@ -81,7 +81,7 @@ class Parameter:
         self._texts: set[str] = set()
 
     def learn(self, value: object) -> Value:
-        """Take note of a value from the user's own code. Raises UsageError, as ``to_plain``."""
+        """Record a value from the user's own code. Raises UsageError, as ``to_plain``."""
         plain = to_plain(value)
         self._originals[type(plain), plain] = value
         if value is not None:
@@ -92,7 +92,7 @@ class Parameter:
         return plain
 
     def restore(self, value: Value) -> object:
-        """What the user's function gets for a plain value. Raises UsageError for a wrong type."""
+        """The value that the user's function receives for a plain value. Raises UsageError for a wrong type."""
         known = (type(value), value)
         if known in self._originals:
             return self._originals[known]
@@ -125,12 +125,12 @@ class Parameter:
 
 
 def _is_dtype_name(value: object) -> bool:
-    """TileLang's dtypes are strings of a class of their own."""
+    """Whether a value can be one of TileLang's dtypes, which are strings of their own class."""
     return isinstance(value, str) and not isinstance(value, enum.Enum)
 
 
 def _is_dtype(name: str) -> bool:
-    """Whether a dtype has this name here or, where TileLang is imported, in TVM."""
+    """Whether a dtype has this name here or, if TileLang is imported, in TVM."""
     if name in DTYPES or "tvm" not in sys.modules:
         return name in DTYPES
     try:
@@ -141,7 +141,7 @@ def _is_dtype(name: str) -> bool:
 
 
 def _make_like(sample: object, name: str) -> object:
-    """The value called ``name`` of the sample's type; None where there is none."""
+    """The value called ``name`` of the sample's type; None if there is none."""
     if is_torch_dtype(sample):
         made = getattr(sys.modules["torch"], name, None)
         return made if is_torch_dtype(made) else None
@@ -180,9 +180,9 @@ class Expansion:
 class Parameters:
     """The parameters of a kernel.
 
-    ``own`` are those of its function, ``names`` also the sizes and numbers that its source names.
+    ``own`` are those of its function, ``names`` also include the sizes and numbers that its source names.
     ``required`` have no default; ``defaults`` holds the plain ones, ``default_values`` all of them
-    as the user's code has them. Whatever makes no sense raises UsageError.
+    in the form of the user's code. Invalid values raise UsageError.
     """
 
     def __init__(self, kernel: str, recipe: Recipe) -> None:
@@ -217,21 +217,21 @@ class Parameters:
         self.required = tuple(key for key in self.own if key not in self.default_values)
 
     def restore(self, arguments: Arguments) -> dict[str, object]:
-        """Arguments as the user's code has them."""
+        """Arguments in the form of the user's code."""
         return {
             key: self._find(self._known, key, "argument").restore(value)
             for key, value in arguments.items()
         }
 
     def restore_config(self, config: Arguments) -> dict[str, object]:
-        """A config as the user's code has it; what its space holds must have been read before."""
+        """A config in the form of the user's code; the values of its space must have been read before."""
         return {
             key: self._find(self._tunable, key, "config key").restore(value)
             for key, value in config.items()
         }
 
     def read_space(self, source: object) -> Expansion:
-        """A space as the user gave it, in plain values."""
+        """The user's space, in plain values."""
         if source is None:
             return Expansion(axes={}, configs=())
         if isinstance(source, Mapping):
@@ -244,9 +244,9 @@ class Parameters:
         )
 
     def pipeline_of(self, config: Arguments, asked: str = "") -> str:
-        """The pipeline that a config names, or the one that is ``asked`` for beside it; empty for neither.
+        """The pipeline that a config names, or the one ``asked`` for separately; empty for neither.
 
-        A parameter of that name is the kernel's own. Raises UsageError for both.
+        A parameter of that name belongs to the kernel. Raises UsageError for both.
         """
         named = "" if PIPELINE in self.names else str(config.get(PIPELINE, ""))
         if named and asked:
@@ -255,11 +255,11 @@ class Parameters:
         return named or asked
 
     def is_untyped(self, key: str, value: Value) -> bool:
-        """Whether ``value`` is not a whole number, and nothing says what the parameter takes."""
+        """Whether ``value`` is not a whole number, and the types that the parameter accepts are unknown."""
         return isinstance(value, str | float) and not self._find(self._tunable, key, "value").kinds
 
     def describe(self) -> str:
-        """A hint that names them."""
+        """A hint with the names of the parameters."""
         return f"its parameters are {', '.join(self.names)}" if self.names else ""
 
     def _find(self, among: Mapping[str, Parameter], key: str, what: str) -> Parameter:
@@ -284,6 +284,6 @@ class Parameters:
         return {
             str(key): self._find(self._tunable, str(key), "parameter of its space,").learn(value)
             for key, value in config.items()
-            # TileLang reads None as no options.
+            # TileLang treats None as no options.
             if not (key == PASS_CONFIGS and value is None)
         }

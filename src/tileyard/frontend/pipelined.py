@@ -1,6 +1,6 @@
-"""A kernel as TileLang's passes plan it for an architecture: software-pipelined or warp-specialized, still at tile level.
+"""Reads a kernel as TileLang's passes plan it for an architecture: software-pipelined or warp-specialized, still at tile level.
 
-TileLang's own pipeline runs up to the pass that leaves the tile level. Its result is brought into the form in which
+TileLang's own pipeline runs up to the pass that leaves the tile level. Its result is converted to the form in which
 kernels are elaborated, so that the rest of the frontend lowers it like any other. No GPU is needed.
 """
 
@@ -31,10 +31,10 @@ from tileyard.frontend.tir_queries import (
 from tileyard.model import Value
 
 FIRST_LEFT_OUT = "tl.LayoutInference"
-"""The first pass of TileLang's that is not run: it and those behind it make code for threads of tile operations."""
+"""TileLang's first pass that is not run: it and those after it turn tile operations into code for threads."""
 
 MARK = "tileyard.statement"
-"""An annotation of tile operations: TileLang keeps it where it forgets the source line."""
+"""An annotation of tile operations: TileLang keeps it where it drops the source line."""
 
 _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
 _ROLE_MARKS = ("kCustomWarpSpecialization", "kWarpSpecializationScope")
@@ -43,9 +43,9 @@ _THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
 class _Prefix(PassInstrument):  # type: ignore[misc] # TVM is untyped
-    """Lets passes run up to the first one that is left out; ``ran`` are their names."""
+    """Runs passes up to the first one that is left out; ``ran`` are their names."""
 
-    __slots__ = ("__dict__",)  # TVM's objects have no place for more
+    __slots__ = ("__dict__",)  # TVM's objects have no room for more
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -61,9 +61,9 @@ class _Prefix(PassInstrument):  # type: ignore[misc] # TVM is untyped
 
 
 def plan(func: Any, architecture: str, options: Mapping[str, Value]) -> Any:  # noqa: ANN401
-    """``func`` as TileLang plans it for ``architecture``, as ``sm_80``, under its own pass options.
+    """``func`` as TileLang plans it for ``architecture``, such as ``sm_80``, under its own pass options.
 
-    Raises UsageError for what is not an architecture, and for what a pass of TileLang's refuses.
+    Raises UsageError for an unknown architecture, and if a pass of TileLang's refuses the kernel.
     """
     if not has_threads(func):
         raise UsageError("the target of the kernel is a CPU; only plans for CUDA can be read back")
@@ -80,22 +80,22 @@ def plan(func: Any, architecture: str, options: Mapping[str, Value]) -> Any:  # 
 
 
 def run_prefix(func: Any, target: Any, options: Mapping[str, Value]) -> tuple[Any, list[str]]:  # noqa: ANN401
-    """``func`` behind the last pass at tile level, and the names of the passes that have run."""
+    """``func`` after the last pass at tile level, and the names of the passes that have run."""
     prefix = _Prefix()
     name = str(attributes_of(func).get("global_symbol") or "main")
     mod = tvm.IRModule({name: func})
     with warnings.catch_warnings(
         action="ignore"
-    ):  # TileLang says it when it compiles the kernel, too
+    ):  # TileLang reports it when it compiles the kernel, too
         config = normalize_pass_configs(dict(options))
     try:
         with tvm.transform.PassContext(opt_level=3, config=config), target:
             PreLowerSemanticCheck(mod)
         with tvm.transform.PassContext(opt_level=3, config=config, instruments=[prefix]), target:
             mod = CUDAPassPipelineBodyPrologue(mod, target)
-    except Exception as error:  # another's compiler: all it raises is its verdict
+    except Exception as error:  # an external compiler: anything it raises is its verdict
         lines = str(error).strip().splitlines()
-        said = [line for line in lines if not line.lstrip().startswith("-->")]  # a place
+        said = [line for line in lines if not line.lstrip().startswith("-->")]  # a source position
         said = said or [type(error).__name__]
         raise UsageError(f"TileLang cannot plan {name}: {said[-1]}") from error
     if not prefix.is_over:
@@ -109,9 +109,9 @@ Line = tuple[str, int]
 
 
 class _Lines:
-    """Where statements stood before the passes: tile operations by their marks, loops by what is in them.
+    """The positions of statements before the passes: of tile operations by their marks, of loops by their content.
 
-    ``loops`` has for each line the loops around what stands there, the innermost first; ``stores`` for each buffer by name the
+    ``loops`` has for each line the loops around it, innermost first; ``stores`` has for each buffer, by name, the
     spans of the stores to it.
     """
 
@@ -121,7 +121,7 @@ class _Lines:
         self.stores: dict[str, dict[Line, Any]] = defaultdict(dict)
 
     def note_loops(self, stmt: Any, around: tuple[Any, ...] = ()) -> None:  # noqa: ANN401
-        """Note for all lines below ``stmt`` which loops are around them."""
+        """Note the loops around each line below ``stmt``."""
         span = tl_ir.get_stmt_span(stmt)
         where = tl_ir.span_to_location(span)
         if where is not None:
@@ -134,7 +134,7 @@ class _Lines:
             self.note_loops(body, around)
 
     def span_of(self, body: Any, is_it: Callable[[Any], bool]) -> Any:  # noqa: ANN401
-        """The span of the innermost loop that ``is_it`` and was around the first statement of ``body`` whose line is known."""
+        """The span of the innermost loop that satisfies ``is_it`` around the first statement of ``body`` whose line is known."""
         found: list[Any] = []
 
         def visit(node: Any) -> None:  # noqa: ANN401
@@ -148,7 +148,7 @@ class _Lines:
 
 
 def _mark(func: Any) -> tuple[Any, _Lines]:  # noqa: ANN401
-    """``func`` with numbered tile operations, and where everything stands."""
+    """``func`` with numbered tile operations, and the positions of its statements."""
     lines = _Lines()
     lines.note_loops(func.body)
 
@@ -166,7 +166,7 @@ def _mark(func: Any) -> tuple[Any, _Lines]:  # noqa: ANN401
 
 
 def _transform(body: Any, change: Callable[[Any], Any], kinds: list[str]) -> Any:  # noqa: ANN401
-    """``body`` with ``change`` of each statement of these kinds, the inner ones first; None keeps one."""
+    """``body`` with ``change`` applied to each statement of these kinds, inner ones first; None keeps a statement."""
     return tvm.tirx.stmt_functor.ir_transform(body, lambda _: None, change, kinds)
 
 
@@ -205,7 +205,7 @@ def _tag_of(stmt: Any) -> str:  # noqa: ANN401
 
 
 def _restore_frame(stmt: Any) -> Any:  # noqa: ANN401
-    """A dimension of the grid is a loop, a thread's index is bound; what only says that roles follow is left out."""
+    """Turn a dimension of the grid into a loop, bind a thread's index, and drop attributes that only announce roles."""
     tag, span = _tag_of(stmt), tl_ir.get_stmt_span(stmt)
     if tag in _THREADS:
         number = tvm.tirx.IntImm("int32", _THREADS.index(tag))
@@ -231,7 +231,7 @@ def _restore_operation(stmt: Any, lines: _Lines) -> Any:  # noqa: ANN401
 
 
 def _restore_block(stmt: Any, threads: list[Any]) -> Any:  # noqa: ANN401
-    """A block with the threads that it has now. A predicate becomes a branch around it."""
+    """A block with its current threads. A predicate becomes a branch around it."""
     block, span = stmt.block, tl_ir.get_stmt_span(stmt)
     if block.name_hint == _ROOT:
         block = tvm.tirx.SBlock(
@@ -253,7 +253,7 @@ def _restore_block(stmt: Any, threads: list[Any]) -> Any:  # noqa: ANN401
 
 
 def _restore_line(stmt: Any, lines: _Lines) -> Any:  # noqa: ANN401
-    """Give a loop its line again, what a pipeline does around its loop the line of that, and a store that of the only one."""
+    """Restore the line of a loop, of the block that a pipeline puts around its loop, and of a buffer's only store."""
     if type(stmt).__name__ == "BufferStore":
         spans = list(lines.stores.get(str(stmt.buffer.name), {}).values())
         if tl_ir.get_stmt_span(stmt) is None and len(spans) == 1:

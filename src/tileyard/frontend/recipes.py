@@ -1,6 +1,6 @@
-"""One form for kernels of every style: declared with us, TileLang's ``jit``, TileLang's ``autotune``.
+"""One form for kernels of every style: declared with Tileyard, TileLang's ``jit``, TileLang's ``autotune``.
 
-What a kernel's source says of its parameters is read without running it.
+What a kernel's source states about its parameters is read without running it.
 """
 
 import ast
@@ -27,7 +27,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeNames:
-    """Names that a kernel's source gives to what its function's signature does not hold.
+    """Names in a kernel's source that its function's signature does not contain.
 
     ``constants`` are the sizes named with ``T.const``, which count as arguments; ``dynamic`` are
     the sizes and numbers that the compiled kernel takes when it runs.
@@ -44,7 +44,7 @@ def named_parameters(function: Callable[..., object]) -> dict[str, inspect.Param
 
 
 def kinds_of(annotation: object) -> frozenset[type]:
-    """The plain types that a parameter's annotation names; empty where it names none."""
+    """The plain types in a parameter's annotation; empty if it has none."""
     parts: Sequence[object] = ()
     if isinstance(annotation, str) and "|" in annotation:
         parts = [part.strip() for part in annotation.split("|")]
@@ -56,7 +56,7 @@ def kinds_of(annotation: object) -> frozenset[type]:
 
 
 def find_runtime_names(function: object) -> RuntimeNames:
-    """Read the source of a function; nothing is found where there is no source."""
+    """Read the source of a function; without a source nothing is found."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))  # type: ignore[arg-type]
     except (OSError, TypeError, SyntaxError):
@@ -103,7 +103,7 @@ def _scalar_parameters(node: ast.FunctionDef) -> list[str]:
 Style = Literal["tileyard", "jit", "autotune"]
 
 UNASKED = {"rtol": 1e-2, "atol": 1e-2, "max_mismatched_ratio": 0.01, "warmup": 25, "rep": 100}
-"""TileLang's defaults: a user who leaves them asks for nothing. Those of ``timeout`` differ from place to place."""
+"""TileLang's defaults, which count as not set by the user. Those of ``timeout`` differ from place to place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +111,11 @@ class Recipe:
     """How a kernel was declared.
 
     ``function`` is the user's own, whose signature holds the kernel's parameters; ``build`` is
-    called with them by keyword and returns a PrimFunc for TileLang's ``target``. ``tensors`` are the parameters that stand
-    for tensors (TileLang's eager style) and are not arguments. ``supply`` is TileLang's
-    ``supply_prog``. The rest is as in ``tileyard.kernel``; ``is_space_tilelangs`` says that the space is
-    called as TileLang does. ``timing`` is how it asks to be timed, None where it does not; a run may take ``run_s`` seconds, 0 for
-    what the study says.
+    called with them by keyword and returns a PrimFunc for TileLang's ``target``. ``tensors`` are the parameters that
+    represent tensors (TileLang's eager style) and are not arguments. ``supply`` is TileLang's
+    ``supply_prog``. The rest is as in ``tileyard.kernel``; ``is_space_tilelangs`` states that the space is
+    called as TileLang does. ``timing`` is the requested timing, None for the default; a run may take ``run_s`` seconds, 0 for
+    the study's limit.
     """
 
     style: Style
@@ -183,7 +183,7 @@ def _read_declaration(value: KernelDeclaration[..., object]) -> Recipe:
 def _read_jit(value: Any) -> Recipe:  # noqa: ANN401 - TileLang is not typed
     function = value.func.orig_func
     tensors = value.func.tensor_args
-    # What is declared as a variable that is not a pointer is a number.
+    # A non-pointer variable declares a number.
     numbers = tuple(
         name
         for name, declared in tensors.items()
@@ -226,9 +226,9 @@ DECORATOR_TIMEOUT_S = 100
 
 
 def read_reference(profile: Any) -> Callable[..., object] | None:  # noqa: ANN401 - as above
-    """What results are compared with, of TileLang's arguments for profiling.
+    """The reference function, from TileLang's arguments for profiling.
 
-    Nothing where the user has a check of his own: that may accept what differs, such as ties in a top-k.
+    None if the user has a separate check: that may accept differences, such as ties in a top-k.
     """
     unchecked = profile.skip_check or profile.manual_check_prog is not None
     reference: Callable[..., object] | None = None if unchecked else profile.ref_prog
@@ -236,7 +236,7 @@ def read_reference(profile: Any) -> Callable[..., object] | None:  # noqa: ANN40
 
 
 def read_supply(profile: Any) -> Callable[..., object] | None:  # noqa: ANN401 - as above
-    """What makes the inputs: a function of the user's, or one of TileLang's kinds; None for ours."""
+    """The function that makes the inputs: the user's, or one of TileLang's kinds; None for Tileyard's."""
     if profile.supply_prog is not None or profile.supply_type.name == "Auto":
         supply: Callable[..., object] | None = profile.supply_prog
         return supply
@@ -249,7 +249,7 @@ def _supply_all(make: Callable[[object], object], params: Sequence[object]) -> l
 
 
 def read_tolerance(profile: Any) -> Tolerance | None:  # noqa: ANN401 - as above
-    """What is asked for, in TileLang's meaning: by element, with a share of them that may be wrong."""
+    """The requested tolerance, in TileLang's meaning: by element, with a share of elements that may be wrong."""
     names = ("rtol", "atol", "max_mismatched_ratio")
     if all(getattr(profile, name) == UNASKED[name] for name in names):
         return None
@@ -262,25 +262,25 @@ def read_tolerance(profile: Any) -> Tolerance | None:  # noqa: ANN401 - as above
 
 
 def read_timing(warmup: int, rep: int) -> TimingPolicy | None:
-    """What is asked for: both are numbers of launches."""
+    """The requested timing: both values are numbers of launches."""
     if (warmup, rep) == (UNASKED["warmup"], UNASKED["rep"]):
         return None
     return count_launches(warmup, rep)
 
 
 def count_launches(warmup: int, rep: int) -> TimingPolicy:
-    """A policy that counts: one launch is the least that warms up, since 0 leaves it to the times."""
+    """A policy that counts launches: at least one launch warms up, since 0 leaves it to the times."""
     return TimingPolicy(warmup_launches=max(warmup, 1), launches=max(rep, 1))
 
 
 def is_instance_of(value: object, module: str, name: str) -> bool:
-    """``isinstance`` for a class of a module that need not have been imported."""
+    """``isinstance`` for a class of a module that may not have been imported."""
     cls = getattr(sys.modules.get(module), name, None)
     return isinstance(cls, type) and isinstance(value, cls)
 
 
 def read_flags(flags: object) -> tuple[str, ...]:
-    """Compiler flags, which TileLang takes as one text or as a list."""
+    """Compiler flags, which TileLang accepts as one string or as a list."""
     if isinstance(flags, str):
         return tuple(shlex.split(flags))
     return tuple(map(str, flags)) if isinstance(flags, (list, tuple)) else ()

@@ -1,12 +1,12 @@
-"""TIR rewritten before it is lowered: narrow integers as C computes them, and bodies that nobody leaves.
+"""Rewrites TIR before it is lowered: narrow integers as C computes them, and bodies without early exits.
 
 C computes integers of 8 and 16 bits in 32 bits, until one is stored, bound or cast. TIR gives
-``(a << 16) + b`` of two uint16 the type uint16. GPU code has it as it stands, though, and C
-cuts no part of it. Code that widens what it computes relies on that. Where a loop is vectorized the same
-code does cut each step, so what depends on it is right on GPUs by luck; and where nothing leaves
+``(a << 16) + b`` of two uint16 the type uint16. But GPU code contains it unchanged, and C
+truncates no part of it. Code that widens what it computes relies on that. In a vectorized loop the same
+code does truncate each step, so code that depends on it is right on GPUs by luck; and if no value exceeds
 its type, both are the same.
 
-In bodies with ``continue`` or ``thread_return`` what would be left out stands under a condition.
+In bodies with ``continue`` or ``thread_return`` the statements that would be skipped are put under a condition.
 """
 
 from typing import Any
@@ -21,20 +21,20 @@ _WORD = "int32"
 
 _COMPARISONS = {"EQ", "NE", "LT", "LE", "GT", "GE"}
 _CUT_LATER = {"Add", "Sub", "Mul"}
-"""Operations of which C may compute what their type does not have; their last bits are the same."""
+"""Operations for which C may compute a value outside their type; the last bits are the same."""
 _WHOLE = {"FloorDiv", "FloorMod", "Div", "Mod", "Min", "Max"}
-"""Operations that look at all bits of their operands."""
+"""Operations that use all bits of their operands."""
 _IN_C = {"FloorDiv": "Div", "FloorMod": "Mod"}
-"""What becomes of divisions of unsigned integers."""
+"""Replacements for divisions of unsigned integers."""
 _BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")
 _CALLS = ("shift_left", "shift_right", *_BITWISE, "if_then_else", "abs")
 
 
 def promoted(expr: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """``expr`` with what C does not cut computed in 32 bits; itself where that changes nothing."""
+    """``expr`` with everything that C does not truncate computed in 32 bits; ``expr`` itself if that changes nothing."""
     kind = type(expr).__name__
     if kind == "Cast":
-        value = expr.value  # TVM gives another object for it each time
+        value = expr.value  # TVM returns another object for it each time
         wide = widened(value, expr.dtype)
         return expr if wide is value else tvm.tirx.Cast(expr.dtype, wide)
     if kind in _COMPARISONS:
@@ -52,13 +52,13 @@ def promoted(expr: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
 
 
 def widened(expr: Any, dtype: str) -> Any:  # noqa: ANN401
-    """``expr`` in 32 bits where ``dtype`` holds more of it than its own type; itself elsewhere."""
+    """``expr`` in 32 bits if ``dtype`` holds more of it than its own type; otherwise ``expr`` itself."""
     bits = _NARROW.get(expr.dtype, 32)
     return _in_words(expr) if bits < _NARROW.get(dtype, 32) and _grows(expr) else expr
 
 
 def _operands(expr: Any) -> list[Any]:  # noqa: ANN401
-    """What ``expr`` computes with in C's type for it; nothing where it is no arithmetic."""
+    """The operands that ``expr`` computes with in C's type for it; none if it is not arithmetic."""
     match type(expr).__name__:
         case kind if kind in _CUT_LATER or kind in _WHOLE:
             return [expr.a, expr.b]
@@ -73,20 +73,20 @@ def _operands(expr: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _name(expr: Any) -> str:  # noqa: ANN401
-    """The name of the arithmetic in a call; empty for any other expression."""
+    """The name of the arithmetic operation in a call; empty for any other expression."""
     name = call_name(expr).removeprefix("tirx.")
     return name if name in _CALLS else ""
 
 
 def _may_exceed(shift: Any) -> bool:  # noqa: ANN401
-    """Whether a shift may be by more than its type has places."""
+    """Whether a shift count may exceed the width of its type."""
     count = shift.args[1]
     known = type(count).__name__ == "IntImm"
     return not (known and 0 <= int(count.value) < _NARROW[shift.dtype])
 
 
 def _grows(expr: Any) -> bool:  # noqa: ANN401
-    """Whether C may compute a value for ``expr`` that its type does not have."""
+    """Whether C may compute a value for ``expr`` outside its type."""
     kind = type(expr).__name__
     name = _name(expr)
     own = kind in _CUT_LATER or name in ("shift_left", "bitwise_not", "abs")
@@ -111,12 +111,12 @@ def _in_words(expr: Any) -> Any:  # noqa: ANN401
 
 
 def without_continue(body: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The body of a loop, to the same effect. Those of loops inside it stay as they are."""
+    """The body of a loop without ``continue``, with the same effect. Bodies of loops inside it stay as they are."""
     return _without("tirx.continue_loop", body)
 
 
 def without_return(body: Any) -> Any:  # noqa: ANN401
-    """What the threads of a block do, to the same effect, but for those who return inside of loops."""
+    """The code of a block's threads without returns, with the same effect, except for returns inside of loops."""
     return _without("tirx.thread_return", body)
 
 
@@ -126,7 +126,7 @@ def _without(leave: str, body: Any) -> Any:  # noqa: ANN401
 
 
 def _take(leave: str, stmts: list[Any]) -> list[Any]:
-    """``stmts`` up to the first that leaves; what follows that goes where nobody has left."""
+    """``stmts`` up to the first exit; the statements after it move to the branches that have not exited."""
     for i, stmt in enumerate(stmts):
         if _is_leave(leave, stmt):
             return stmts[:i]
@@ -149,7 +149,7 @@ def _sequence(stmts: list[Any]) -> Any:  # noqa: ANN401
 
 
 def _leaves(leave: str, stmt: Any) -> bool:  # noqa: ANN401
-    """Whether ``stmt`` may leave the body around it."""
+    """Whether ``stmt`` may exit the body around it."""
     if type(stmt).__name__ in ("For", "While"):
         return False
     return _is_leave(leave, stmt) or any(_leaves(leave, body) for body in bodies_of(stmt))

@@ -1,4 +1,4 @@
-"""What TIR's variables and buffers are called in the Program, and where the user wrote them.
+"""The names of TIR's variables and buffers in the Program, and their lines in the user's file.
 
 One module because all of it is known by the identity of TVM's objects, and refusals need all of it.
 """
@@ -25,7 +25,7 @@ from tileyard.model import Diagnostic, SourceLine
 
 
 class Names:
-    """Gives each variable and buffer a name of its own that is legal in text: the user's, numbered."""
+    """Gives each variable and buffer a unique name that is legal in text: the user's, numbered."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -38,7 +38,7 @@ class Names:
         return f"v_{base}" if is_taken else base
 
     def take(self, wanted: str) -> str:
-        """``wanted``, or the first of ``wanted_1``, ``wanted_2``, ... that is free."""
+        """``wanted``, or the first free one of ``wanted_1``, ``wanted_2``, ..."""
         base = self.legal(wanted)
         name, count = base, 0
         while name in self._taken:
@@ -52,9 +52,9 @@ class Position:
     """One thread of a block, or all of them together.
 
     ``own`` are the buffers of which each thread has one: they have the threads' dimensions before
-    their own. ``extents`` are those dimensions. ``indices`` say which thread it is in them, none
+    their own. ``extents`` are those dimensions. ``indices`` are the thread's indices in them, empty
     for all together; ``values`` are the variables that differ between threads, by their identity.
-    ``is_spread`` says that they share out a parallel loop.
+    ``is_spread`` states that they divide a parallel loop among them.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Position:
 
     @contextmanager
     def at(self, indices: Sequence[Expr], values: dict[object, Expr]) -> Iterator[None]:
-        """Around what is lowered for one thread."""
+        """The context in which code is lowered for one thread."""
         before = self.indices, self.values
         self.indices, self.values = tuple(indices), values
         yield
@@ -93,7 +93,7 @@ _ALLOCATORS = {
     "cluster_barrier": "alloc_cluster_barrier",
     "descriptor": "alloc_descriptor",
 }
-"""What allocates buffers in scopes that are not covered, by a word of the scope."""
+"""The functions that allocate buffers in uncovered scopes, by a word of the scope."""
 
 _SYNONYMS = {
     "uint1": "bool",
@@ -107,7 +107,7 @@ _TILELANG = str(Path(tilelang.__file__).parent)
 
 @dataclass(frozen=True, kw_only=True)
 class _Inside:
-    """A line of one of TileLang's macros, and whether it is the operation of the macro's name."""
+    """A line of one of TileLang's macros, and whether it is the operation with the macro's name."""
 
     where: SourceLine
     has_namesake: bool
@@ -121,14 +121,14 @@ class _Inside:
 class Scope:
     """Everything that a TIR node may refer to, by the identity of TVM's object.
 
-    ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
-    hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
-    tile IR has not; ``has_threads`` says that a block is run by threads, ``has_thread_sync`` that TileLang puts barriers between its statements. ``buffers`` fills with all that are not parameters, ``layouts`` with storage and the layouts annotated for it;
-    ``depths`` are the stages of loops that a schedule names;
-    ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
-    ``given_up`` are asynchronous operations that no statement says, ``races`` are between the threads of one. ``lost`` changes no result, and
-    a GPU would do otherwise without it; ``swizzle`` is the order of blocks, as the function and the number of TileLang's. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
-    ``analyzer`` is bound to what is known of integer variables. ``on_load`` receives the name of each buffer that an expression reads.
+    ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that hold a thread's index: they may be bound, but
+    not used. ``any_dtype`` allows types that the tile IR does not have; ``has_threads`` states that threads run a block, ``has_thread_sync`` that
+    TileLang puts barriers between its statements. ``buffers`` collects all non-parameter buffers, ``layouts`` storage and the layouts annotated
+    for it; ``depths`` are the stages of loops that a schedule names; ``reducers`` has the fold of each reducer, by name; ``in_while`` marks a
+    loop that runs until something changes. ``given_up`` are asynchronous operations without a statement, ``races`` are between the threads of one
+    statement. ``lost`` changes no result, but a GPU would behave differently without it; ``swizzle`` is the order of blocks, as TileLang's
+    function and number. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered. ``analyzer`` is bound to what is
+    known of integer variables. ``on_load`` receives the name of each buffer that an expression reads.
     """
 
     def __init__(
@@ -168,35 +168,35 @@ class Scope:
 
     def refuse(self, operation: str, reason: str = "is not covered") -> NoReturn:
         """Raise UnsupportedError for ``operation`` at the line that is being lowered."""
-        operation = str(operation)  # TVM's strings are of a class of their own
+        operation = str(operation)  # TVM has its own class of strings
         file, line = (self.where.file, self.where.line) if self.where else ("", 0)
         place = f" at {file}:{line}" if file else ""
         raise UnsupportedError(f"{operation} {reason}{place}", "", operation, file, line)
 
     def give_up(self, operation: str, why: str = "by single threads") -> None:
-        """Note that ``operation``, which changes no result where copies are over at once, is not in the Program."""
+        """Note that ``operation``, which changes no result if copies are over at once, is not in the Program."""
         message = f"{operation.rsplit('.', 1)[-1]} {why} is not checked"
         self.given_up.append(Diagnostic(message=message, operation=operation, where=self.where))
 
     def lose(self, what: str) -> None:
-        """Note that the kernel asks for ``what``, and its Program does not say it."""
+        """Note that the kernel requests ``what``, and its Program does not contain it."""
         message = f"{what} is in no Program"
         self.lost.append(Diagnostic(message=message, operation=what, where=self.where))
 
     def note_race(self, buffer: str) -> None:
-        """Note that every thread changes an element of ``buffer`` by what it reads there."""
+        """Note that every thread changes an element of ``buffer`` depending on what it reads there."""
         message = (
             f"{buffer} is read and written by every thread of the block, and nothing orders them"
         )
         self.races.append(Diagnostic(message=message, operation=buffer, where=self.where))
 
     def require(self, holds: bool, operation: str, reason: str = "is not covered") -> None:
-        """Refuse ``operation`` unless something holds that is needed for it."""
+        """Refuse ``operation`` unless ``holds``."""
         if not holds:
             self.refuse(operation, reason)
 
     def enter(self, stmt: object) -> SourceLine | None:
-        """Note the line of ``stmt`` where TileLang knows it; return the line before that."""
+        """Note the line of ``stmt`` if TileLang knows it; returns the previous line."""
         before = self.where
         where = _line_of(tl_ir.get_stmt_span(stmt))
         if where is not None:
@@ -205,12 +205,12 @@ class Scope:
 
     @property
     def macro(self) -> str:
-        """The file of TileLang's in which the statement stands that was entered last; empty for the user's."""
+        """The TileLang file of the statement that was entered last; empty for the user's."""
         return "" if self._inside is None else Path(self._inside.where.file).stem
 
     @contextmanager
     def at_buffer(self, tir: object) -> Iterator[None]:
-        """Around what is done at the line where a buffer is declared or allocated."""
+        """The context of the line where a buffer is declared or allocated."""
         before = self.where
         where = _line_of(tl_ir.get_buffer_span(tir))
         if where is not None and not where.file.startswith(_TILELANG):
@@ -225,9 +225,9 @@ class Scope:
     def _users_line(self, where: SourceLine, stmt: object) -> SourceLine | None:
         """``where``, or for a line of TileLang itself the user's line that called it.
 
-        TileLang gives what its own macros expand to (``T.reduce_max``) the lines of the macro. If nobody
-        has noted the call, it is the next line of the user's file that has the operation's name in it. Going
-        down in one macro stays in one call, which holds the operation of its name once.
+        TileLang gives the expansion of its own macros (``T.reduce_max``) the lines of the macro. If the call was
+        not noted, it is the next line of the user's file that contains the operation's name. Increasing
+        lines in one macro belong to one call, which contains the operation of its name once.
         """
         inside, self._inside = self._inside, None
         if not where.file.startswith(_TILELANG) or self._latest is None:
@@ -246,7 +246,7 @@ class Scope:
         return find_call(self._latest, (macro, operation)) or self._latest
 
     def dtype(self, dtype: object, what: str) -> str:
-        """The scalar type that TVM calls ``dtype``; refused where the tile IR has none."""
+        """The scalar type that TVM calls ``dtype``; refused if the tile IR has none."""
         name = _SYNONYMS.get(str(dtype), str(dtype))
         is_known = self._any_dtype or name in DTYPES
         return name if is_known else self.refuse(f"{name} ({what})", "is a type not covered")
@@ -254,7 +254,7 @@ class Scope:
     # ---- variables --------------------------------------------------------------------------
 
     def bind_var(self, var: object, name: str = "") -> Var:
-        """Declare a scalar variable of TIR, under the name that the user gave it if that is known."""
+        """Declare a scalar variable of TIR, under the user's name if that is known."""
         wanted = name or str(var.name)  # type: ignore[attr-defined]
         dtype = self.dtype(var.dtype, wanted)  # type: ignore[attr-defined]
         bound = Var(self.names.take(wanted), dtype)
@@ -268,7 +268,7 @@ class Scope:
         return self._block[tag]
 
     def block_index(self) -> tuple[Expr, Expr, Expr]:
-        """Which block it is, as a GPU says it."""
+        """The indices of the block, as on a GPU."""
         x, y, z = (self._block.get(f"blockIdx.{axis}", Const(0, "int32")) for axis in "xyz")
         return x, y, z
 
@@ -277,23 +277,23 @@ class Scope:
         self._threads[key_of(var)] = str(var.name)  # type: ignore[attr-defined]
 
     def simplify(self, expr: object) -> object:
-        """``expr``, an integer, as a constant where what is known of variables shows it."""
+        """``expr``, an integer, as a constant if known facts about variables prove it."""
         if type(expr).__name__ == "IntImm":
             return expr
         simple = self.analyzer.simplify(expr)
         return simple if type(simple).__name__ == "IntImm" else expr
 
     def defer(self, var: object, value: object, *, is_ready: bool = False) -> None:
-        """Note that ``var`` is ``value``, to be lowered wherever it stands.
+        """Note that ``var`` is ``value``, to be lowered wherever it occurs.
 
-        Unless it ``is_ready``, variables occur in it that are bound only later.
+        Unless it ``is_ready``, it contains variables that are bound only later.
         """
         self._deferred[key_of(var)] = value
         if is_ready:
             self._ready.add(key_of(var))
 
     def deferred(self, var: object) -> object | None:
-        """The expression that replaces ``var``; None where it is bound in the usual way."""
+        """The expression that replaces ``var``; None if it is bound in the usual way."""
         return self._deferred.get(key_of(var))
 
     def knows_var(self, var: object) -> bool:
@@ -301,12 +301,12 @@ class Scope:
         return key_of(var) in self._vars
 
     def is_unbound(self, var: object) -> bool:
-        """Whether nothing is known of ``var`` yet, or of its value."""
+        """Whether neither ``var`` nor its value is known yet."""
         known = (self._vars, self._threads, self._ready, self.position.values)
         return all(key_of(var) not in names for names in known)
 
     def var(self, var: object) -> Expr:
-        """What a variable of TIR is called here."""
+        """The expression for a variable of TIR."""
         found = self.position.values.get(key_of(var))
         if found is not None:
             return found
@@ -318,10 +318,10 @@ class Scope:
             self.refuse(f"variable {var}", "is not bound in the kernel")
         return self._vars[key_of(var)]
 
-    # ---- what an expression needs done first ------------------------------------------------
+    # ---- statements before an expression ----------------------------------------------------
 
     def hoist(self, stmts: Sequence[Stmt], what: str, *, has_effects: bool = False) -> None:
-        """Have ``stmts`` run before the statement whose expressions are being lowered."""
+        """Run ``stmts`` before the statement whose expressions are being lowered."""
         self.require(
             not (has_effects and self._conditions),
             what,
@@ -330,13 +330,13 @@ class Scope:
         self._hoisted += stmts
 
     def take_hoisted(self) -> tuple[Stmt, ...]:
-        """What has to run before the statement that is about to be made."""
+        """The statements that have to run before the next statement."""
         taken, self._hoisted = tuple(self._hoisted), []
         return taken
 
     @contextmanager
     def conditionally(self) -> Iterator[None]:
-        """Around expressions that are evaluated only sometimes."""
+        """The context of expressions that are not always evaluated."""
         self._conditions += 1
         yield
         self._conditions -= 1
@@ -350,14 +350,14 @@ class Scope:
         self._storage[key_of(tir.data)] = buffer.name  # type: ignore[attr-defined]
 
     def new_buffer(self, wanted: str, dtype: str, shape: tuple[Expr, ...]) -> str:
-        """Declare a block's own buffer that the user has not written; returns its name."""
+        """Declare a block's own buffer that the user has not declared; returns its name."""
         buffer = Buffer(self.names.take(wanted), dtype, shape, "local")
         self._known[buffer.name] = buffer
         self.buffers.append(buffer)
         return buffer.name
 
     def named(self, buffer: str) -> Buffer:
-        """The buffer of this name here."""
+        """The buffer of this name in the Program."""
         return self._known[buffer]
 
     def storage_scope(self, tir: object) -> str:
@@ -369,13 +369,13 @@ class Scope:
         return _SCOPES[scope]
 
     def known_buffer(self, tir: object) -> Buffer | None:
-        """What a buffer of TIR is called here; None for one that has not been declared."""
+        """The Program's buffer for a buffer of TIR; None if it has not been declared."""
         return self._buffers.get(key_of(tir))
 
     def place(
         self, buffer: Buffer, indices: tuple[Expr, ...], *, is_read: bool = False
     ) -> tuple[Expr, ...]:
-        """The element of ``buffer`` that TIR means: in that of the thread, where each has its own.
+        """The indices of the element of ``buffer`` that TIR means: in the thread's own buffer if each thread has one.
 
         The only element of a fragment is known to every thread; of several, a thread knows its own.
         """
@@ -398,18 +398,18 @@ class Scope:
         return (*position.indices, *indices) if owner in position.own else indices
 
     def owner(self, tir: object) -> Buffer | None:
-        """The buffer whose storage ``tir``, another one, reads in its own way."""
+        """The buffer whose storage ``tir``, a different buffer, reads as another shape or dtype."""
         name = self._storage.get(key_of(tir.data))  # type: ignore[attr-defined]
         return None if name is None else self._known[name]
 
     def bind_first_version(self, tir: object, owner: Buffer) -> Buffer:
-        """Declare a buffer of TIR that is the first of the versions that TileLang's pipelining has made of it."""
+        """Declare a buffer of TIR that is the first of the versions that TileLang's pipelining made of it."""
         view = self.bind_view(tir, owner.dtype, owner.shape, owner, f"{owner.name}_0")
         self._first_versions.add(view.name)
         return view
 
     def stored(self, data: object) -> str:
-        """The name of the buffer whose storage a variable of TIR is; empty for none of the kernel's."""
+        """The name of the buffer whose storage a variable of TIR is; empty if it belongs to no buffer of the kernel."""
         return self._storage.get(key_of(data), "")
 
     def bind_view(
@@ -424,7 +424,7 @@ class Scope:
 
 
 def _line_of(span: object) -> SourceLine | None:
-    """The line that a span of TVM's names, in plain values."""
+    """The line of a TVM span, as plain values."""
     location = tl_ir.span_to_location(span)
     return None if location is None else SourceLine(file=str(location[0]), line=int(location[1]))
 
@@ -437,13 +437,13 @@ def key_of(node: object) -> object:
 _AXES = re.compile(r"\bas\s*\(?\s*(\w+(?:\s*,\s*\w+)*)\s*,?\s*\)?\s*:")
 _STACK = re.compile(r"^\s*at (.+):(\d+) in .*$", re.MULTILINE)
 _LONGEST = 12
-"""How many lines the head of a launch may have."""
+"""Largest number of lines of a launch's head."""
 _REACH = 60
-"""How many lines a call of one of TileLang's macros may lie below the statement before it."""
+"""Largest number of lines between a call of one of TileLang's macros and the statement before it."""
 
 
 def name_axes(where: SourceLine | None) -> tuple[str, ...]:
-    """What the launch on this line calls the dimensions of its grid; empty where that is not found."""
+    """The names of the grid's dimensions in the launch on this line; empty if not found."""
     if where is None:
         return ()
     head = "".join(linecache.getlines(where.file)[where.line - 1 :][:_LONGEST])
@@ -452,14 +452,14 @@ def name_axes(where: SourceLine | None) -> tuple[str, ...]:
 
 
 def split_stack(message: str) -> tuple[str, SourceLine | None]:
-    """A message of ``device_assert`` without the lines that TileLang adds to it, and the first of these."""
+    """A message of ``device_assert`` without the lines that TileLang adds, and the first of these lines."""
     found = _STACK.search(message)
     said = _STACK.sub("", message).strip()
     return said, SourceLine(file=found[1], line=int(found[2])) if found else None
 
 
 def find_call(after: SourceLine, words: Sequence[str]) -> SourceLine | None:
-    """The next line below ``after`` that calls something of the first word's name, or of the next one's."""
+    """The next line below ``after`` that calls a function of the first word's name, else of the next word's."""
     lines = linecache.getlines(after.file)[after.line :][:_REACH]
     for word in words:
         for number, text in enumerate(lines, after.line + 1):

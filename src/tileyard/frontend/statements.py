@@ -1,4 +1,4 @@
-"""Lowers the statements of a TileLang kernel's body, and notes the line that each came from.
+"""Lowers the statements of a TileLang kernel's body, and notes the line of each.
 
 One module because there is one rule for each class of TIR statement, and they call each other.
 """
@@ -67,15 +67,15 @@ _LAUNCH = "tilelang_root"
 """The name of the block that is a whole launch."""
 
 _DEFAULT_THREADS = (128, 1, 1)
-"""How many threads a block has where the user has not said it."""
+"""Threads of a block if the user has not set them."""
 
 _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
 class BodyLowering:
-    """Lowers one body. ``grid``, ``threads`` and ``lines`` fill as it goes.
+    """Lowers one body. ``grid``, ``threads`` and ``lines`` are filled during lowering.
 
-    Statements are made in pre-order, so the number of a statement is the count of those before.
+    Statements are made in pre-order, so the number of a statement is the number of statements before it.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -97,7 +97,7 @@ class BodyLowering:
     def lower_body(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
         """The statements of a whole function; raises UnsupportedError.
 
-        Several launches, one after the other, become loops over their blocks in a Program with no grid.
+        Several successive launches become loops over their blocks in a Program without a grid.
         """
         stmt = without_dead_branches(stmt)
         self._has_phases = count_launches(stmt) > 1
@@ -109,7 +109,7 @@ class BodyLowering:
         return lowered
 
     def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """The statements that ``stmt`` becomes; raises UnsupportedError."""
+        """The statements for ``stmt``; raises UnsupportedError."""
         before = self._scope.enter(stmt)
         is_for_threads = self._lockstep.takes(stmt)
         lowered = self._lockstep.lower(stmt) if is_for_threads else self._lower_plain(stmt)
@@ -125,13 +125,13 @@ class BodyLowering:
         return lowered
 
     def _number(self) -> tuple[Stmt, ...]:
-        """Number the statement that is about to be made, after those that have to run before it."""
+        """Number the next statement, after those that have to run before it."""
         first = self._numbered(self._scope.take_hoisted())
         self._note()
         return first
 
     def _numbered(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """``stmts`` and all in them, with numbers and this line."""
+        """``stmts`` and all statements in them, with numbers and the current line."""
         position = self._scope.position
         if not (position.is_spread or position.is_single):
             self._roles.require_one_update(stmts)
@@ -167,7 +167,7 @@ class BodyLowering:
         return (*first, *lower(body))
 
     def _annotate(self, name: str, value: Any) -> None:  # noqa: ANN401
-        """Take in an annotation of a block."""
+        """Process an annotation of a block."""
         match name:
             case "tl.launch_threads":
                 self.threads = tuple(int(extent) for extent in value)
@@ -199,7 +199,7 @@ class BodyLowering:
         return self._numbered(self._allocate(stmt.buffer))
 
     def _allocate(self, tir: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """Declare a buffer; what has to be done before it can be used."""
+        """Declare a buffer; returns the statements that must run before it can be used."""
         scope = self._scope
         with scope.at_buffer(tir):
             if str(tir.scope()) == BARRIERS:
@@ -335,7 +335,7 @@ class BodyLowering:
             return ()
         is_ahead = any(self._scope.is_unbound(var) for var in free_vars(value))
         if is_ahead or self._scope.macro in AT_ONCE:
-            # Tile schedulers bind a tile's place before the loop whose variable it depends on.
+            # Tile schedulers bind a tile's position before the loop whose variable it depends on.
             self._scope.defer(stmt.var, value)
             return ()
         lowered = lower_expr(self._scope, value)

@@ -1,4 +1,4 @@
-"""Lowers what orders the threads of a block and their asynchronous operations: barriers, groups, fences."""
+"""Lowers statements that order the threads of a block and their asynchronous operations: barriers, groups, fences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ _WAITS: dict[str, Unit] = {
 
 
 def allocate_barriers(scope: Scope, tir: Any, arrivals: Sequence[int]) -> Stmt:  # noqa: ANN401 (TVM's nodes are untyped)
-    """Declare a row of barriers; the statement that makes them ready."""
+    """Declare a row of barriers; returns the statement that initializes them."""
     scope.require(
         bool(arrivals), f"barrier {tir.name}", "without a known number of arrivals is not covered"
     )
@@ -55,7 +55,7 @@ def allocate_barriers(scope: Scope, tir: Any, arrivals: Sequence[int]) -> Stmt: 
 
 
 def lower_barrier(scope: Scope, load: Any) -> Load:  # noqa: ANN401
-    """The barrier that an element of a buffer of barriers is."""
+    """The barrier at an element of a buffer of barriers."""
     found = scope.known_buffer(load.buffer) if type(load).__name__ == "BufferLoad" else None
     if found is None or found.scope != "barrier":
         scope.refuse("barrier", "that is not an element of a buffer of barriers is not covered")
@@ -68,7 +68,7 @@ def lower_synchronization(
     threads: int,
     everyone: int,
 ) -> tuple[Stmt, ...] | None:
-    """What ``call`` means if ``threads`` of a block of ``everyone`` make it; None for a call of another kind."""
+    """The statements for ``call`` made by ``threads`` of a block of ``everyone``; None for a call of another kind."""
     name = call_name(call)
     match name:
         case "tl.mbarrier_wait_parity":
@@ -104,7 +104,7 @@ def _expect(scope: Scope, call: Any, arrivals: int, threads: int) -> tuple[Stmt,
 
 
 def _group(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """A commit of operations, or a wait for groups of them, that all threads of a role make together."""
+    """A commit of operations, or a wait for groups of them, made by all threads of a role together."""
     name = call_name(call)
     if scope.position.is_single or scope.position.is_spread:
         scope.give_up(name)
@@ -117,7 +117,7 @@ def _group(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _sync(scope: Scope, call: Any, threads: int, everyone: int) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """Arguments: for a sync the memory, and where it is not the block's barrier its number, and how many meet there."""
+    """Arguments: for a sync the memory; if it is not the block's barrier, its number, and the number of threads that meet there."""
     waits = call_name(call) == "tirx.tvm_storage_sync"
     if waits and str(call.args[0].value) != "shared":
         return ()

@@ -1,4 +1,4 @@
-"""The target that a kernel names to TileLang, as far as the kernel's meaning depends on it.
+"""The target that a kernel names in TileLang, as far as the kernel's meaning depends on it.
 
 Programs on TileLang's CPU targets (``c``, ``llvm``) have no threads; on all others they do.
 """
@@ -15,9 +15,9 @@ TARGET_MARK = "target"
 
 
 def for_target(func: Any, target: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """``func``, marked if ``target``, as a script gives it to TileLang, is a CPU.
+    """``func``, marked if ``target``, as a script passes it to TileLang, is a CPU.
 
-    None is the environment's choice. Raises whatever TileLang raises for a target that it does not have.
+    None is the environment's choice. Raises TileLang's error for a target that it does not have.
     """
     target = env.get_default_target() if target is None else target
     if target == "auto":
@@ -27,12 +27,12 @@ def for_target(func: Any, target: Any) -> Any:  # noqa: ANN401 (TVM's nodes are 
 
 
 def without_target(func: Any) -> Any:  # noqa: ANN401
-    """``func`` for a target that the builder chooses."""
+    """``func`` without a mark, for a target that the builder chooses."""
     return func.without_attr(TARGET_MARK) if TARGET_MARK in attributes_of(func) else func
 
 
 def has_threads(func: Any) -> bool:  # noqa: ANN401
-    """Whether a block of ``func`` is run by several threads."""
+    """Whether several threads run a block of ``func``."""
     mark = attributes_of(func).get(TARGET_MARK)
     return mark is None or not is_cpu(mark)
 

@@ -1,6 +1,6 @@
-"""What a kernel says to its threads one by one: who has values of his own, and who touches what.
+"""Finds what a kernel addresses to single threads: which values belong to each thread, and which statements access which memory.
 
-A thread has values of its own where the thread's index goes in: variables, and registers (``local``).
+A thread has its own values where the thread's index is used: variables, and registers (``local``).
 """
 
 from dataclasses import dataclass, field
@@ -43,10 +43,10 @@ _PURE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What one statement does with memory that several threads see.
+    """An access of one statement to memory that several threads see.
 
-    ``is_atomic`` says that it does nothing else than update; ``rows`` are the threads' dimensions
-    that stand in the element's indices, each at its place.
+    ``is_atomic`` states that it only updates; ``rows`` are the threads' dimensions
+    that occur in the element's indices, each with its position.
     """
 
     is_write: bool
@@ -58,14 +58,14 @@ class Access:
 class Leaf:
     """The accesses of one statement without its body, by the memory's identity.
 
-    ``is_repeated`` says that all threads do it several times, and may wait for each other in between.
+    ``is_repeated`` states that all threads do it several times, and may wait for each other in between.
     """
 
     touched: dict[object, list[Access]] = field(default_factory=dict)
     is_repeated: bool
 
     def conflicts(self, other: "Leaf", dimensions: frozenset[int]) -> bool:
-        """Whether what one thread does in one may change what another one does in the other."""
+        """Whether what one thread does in one statement may change what another thread does in the other."""
         for data, mine in self.touched.items():
             theirs = other.touched.get(data, [])
             both = [*mine, *theirs]
@@ -80,10 +80,10 @@ class Leaf:
 
 
 class ThreadCode:
-    """Which variables and registers of a function are a thread's own.
+    """Determines which variables and registers of a function belong to each thread.
 
-    ``threads`` decides conditions on the thread's index alone. ``kept`` are the buffers in which values
-    of single threads are kept, by the variable's identity.
+    ``threads`` decides conditions on the thread's index alone. ``kept`` are the buffers that hold values
+    of single threads, by the variable's identity.
     """
 
     def __init__(self, threads: Threads) -> None:
@@ -95,7 +95,7 @@ class ThreadCode:
         self.kept: dict[object, str] = {}
 
     def study(self, body: Any) -> None:  # noqa: ANN401 (TVM's nodes are untyped)
-        """Find everything that is a thread's own in the body of a function."""
+        """Find everything in the body of a function that belongs to each thread."""
         self._together = used_together(body)
         known = -1
         while known != len(self._vars) + len(self._own):
@@ -103,7 +103,7 @@ class ThreadCode:
             self._visit(body, is_own=False)
 
     def is_own(self, tir: Any) -> bool:  # noqa: ANN401
-        """Whether each thread has a content of its own in this buffer."""
+        """Whether each thread has its own content in this buffer."""
         return key_of(tir.data) in self._own
 
     def depends(self, expr: Any) -> bool:  # noqa: ANN401
@@ -111,15 +111,15 @@ class ThreadCode:
         return any(map(self._is_mention, nodes_of(expr)))
 
     def is_pure(self, expr: Any) -> bool:  # noqa: ANN401
-        """Whether an expression is nothing but arithmetic on variables."""
+        """Whether an expression is only arithmetic on variables."""
         nodes = nodes_of(expr)
         are_known = all(call_name(node) in _PURE for node in nodes if type(node).__name__ == "Call")
         return are_known and not any(map(is_load, nodes))
 
     def mentions(self, stmt: Any) -> bool:  # noqa: ANN401
-        """Whether a statement does something for one thread alone; roles aside, which are for many.
+        """Whether a statement does something for a single thread; roles do not count, since they are for many.
 
-        What counts how often it is done is for one thread, unless threads share it out among them.
+        A statement whose number of executions matters is for a single thread, unless threads divide it among them.
         """
         decides = self._threads.decides
         match type(stmt).__name__:
@@ -139,7 +139,7 @@ class ThreadCode:
                 heads = any(map(self.depends, heads_of(stmt)))
                 return heads or any(map(self.mentions, bodies_of(stmt)))
 
-    # ---- what is a thread's own -------------------------------------------------------------
+    # ---- values of single threads -----------------------------------------------------------
 
     def _is_mention(self, node: Any) -> bool:  # noqa: ANN401
         if is_var(node):
@@ -149,7 +149,7 @@ class ThreadCode:
     def _visit(self, stmt: Any, *, is_own: bool, is_shared: bool = False) -> None:  # noqa: ANN401
         """Note what ``stmt`` makes a thread's own; with ``is_own`` only some threads may run it.
 
-        With ``is_shared`` all threads share it out.
+        With ``is_shared`` all threads divide it among them.
         """
         is_count = not is_shared and type(stmt).__name__ in _NO_BODY and counts(stmt)
         match type(stmt).__name__:
@@ -188,22 +188,22 @@ class ThreadCode:
             self._own.add(key_of(tir.data))
 
     def _is_register(self, tir: Any) -> bool:  # noqa: ANN401
-        """Whether ``tir`` is a thread's register: a fragment too, where threads never share it out."""
+        """Whether ``tir`` is a thread's register; also a fragment that threads never divide among them."""
         scope = str(tir.scope())
         is_alone = scope == "local.fragment" and key_of(tir.data) not in self._together
         return is_alone or scope in REGISTERS
 
     def sets_for_all(self, stmt: Any) -> bool:  # noqa: ANN401
-        """Whether ``stmt`` sets registers that hold the same for all threads."""
+        """Whether ``stmt`` sets registers that hold the same value for all threads."""
         nodes = nodes_of(stmt)
         stored = [node.buffer for node in nodes if type(node).__name__ == "BufferStore"]
         pointed = [place.buffer for node in nodes for place in pointed_of(node)]
         return any(self._is_register(b) and not self.is_own(b) for b in (*stored, *pointed))
 
-    # ---- who touches what -------------------------------------------------------------------
+    # ---- accesses ---------------------------------------------------------------------------
 
     def _leaf(self, stmt: Any, *, is_repeated: bool) -> Leaf:  # noqa: ANN401
-        """What one statement touches by itself, its body aside."""
+        """The accesses of one statement itself, without its body."""
         parts = (stmt,) if type(stmt).__name__ in _NO_BODY else heads_of(stmt)
         found = Leaf(is_repeated=is_repeated)
         for part in parts:
@@ -234,9 +234,9 @@ class ThreadCode:
         )
 
     def leaves(self, stmt: Any, *, is_repeated: bool = False) -> list[Leaf]:  # noqa: ANN401
-        """What each statement in ``stmt`` touches, in order.
+        """The accesses of each statement in ``stmt``, in order.
 
-        In a loop that is longer for some threads than for others nobody can wait for the others.
+        In a loop that is longer for some threads than for others no thread can wait for the others.
         """
         found = [self._leaf(stmt, is_repeated=is_repeated)]
         if type(stmt).__name__ in ("For", "While"):

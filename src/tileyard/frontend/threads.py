@@ -1,10 +1,10 @@
-"""Which threads of a block a branch is for, roles, and the barriers at which they wait.
+"""Determines the threads of a block that run a branch, roles, and the barriers at which they wait.
 
 Conditions on the thread's index are decided thread by thread. Roles are parts of a block's threads that do
-different things, and wait for each other at barriers. Where nobody waits, it makes no difference in which order
-they go on: each branch is done once, where it stands.
+different things, and wait for each other at barriers. If no thread waits, the order in which
+they run makes no difference: each branch is done once, at its place.
 
-One module because what a branch decides, and who waits, say together what a role is.
+One module because what a branch decides and which threads wait together define a role.
 """
 
 import itertools
@@ -50,11 +50,11 @@ _BY_ONE = frozenset({"tl.tileop.tma_copy"})
 
 
 class Threads:
-    """The threads of a block by number, the first dimension the fastest, and what depends on a number.
+    """The threads of a block by number, the first dimension fastest, and what depends on a number.
 
-    ``extents`` are how many a block has in each dimension, ``dimensions`` those in which variables are a
-    thread's index, by the variable's identity. ``everyone`` are all threads, ``running`` those that run what is
-    being lowered, ``asked`` those that its conditions let through: fewer run where roles are lowered one by one.
+    ``extents`` are the numbers of threads of a block in each dimension, ``dimensions`` those in which variables are a
+    thread's index, by the variable's identity. ``everyone`` are all threads, ``running`` those that run the code
+    being lowered, ``asked`` those that its conditions admit: fewer run if roles are lowered one by one.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -70,7 +70,7 @@ class Threads:
         self.asked: ThreadSet = frozenset()
 
     def launch(self, extents: Sequence[int]) -> None:
-        """Note how many threads a block has in each dimension."""
+        """Note the number of threads of a block in each dimension."""
         self.extents = tuple(extents)
         self.everyone = frozenset(range(math.prod(extents)))
         self.running = self.asked = self.everyone
@@ -81,17 +81,17 @@ class Threads:
         self._vars[key_of(var)] = var
 
     def bind_value(self, var: Any, value: Any) -> None:  # noqa: ANN401
-        """Note that ``var`` is ``value``, in which nothing else occurs than threads' indices."""
+        """Note that ``var`` is ``value``, which contains only threads' indices."""
         self._values[key_of(var)] = self._resolved(value)
 
     @property
     def wide(self) -> list[int]:
-        """The dimensions with more than one thread, or the first one; the last of them first."""
+        """The dimensions with more than one thread, or the first one; the last dimension first."""
         found = [i for i, extent in enumerate(self.extents) if extent > 1]
         return found[::-1] or [0]
 
     def decides(self, expr: Any) -> bool:  # noqa: ANN401
-        """Whether ``expr`` depends on the thread's index, and on nothing else."""
+        """Whether ``expr`` depends only on the thread's index."""
         if _is_election(expr):
             return True
         if any(map(is_load, nodes_of(expr))):
@@ -100,7 +100,7 @@ class Threads:
         return bool(used) and all(key in self.dimensions or key in self._values for key in used)
 
     def where(self, condition: Any) -> ThreadSet:  # noqa: ANN401
-        """The threads of the block for which ``condition``, which they decide, holds."""
+        """The threads of the block for which ``condition``, which their indices decide, holds."""
         if _is_election(condition):
             every = int(condition.args[0].value) or max(len(self.everyone), 1)
             return frozenset(thread for thread in self.everyone if thread % every == 0)
@@ -114,7 +114,7 @@ class Threads:
         return self._known[key]
 
     def where_decided(self, condition: Any) -> ThreadSet:  # noqa: ANN401
-        """The same; all threads for a condition that they do not decide."""
+        """The same; all threads for a condition that their indices do not decide."""
         return self.where(condition) if self.decides(condition) else self.everyone
 
     def _resolved(self, expr: Any) -> Any:  # noqa: ANN401
@@ -135,12 +135,12 @@ class Threads:
 
 
 def _is_election(condition: Any) -> bool:  # noqa: ANN401
-    """Whether one thread of so many is chosen."""
+    """Whether the condition elects one thread of a number of threads."""
     return call_name(condition) == "tl.tl_shuffle_elect"
 
 
 def split(conditions: Iterable[ThreadSet], everyone: ThreadSet) -> list[ThreadSet]:
-    """The classes of threads that no condition tells apart, by their first thread."""
+    """The classes of threads that no condition distinguishes, by their first thread."""
     classes: dict[tuple[bool, ...], set[int]] = {}
     listed = list(conditions)
     for thread in sorted(everyone):
@@ -155,14 +155,14 @@ def waits(stmt: Any) -> bool:  # noqa: ANN401
 
 
 def _meetings(stmt: Any) -> list[int]:  # noqa: ANN401
-    """How many threads meet at each numbered barrier at which something below ``stmt`` waits."""
+    """The number of threads that meet at each numbered barrier at which something below ``stmt`` waits."""
     syncs = (node for node in nodes_of(stmt) if call_name(node) == "tirx.tvm_storage_sync")
     counts = [node.args[2] for node in syncs if len(node.args) > 2]
     return [int(count.value) for count in counts if type(count).__name__ == "IntImm"]
 
 
 def parts_ways(branch: Any) -> bool:  # noqa: ANN401
-    """Whether a branch on the thread is for a role, and not for one thread that does something for all."""
+    """Whether a branch on the thread is for a role, and not for one thread that acts for all."""
     calls = calls_of(branch)
     together = {name for name in calls if name.startswith(TILE_OPS)} - _BY_ONE
     return bool(together) or not _WAITS.isdisjoint(calls)
@@ -207,7 +207,7 @@ class RoleLowering:
         scope.on_load = partial(self._note_use, is_read=True, is_write=False)
 
     def branch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
-        """What the threads do that run this: each side once, if there are any for it."""
+        """The statements for the threads that run this: each side once, if it has any threads."""
         threads = self._threads
         chosen, running, asked = threads.where(stmt.condition), threads.running, threads.asked
         sides = ((stmt.then_case, asked & chosen), (stmt.else_case, asked - chosen))
@@ -235,7 +235,7 @@ class RoleLowering:
         )
 
     def body(self, body: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """A body whose threads wait for each other: a role for all that no condition tells apart."""
+        """A body whose threads wait for each other: one role per class of threads that no condition distinguishes."""
         conditions = [
             self._threads.where(branch.condition)
             for branch in branches(body)
@@ -265,7 +265,7 @@ class RoleLowering:
         return is_decided and (parts_ways(branch) or self._meets_others(branch))
 
     def _lower_roles(self, stmts: list[Any], roles: list[ThreadSet]) -> tuple[Stmt, ...]:
-        """The same statements as each role runs them."""
+        """The same statements once per role."""
         if not stmts:
             return ()
         self._note()
@@ -294,13 +294,13 @@ class RoleLowering:
         )
 
     def ask_for_registers(self, count: int) -> None:
-        """Note that each thread of the role that is being lowered asks for so many registers."""
+        """Note that each thread of the current role requests this number of registers."""
         self._registers = count
         if not self._is_role:
             self._scope.lose("set_max_nreg outside of roles")
 
     def _meet(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """The barrier of all threads that TileLang puts in front of ``stmt``."""
+        """The barrier of all threads that TileLang puts before ``stmt``."""
         before = self._scope.enter(stmt)
         self._note()
         self._scope.where = before
@@ -308,7 +308,7 @@ class RoleLowering:
         return (Sync(len(threads.running), len(threads.everyone), given=True),)
 
     def require_one(self, what: str) -> None:
-        """Refuse what is done by the threads of several roles together."""
+        """Refuse code that the threads of several roles run together."""
         self._scope.require(
             not self._is_role or self._threads.running == self._threads.asked,
             what,
@@ -316,7 +316,7 @@ class RoleLowering:
         )
 
     def require_one_update(self, stmts: tuple[Stmt, ...]) -> None:
-        """Refuse atomic updates that every thread makes again: outside of parallel loops each does."""
+        """Refuse atomic updates that every thread repeats: outside of parallel loops each thread does."""
         if len(self._threads.running) < 2:
             return
         for stmt in stmts:
@@ -326,7 +326,7 @@ class RoleLowering:
                 )
 
     def note_registers(self, stmts: tuple[Stmt, ...]) -> None:
-        """Note which threads use what each thread has for itself."""
+        """Note which threads use registers that each thread has for itself."""
         effects = buffer_effects(stmts)
         for name in effects.read | effects.written:
             self._note_use(name, is_read=name in effects.read, is_write=name in effects.written)
@@ -336,9 +336,9 @@ class RoleLowering:
         self._uses.setdefault(name, {})[use] = None
 
     def require_own_registers(self) -> None:
-        """Refuse threads that read what others have in registers: each has its own.
+        """Refuse threads that read other threads' registers: each has its own.
 
-        So a thread that reads one has to take part in all that is written to it.
+        So a thread that reads a register must take part in all writes to it.
         """
         uses: dict[str, dict[_Use, None]] = {}
         for buffer in self._scope.buffers:
@@ -348,7 +348,7 @@ class RoleLowering:
         for name, found in uses.items():
             writers = {use.threads for use in found if use.is_write}
             readers = [use for use in found if use.is_read]
-            for use in sorted(readers, key=lambda use: use.is_write):  # who only reads, first
+            for use in sorted(readers, key=lambda use: use.is_write):  # read-only ones first
                 if any(not use.threads <= threads for threads in writers):
                     self._scope.where = use.where
                     self._scope.refuse(

@@ -1,6 +1,6 @@
 """Lowers calls that are statements: TileLang's tile operations. Those on single elements are in ``element_ops.py``.
 
-Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the other tile operations. Copies
+Copy, fill, gemm and reduce have their own statements; ``nests.py`` turns the other tile operations into loops. Copies
 by ``cp.async`` and TMA and products by ``wgmma`` are issued.
 
 One module because all of them are found by name in one table.
@@ -53,7 +53,7 @@ from tileyard.ir.walk import convert
 
 
 def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The statements that ``call`` becomes, None for an operation of another kind; raises UnsupportedError."""
+    """The statements for ``call``, None for an operation of another kind; raises UnsupportedError."""
     name = extern_name(call) or call_name(call)
     if not name.startswith(TILE_OPS):
         return lower_element_call(scope, name, call)
@@ -71,7 +71,7 @@ def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN
 
 
 def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """A copy that is over at once; or one that TileLang's pipelining commits and waits for by statements of their own."""
+    """A copy that is over at once; or one with separate statements of TileLang's pipelining that commit it and wait for it."""
     if "gather4_rows" in call.annotations:
         return _copy_rows(scope, call)
     (copied,) = _copy_plainly(scope, call)
@@ -82,7 +82,7 @@ def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _copy_rows(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """Four rows by TMA, of which the kernel itself says what a barrier expects, or commits the stores."""
+    """Four rows by TMA; the kernel itself states the bytes that a barrier expects, or commits the stores."""
     src, dst = (lower_region(scope, arg) for arg in call.args[:2])
     numbers = [*call.annotations["gather4_rows"], call.annotations["gather4_col"]]
     *rows, column = (Const(n, "int32") if type(n) is int else lower_expr(scope, n) for n in numbers)
@@ -95,7 +95,7 @@ def _copy_rows(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _fits_cp_async(scope: Scope, copied: Stmt) -> bool:
-    """Whether ``cp.async`` can do it: from global to shared memory, as it is."""
+    """Whether ``cp.async`` can do it: from global to shared memory, without conversion."""
     if not isinstance(copied, Copy):
         return False
     src, dst = scope.named(copied.src.buffer), scope.named(copied.dst.buffer)
@@ -110,12 +110,12 @@ def _copy_plainly(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _copy_asynchronously(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """TileLang commits each of these copies by itself, and waits for none."""
+    """An asynchronous copy: TileLang commits each of these itself, and waits for none."""
     return (Issue("cp_async", _copy_plainly(scope, call)), CommitGroup("cp_async"))
 
 
 def _cover(array: Region, tile: Region) -> Region:
-    """What is read of an array to fill a tile: it goes over the whole tile, unless that is too small."""
+    """The part of an array that fills a tile: it covers the whole tile, unless that is too small."""
     larger = _as_large(array, tile)
     for given, taken in zip(array.extents, larger.extents, strict=True):
         if isinstance(given, Const) and isinstance(taken, Const) and taken.value < given.value:
@@ -124,7 +124,7 @@ def _cover(array: Region, tile: Region) -> Region:
 
 
 def _as_large(array: Region, other: Region) -> Region:
-    """A box of an array with the extents of a tile's, over which copies go, or with those of what it becomes."""
+    """A box of an array with the extents of ``other``, the other side of the copy; unchanged if their dimensions do not match."""
     extents = without_ones(other.extents)
     places = [i for i, extent in enumerate(array.extents) if without_ones((extent,))]
     if len(places) != len(extents):
@@ -139,7 +139,7 @@ def _copy_as_given(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _copy_by_tma(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """A load, for whose bytes a barrier waits from now on; or a store, which TileLang commits by itself."""
+    """A load, for whose bytes a barrier waits from now on; or a store, which TileLang commits itself."""
     (copied,) = _copy_as_given(scope, call)
     if not isinstance(copied, Copy):
         return (copied,)
@@ -156,7 +156,7 @@ def _load_by_tma(
     to: Region,
     stmts: tuple[Stmt, ...],
 ) -> tuple[Stmt, ...]:
-    """``stmts``, which fill a tile, as a load that ends at the barrier of ``call``; as they are where it names none."""
+    """``stmts``, which fill a tile, as a load that ends at the barrier of ``call``; unchanged if it names none."""
     barrier = call.annotations.get("barrier")
     extents = [extent.value for extent in to.extents if isinstance(extent, Const)]
     if barrier is None:
@@ -197,11 +197,11 @@ def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 _POLICIES: tuple[WarpPolicy, ...] = get_args(WarpPolicy)
-"""By their numbers in TileLang."""
+"""Policies in the order of their numbers in TileLang."""
 
 
 def _policy(scope: Scope, number: Any) -> WarpPolicy:  # noqa: ANN401
-    """How warps share a product; TileLang takes no other word for it than a number of its own."""
+    """The policy by which warps share a product; TileLang has only a number for it."""
     if type(number).__name__ == "IntImm" and int(number.value) < len(_POLICIES):
         return _POLICIES[int(number.value)]
     scope.lose(f"gemm with policy {number}")
@@ -234,9 +234,9 @@ def _product(
     scope: Scope,
     call: Any,  # noqa: ANN401
 ) -> tuple[Stmt, ...]:
-    """A product, which TileLang commits by itself if how many groups may be left after it is given: -1 for all.
+    """A product; if a number of groups may be left after it (-1 for all), TileLang commits it itself.
 
-    Where none may be left it is over at once.
+    If none may be left, it is over at once.
     """
     made, left = make(scope, call), int(call.annotations.get("wg_wait", default))
     if not left:
@@ -269,7 +269,7 @@ def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 _NAN = "nan_propagate"
 _ORDERS = ("max", "min", "absmax")
 _HALVES = ("float16", "bfloat16")
-"""Types for which ``nan_propagate`` counts."""
+"""Types for which ``nan_propagate`` has an effect."""
 
 
 def _atomic(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -279,13 +279,13 @@ def _atomic(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # n
     found = nests.atomic(scope, kind, source, lower_region(scope, dst))
     if not isinstance(found[0], Atomic):
         return found
-    # A single element, too, is for a block as a whole: it is updated once and not by every thread.
+    # A single element, too, is updated by the block as a whole: once, and not by every thread.
     once = Var(scope.names.take("i"), "int32")
     return (For(once, Const(0, "int32"), Const(1, "int32"), "parallel", found),)
 
 
 def _scan(kind: nests.ScanKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """``cumsum`` and ``cummax``: source, destination, axis, whether it runs backwards."""
+    """``cumsum`` and ``cummax``: source, destination, axis, whether to run backwards."""
     regions = lower_region(scope, call.args[0]), lower_region(scope, call.args[1])
     is_reverse = _flag(scope, "reverse", call.args[3])
     return nests.scan(scope, kind, regions, int(call.args[2].value), is_reverse)
@@ -313,7 +313,7 @@ def _im2col(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """``reducer_init``'s arguments: the reducer, and what it starts from."""
+    """``reducer_init``'s arguments: the reducer, and its start value."""
     if len(call.args) > 1:
         return _fill(scope, call)
     region = lower_region(scope, call.args[0])
@@ -322,7 +322,7 @@ def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     if kind is None:
         return scope.refuse(f"reducer {region.buffer}")
     start = identity(kind, dtype)
-    if start != start:  # the type has no infinity, and its largest number takes the place
+    if start != start:  # the type has no infinity, so its largest number is used
         start = convert_one(np.float64(np.inf if kind == "min" else -np.inf), dtype)
     value = float(start) if is_float(dtype) else bool(start) if dtype == "bool" else int(start)
     return (Fill(region, Const(value, dtype)),)
@@ -339,13 +339,13 @@ _KIND_OF_REDUCER: dict[str, ReduceKind] = {
 
 
 def _finalize_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """A tile has one content: there is nothing to bring together."""
+    """A tile has a single content: there is nothing to combine."""
     lower_region(scope, call.args[0])
     return ()
 
 
 _OF_PIPELINES = frozenset({"tl.pipeline_mbar_phase_expr"})
-"""What TileLang's pipelining notes for barriers that it makes later."""
+"""Notes of TileLang's pipelining for barriers that it makes later."""
 
 _COPY_HINTS = frozenset(
     {
@@ -375,7 +375,7 @@ _LOST_HINTS = frozenset(
         "use_tma",
     }
 )
-"""Annotations that say how a GPU does an operation."""
+"""Annotations on how a GPU does an operation."""
 
 _LOST_OPERATIONS = frozenset(
     {
@@ -388,7 +388,7 @@ _LOST_OPERATIONS = frozenset(
         "transpose",
     }
 )
-"""What a GPU does at once, and a Program by elements."""
+"""Operations that a GPU does at once, and a Program element by element."""
 
 _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]]] = {
     "copy": (_copy, _COPY_HINTS | _ROWS | {"no_implicit_async_commit_wait"}),
@@ -411,4 +411,4 @@ _RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]
     "im2col": (_im2col, _HINTS | {"barrier", "emit_arrive", "is_tma_copy"}),
     "transpose": (_transpose, _HINTS),
 }
-"""How each tile operation is lowered, and its annotations that change no result."""
+"""The lowering of each tile operation, and its annotations that change no result."""

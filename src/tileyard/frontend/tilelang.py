@@ -1,8 +1,8 @@
 """Lowers a TileLang ``PrimFunc``, as elaborated and before any compiler pass, to a Program, and makes the Kernel
 that travels: its Program, or its TIR and why it has no Program.
 
-A target that takes TIR as it is builds what the tile IR does not cover. Inputs and outputs still have
-to be known: then there is a Program with parameters and no body.
+A target that takes TIR directly builds what the tile IR does not cover. Inputs and outputs must still
+be known: then there is a Program with parameters and without a body.
 
 One module because both kinds of Programs have the same parameters.
 """
@@ -33,7 +33,7 @@ from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine, Value
 from tileyard.passes.settle import settle
 
 NO_THREAD_SYNC = "tl.disable_thread_storage_sync"
-"""The option without which TileLang puts barriers between statements."""
+"""The option that stops TileLang from putting barriers between statements."""
 
 OUTPUTS_MARK = "tilelang_out_idx"
 """The attribute by which TileLang marks a function's outputs."""
@@ -86,7 +86,7 @@ def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
 
 
 def _lower_strides(scope: Scope, tir: Any) -> tuple[Expr, ...]:  # noqa: ANN401
-    """The strides, 0 for one that is known only when the kernel runs."""
+    """The strides, 0 for a stride that is known only when the kernel runs."""
     return tuple(
         lower_expr(scope, stride)
         if all(scope.knows_var(var) for var in free_vars(stride))
@@ -98,9 +98,9 @@ def _lower_strides(scope: Scope, tir: Any) -> tuple[Expr, ...]:  # noqa: ANN401
 def assign_roles(
     storage: Sequence[Buffer | Var], effects: Effects, outputs: frozenset[int] | None
 ) -> tuple[Param, ...]:
-    """The parameters with what the kernel does to each: ``outputs`` where they are known.
+    """The parameters with their roles: ``outputs`` if known.
 
-    Else what is written is an output, and what is also read is both.
+    Otherwise a parameter that is written is an output, and one that is also read is both.
     """
     params: list[Param] = []
     for position, item in enumerate(storage):
@@ -124,7 +124,7 @@ def read_interface(
     """The parameters of ``func``, in a Program without a body.
 
     Roles are found as for a whole Program: by the function's own mark, else by what its body reads
-    and writes. Raises UnsupportedError for a parameter of a shape that is not covered.
+    and writes. Raises UnsupportedError for a parameter whose shape is not covered.
     """
     scope = Scope(any_dtype=True)
     scope.start(func)
@@ -141,7 +141,7 @@ def read_interface(
 
 
 def _find_effects(scope: Scope, func: Any) -> Effects:  # noqa: ANN401
-    """Which parameters the body reads and writes; one whose address is taken, both."""
+    """The parameters that the body reads and writes; a parameter whose address is taken counts as both."""
     params = dict(func.buffer_map.items()).values()
     names = {key_of(tir.data): buffer_of(scope, tir).name for tir in params}
     known = [(names[one.key], one.mask) for one in accesses_of(func.body) if one.key in names]
@@ -168,9 +168,9 @@ _FUNCTION_HINTS = frozenset(
 class Lowered(Record):
     """A Program with the line of the user's file for each numbered statement that has one.
 
-    ``program`` is settled. ``written`` is the same kernel with its asynchronous operations, but for those that were
-    ``given_up``: then nothing can be said of any. ``races`` are between threads that do one statement together.
-    ``lost`` is what the kernel asks of a GPU and no Program says. ``swizzle`` is its order of blocks, as TileLang's function and number.
+    ``program`` is settled. ``written`` is the same kernel with its asynchronous operations, except those that were
+    ``given_up``: then nothing can be concluded about any of them. ``races`` are between threads that do one statement together.
+    ``lost`` is what the kernel requests of a GPU and no Program contains. ``swizzle`` is its order of blocks, as TileLang's function and number.
     """
 
     program: Program
@@ -190,11 +190,11 @@ def lower_prim_func(
     *,
     has_thread_sync: bool = True,
 ) -> Lowered:
-    """Lower ``func``; raises UnsupportedError naming the first operation that is not covered.
+    """Lower ``func``; raises UnsupportedError with the first operation that is not covered.
 
     ``out_idx`` are the positions of the outputs, as in ``tilelang.jit``; without it the
-    function's own mark decides, then which parameters are written and never read. ``has_thread_sync`` says whether TileLang
-    puts barriers of its own between statements.
+    function's own mark decides, then which parameters are written and never read. ``has_thread_sync`` states whether TileLang
+    puts its own barriers between statements.
     """
     func = _without_negative_indices(func)
     attributes = attributes_of(func)
@@ -240,9 +240,9 @@ def lower_prim_func(
 
 
 def _without_negative_indices(func: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """An index that is certainly negative counts from the end, as TileLang's own pass has it, which loses some lines.
+    """Make indices that are certainly negative count from the end, as TileLang's own pass does, which loses some lines.
 
-    TVM cannot bound some expressions that nobody has simplified: then ``func`` stays as it is.
+    TVM cannot bound some expressions that have not been simplified: then ``func`` stays as it is.
     """
     try:
         (found,) = LegalizeNegativeIndex()(tvm.IRModule({"main": func})).functions.values()
@@ -252,7 +252,7 @@ def _without_negative_indices(func: Any) -> Any:  # noqa: ANN401 (TVM's nodes ar
 
 
 def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None:
-    """Refuse what TileLang takes and the tile IR does not, at the statement's line."""
+    """Refuse what TileLang accepts and the tile IR does not, at the statement's line."""
     try:
         verify(program)
     except InvalidProgramError as error:
@@ -264,12 +264,12 @@ def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class MadeKernel:
-    """A Kernel beside what is not part of it.
+    """A Kernel, with data that is not part of it.
 
-    ``signature`` is its Program, or one with its parameters and no body. ``tir`` is TVM's JSON with
-    source lines, empty where nobody asked for it. ``numbers`` are the dimensions and scalars by name,
-    where the arguments of the kernel are known. ``lowered`` is None for a Kernel that is refused. ``source`` is what a pipeline of
-    ours made of it, in TileLang.
+    ``signature`` is its Program, or one with its parameters and without a body. ``tir`` is TVM's JSON with
+    source lines, empty if not requested. ``numbers`` are the dimensions and scalars by name,
+    if the arguments of the kernel are known. ``lowered`` is None for a refused Kernel. ``source`` is the result of one of
+    Tileyard's pipelines, in TileLang.
     """
 
     kernel: Kernel
@@ -294,15 +294,15 @@ def make_kernel(
     with_tir: bool = False,
     has_thread_sync: bool = True,
 ) -> MadeKernel:
-    """The Kernel of one elaborated PrimFunc; with its TIR, for the target that TIR is lowered for.
+    """The Kernel of one elaborated PrimFunc; with its TIR, for the target to which TIR is lowered.
 
     Raises UnsupportedError and InvalidProgramError for what the tile IR does not cover; with
-    ``with_tir`` that is the Kernel's refusal instead, and its TIR says all.
+    ``with_tir`` that becomes the Kernel's refusal instead, and its TIR contains everything.
     """
     tir, digest = "", ""
     if with_tir:
         func = without_target(func)
-        # TileLang's own mark: readers of the TIR find the outputs as they were given here.
+        # TileLang's own mark: readers of the TIR find the given outputs here.
         func = func if out_idx is None else func.with_attr(OUTPUTS_MARK, list(out_idx))
         tir, digest = save_tir(func)
     try:
@@ -329,14 +329,14 @@ def _describe(error: UnsupportedError | InvalidProgramError) -> Diagnostic:
 
 
 _PLACES = frozenset({"ir.Span", "ir.SourceName"})
-"""Nodes of TVM's JSON that say where something is in the user's file, and nothing else."""
+"""Nodes of TVM's JSON that only contain a position in the user's file."""
 
 
 def save_tir(func: Any) -> tuple[str, Digest]:  # noqa: ANN401 (TVM's nodes are untyped)
-    """A PrimFunc as JSON with its source lines, and the digest of what it says without them.
+    """A PrimFunc as JSON with its source lines, and the digest of its content without them.
 
     TVM numbers the nodes in the order in which they are reached, and source lines are nodes of
-    their own: with their content left out, equal kernels give equal text wherever they stand.
+    their own: with their content left out, equal kernels give equal text, wherever they are.
     """
     text = str(tvm.ir.save_json(func))
     graph = msgspec.json.decode(text)

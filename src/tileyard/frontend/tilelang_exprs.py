@@ -1,4 +1,4 @@
-"""Expressions, regions and storage of a Program as TileLang spells them."""
+"""The spelling of a Program's expressions, regions and storage in TileLang."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tileyard.ir.nodes import Buffer, Cast, Const, Expr, Layout, Load, Op, Regio
 from tileyard.ir.ops import OPS
 
 MODULE = "T"
-"""The name of TileLang's language in what is written."""
+"""The name of TileLang's language in the written source."""
 
 _FUNCTIONS = {
     **{
@@ -59,10 +59,10 @@ _FUNCTIONS = {
             "truncmod",
         ]
     },
-    "round": "nearbyint",  # both go from the middle to the even number
+    "round": "nearbyint",  # both round from the middle to the even number
     "select": "if_then_else",
 }
-"""Functions of TileLang's by our operations."""
+"""TileLang's functions by Tileyard's operations."""
 
 
 class InexpressibleError(Exception):
@@ -70,7 +70,7 @@ class InexpressibleError(Exception):
 
 
 def expr(value: Expr, level: int = 0) -> str:
-    """``value``, in parentheses where it binds less tightly than ``level``. Raises InexpressibleError."""
+    """``value``, in parentheses if it binds less tightly than ``level``. Raises InexpressibleError."""
     match value:
         case Const():
             return _const(value, level)
@@ -91,7 +91,7 @@ def _indices(values: Sequence[Expr]) -> str:
 
 
 def _const(const: Const, level: int) -> str:
-    """A number, with its type unless it is int32 or float32: TVM would widen what is beside it."""
+    """A number, with its type unless it is int32 or float32: otherwise TVM would widen its neighbour."""
     if const.dtype == "bool":
         return f"{MODULE}.bool({bool(const.value)})"
     if is_float(const.dtype) and math.isinf(const.value):
@@ -115,7 +115,7 @@ def _op(op: Op, level: int) -> str:
     if op.name == "reinterpret":
         return f'{MODULE}.reinterpret({expr(op.args[0])}, "{op.dtype}")'
     if op.name == "fma":
-        raise InexpressibleError(op.name)  # TileLang has a vector's only
+        raise InexpressibleError(op.name)  # TileLang only has it for vectors
     if op.name in _FUNCTIONS:
         return f"{MODULE}.{_FUNCTIONS[op.name]}({', '.join(map(expr, op.args))})"
     if op.name not in syntax.PRECEDENCE:
@@ -129,14 +129,14 @@ def _op(op: Op, level: int) -> str:
     else:
         is_comparison = own == syntax.PRECEDENCE["eq"]
         left = expr(op.args[0], own + (is_comparison or op.name in ("and", "or")))
-        if is_comparison and syntax.is_literal(op.args[0]):  # Python would turn it round
+        if is_comparison and syntax.is_literal(op.args[0]):  # Python would reverse it
             left = _typed(op.args[0])
         text = f"{left} {symbol} {expr(op.args[1], own + 1)}"
     return f"({text})" if own < level else text
 
 
 def region(box: Region, buffer: Buffer) -> str:
-    """A box of ``buffer``: as a whole, or with a slice for each dimension of more than one element."""
+    """A box of ``buffer``: the whole buffer, or a slice for each dimension of more than one element."""
     starts_all = all(start == syntax.ZERO for start in box.starts)
     if starts_all and box.extents == buffer.shape:
         return box.buffer
@@ -154,7 +154,7 @@ def _slice(start: Expr, extent: Expr) -> str:
 
 
 def end_of(start: Expr, extent: Expr) -> Expr:
-    """``start + extent``, as one number where both are numbers."""
+    """``start + extent``, as one number if both are numbers."""
     if isinstance(start, Const) and isinstance(extent, Const):
         return Const(int(start.value) + int(extent.value), start.dtype)
     return extent if start == syntax.ZERO else Op("add", (start, extent), start.dtype)
@@ -183,7 +183,7 @@ def layout(given: Layout, buffer: Buffer) -> str:
 
 
 def declaration(buffer: Buffer) -> str:
-    """What allocates ``buffer``, or makes the view that it is; that of a parameter is its annotation."""
+    """The expression that allocates ``buffer``, or makes the view; a parameter has an annotation instead."""
     own, kind = shape(buffer.shape), f'"{buffer.dtype}"'
     if buffer.view_of:
         return f"{MODULE}.view({buffer.view_of}, {own}, {kind})"
@@ -199,7 +199,7 @@ def declaration(buffer: Buffer) -> str:
 
 
 def parameter(buffer: Buffer) -> str:
-    """The annotation of an array. Strides that only the array says cannot be written."""
+    """The annotation of an array. Strides that only the array has cannot be written."""
     own, kind = shape(buffer.shape), f'"{buffer.dtype}"'
     if not buffer.strides:
         return f"{MODULE}.Tensor({own}, {kind})"

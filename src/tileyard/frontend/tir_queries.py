@@ -1,4 +1,4 @@
-"""What a TIR statement or expression is, asked before it is lowered."""
+"""Queries on TIR statements and expressions before they are lowered."""
 
 from typing import Any
 
@@ -25,14 +25,14 @@ def is_zero(expr: Any) -> bool:  # noqa: ANN401
 
 
 def constant_of(condition: Any) -> bool | None:  # noqa: ANN401
-    """The value of a condition that is always the same and has no effect; None for another one."""
+    """The value of a condition that is always the same and has no effect; None for any other condition."""
     has_calls = any(type(node).__name__ == "Call" for node in nodes_of(condition))
     simple = condition if has_calls else tvm.arith.Analyzer().simplify(condition)
     return bool(int(simple.value)) if type(simple).__name__ == "IntImm" else None
 
 
 def without_dead_branches(body: Any) -> Any:  # noqa: ANN401
-    """``body`` without what stands under conditions that never hold for what it was elaborated with."""
+    """``body`` without branches whose conditions never hold for the elaborated values."""
 
     def choose(stmt: Any) -> Any:  # noqa: ANN401
         chosen = constant_of(stmt.condition)
@@ -46,7 +46,7 @@ def without_dead_branches(body: Any) -> Any:  # noqa: ANN401
 
 
 def count_launches(stmt: Any) -> int:  # noqa: ANN401
-    """How many grids a function launches."""
+    """The number of grids that a function launches."""
     bindings = (node.thread_binding for node in nodes_of(stmt) if is_loop(node, THREAD_BINDING))
     return sum(str(binding.thread_tag) == "blockIdx.x" for binding in bindings)
 
@@ -54,7 +54,7 @@ def count_launches(stmt: Any) -> int:  # noqa: ANN401
 # ---- statements of threads ----------------------------------------------------------------------
 
 _OWN_TILE_OPS = frozenset({"tl.tileop.fill", "tl.tileop.copy"})
-"""Tile operations that each thread does by itself where registers take part."""
+"""Tile operations that each thread does by itself if registers take part."""
 
 REGISTERS = ("local", "local.var")
 
@@ -62,11 +62,11 @@ ALLREDUCE = "tirx.tvm_thread_allreduce"
 POINTERS = ("tl.access_ptr", "tirx.address_of")
 THREAD_INDEX = "tl.launch_thread_idx"
 TILE_OPS = "tl.tileop."
-"""How the names of tile operations begin."""
+"""Prefix of the names of tile operations."""
 
 
 def bodies_of(stmt: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    """The statements that stand in a statement."""
+    """The statements inside a statement."""
     match type(stmt).__name__:
         case "SeqStmt":
             return tuple(stmt.seq)
@@ -104,12 +104,12 @@ def extern_name(call: Any) -> str:  # noqa: ANN401
 
 
 def dimension_of(loop: Any) -> int:  # noqa: ANN401
-    """Which dimension of a block a loop over threads is."""
+    """The dimension of a block that a loop over threads runs over."""
     return "xyz".index(str(loop.thread_binding.thread_tag)[-1])
 
 
 def is_alone(stmt: Any) -> bool:  # noqa: ANN401
-    """Whether a thread can do ``stmt`` by itself: nothing in it takes all threads of the block."""
+    """Whether a thread can do ``stmt`` by itself: nothing in it requires all threads of the block."""
     match type(stmt).__name__:
         case "For" if int(stmt.kind) in (PARALLEL, THREAD_BINDING):
             return False
@@ -126,7 +126,7 @@ def is_alone(stmt: Any) -> bool:  # noqa: ANN401
 
 
 def leaves_loop(stmt: Any) -> bool:  # noqa: ANN401
-    """Whether ``stmt`` leaves a loop that it does not hold itself."""
+    """Whether ``stmt`` leaves a loop that it does not contain itself."""
     kind = type(stmt).__name__
     if kind == "Evaluate":
         return call_name(stmt.value) in ("tirx.break_loop", "tl.loop_break", "tirx.continue_loop")
@@ -134,12 +134,12 @@ def leaves_loop(stmt: Any) -> bool:  # noqa: ANN401
 
 
 def counts(stmt: Any) -> bool:  # noqa: ANN401
-    """Whether it makes a difference how often ``stmt`` is done, or what it gives depends on who is first."""
+    """Whether it matters how often ``stmt`` is done, or its result depends on which thread is first."""
     return any(name.startswith("tl.atomic_add") or "_ret_" in name for name in calls_of(stmt))
 
 
 def used_together(body: Any) -> set[object]:  # noqa: ANN401
-    """The memory that tile operations and parallel loops touch, which are for all threads together."""
+    """The memory accessed by tile operations and parallel loops, which are for all threads together."""
     shared_out = [
         node
         for node in nodes_of(body)
@@ -150,7 +150,7 @@ def used_together(body: Any) -> set[object]:  # noqa: ANN401
 
 
 def pointed_of(node: Any) -> list[Any]:  # noqa: ANN401
-    """The element whose place ``node`` tells to somebody who may write there; none for others."""
+    """The element whose address ``node`` passes to code that may write there; none for other nodes."""
     is_pointer = call_name(node) in (*POINTERS, "tl.region")
     return [part for part in list(node.args)[:1] if is_load(part)] if is_pointer else []
 
@@ -177,7 +177,7 @@ def attributes_of(func: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def nodes_of(node: Any) -> list[Any]:  # noqa: ANN401
-    """Everything below a statement or expression, and itself, each once."""
+    """A statement or expression, and all nodes below it, each once."""
     found: list[Any] = []
     tvm.tirx.stmt_functor.post_order_visit(node, found.append)
     return found
@@ -207,7 +207,7 @@ ISSUED = "parallel_async_without_async_commit_wait"
 
 
 def is_issued(loop: Any) -> bool:  # noqa: ANN401
-    """Whether a parallel nest is elements that ``cp.async`` copies, whose commits and waits are statements of their own."""
+    """Whether a parallel nest copies elements by ``cp.async``, with separate statements for commits and waits."""
     if not int(loop.annotations.get(ISSUED, 0)):
         return False
     while type(loop).__name__ == "For":
@@ -220,9 +220,9 @@ def is_issued(loop: Any) -> bool:  # noqa: ANN401
 
 
 def is_idle_mark(loop: Any) -> bool:  # noqa: ANN401
-    """Whether ``ISSUED`` says nothing of this loop: TileLang marks all in a statement of copies, and heeds parallel loops alone.
+    """Whether ``ISSUED`` does not apply to this loop: TileLang marks all loops in a statement of copies, and heeds only parallel ones.
 
-    Those that store to registers copy nothing by ``cp.async``.
+    Loops that store to registers copy nothing by ``cp.async``.
     """
     if not is_loop(loop, PARALLEL):
         return True

@@ -1,6 +1,6 @@
 """Writes a Program as the source of a TileLang kernel, with its copies, barriers, roles, versions and layouts as they are.
 
-What is read back from it is the same Program (``written_again.py`` looks). What TileLang cannot say is refused by name.
+Reading it back gives the same Program (``written_again.py`` checks). What TileLang cannot express is refused by name.
 
 One module because one statement of TileLang's is often several of ours, and all of them look at those that follow.
 """
@@ -72,9 +72,9 @@ _POLICIES = {"square": "Square", "full_row": "FullRow", "full_col": "FullCol"}
 
 
 class Written(Record):
-    """The source of a module, and for its lines, from 1, the statements' numbers.
+    """The source of a module, and the number of the statement for its lines, counted from 1.
 
-    It has the kernel ``name``, made of the ``function`` of TileLang's.
+    It contains the kernel ``name``, made of TileLang's ``function``.
     """
 
     source: str
@@ -101,7 +101,7 @@ def write_program(
 
 @dataclass(frozen=True)
 class _Threads:
-    """The threads that run what is being written: how many, and the first one's number."""
+    """The threads that run the statements being written: their number, and the first one's number."""
 
     count: int
     first: int
@@ -134,7 +134,7 @@ class _Writer:
     # ---- the module ---------------------------------------------------------------------------
 
     def module(self, options: Mapping[str, Value]) -> Written:
-        """All of it."""
+        """Write the whole module."""
         program = self.program
         if self._module_taken:
             self._refuse(f"the name {spell.MODULE}")
@@ -229,7 +229,7 @@ class _Writer:
         self._line(depth, f"{spell.MODULE}.{name}({', '.join(args)})", stmt)
 
     def _refuse(self, what: str, stmt: Stmt | None = None) -> NoReturn:
-        """Raise UnsupportedError at the line of ``stmt``, or of the statement that is being written."""
+        """Raise UnsupportedError at the line of ``stmt``, or of the current statement."""
         where = self.lines.get(self._numbers[id(stmt)]) if stmt is not None else self._where
         place = f" at {where.file}:{where.line}" if where is not None else ""
         message = f"{what} cannot be written as TileLang{place}"
@@ -237,7 +237,7 @@ class _Writer:
         raise UnsupportedError(message, "", what, file, line)
 
     def _body(self, body: tuple[Stmt, ...], depth: int) -> None:
-        """``body``, or ``pass`` where nothing of it is written."""
+        """Write ``body``, or ``pass`` if nothing of it is written."""
         before, at = len(self.out), 0
         while at < len(body):
             self._where = self.lines.get(self._numbers[id(body[at])])
@@ -246,7 +246,7 @@ class _Writer:
             self._line(depth, "pass")
 
     def _together(self, rest: tuple[Stmt, ...], depth: int) -> int:
-        """Write the statements at the beginning of ``rest`` that are one of TileLang's; how many they are."""
+        """Write the statements at the beginning of ``rest`` that form one statement of TileLang's; returns their number."""
         match rest:
             case (
                 Arrive(barrier=full, count=0, bytes=size, after=""),
@@ -276,7 +276,7 @@ class _Writer:
                 return 0
 
     def _alone(self, stmt: Stmt, depth: int) -> int:
-        """Write one statement; 1."""
+        """Write one statement; returns 1."""
         match stmt:
             case Let():
                 self._line(depth, f"{stmt.var.name} = {spell.expr(stmt.value)}", stmt)
@@ -330,7 +330,7 @@ class _Writer:
     # ---- loops, branches, roles ---------------------------------------------------------------
 
     def _loop(self, stmt: For, depth: int, annotations: str = "") -> None:
-        """A loop; a nest of parallel ones, of which each is all that is in the one around it, is one of TileLang's."""
+        """Write a loop; a perfect nest of parallel loops is one loop of TileLang's."""
         nest = [stmt]
         while stmt.kind == "parallel" and len(nest[-1].body) == 1:
             inner = nest[-1].body[0]
@@ -380,7 +380,7 @@ class _Writer:
             self._body(stmt.orelse, depth + 1)
 
     def _roles(self, stmt: Roles, depth: int) -> None:
-        """One chain of branches: TileLang puts a barrier between two of them."""
+        """Write one chain of branches: TileLang puts a barrier between two of them."""
         ranges = [own[0] for own in stmt.threads if len(own) == 1]
         firsts, ends = [first for first, _ in ranges], [end for _, end in ranges]
         if len(ranges) != len(stmt.bodies) or firsts != [0, *ends[:-1]]:
@@ -452,14 +452,14 @@ class _Writer:
                 args = [count, f"read={stmt.reads_only}"] if is_store else [count]
                 self._call(depth, stmt, _WAITS[stmt.unit], *args)
             case InitBarrier():
-                pass  # TileLang makes barriers ready where they are allocated
+                pass  # TileLang initializes barriers where they are allocated
             case Arrive():
                 self._arrive(stmt, depth)
             case WaitBarrier():
                 args = [spell.expr(stmt.barrier), spell.expr(stmt.parity)]
                 self._call(depth, stmt, "mbarrier_wait_parity", *args)
             case Sync(given=True):
-                pass  # TileLang puts it there
+                pass  # TileLang adds it
             case Sync():
                 is_own = not stmt.barrier and stmt.count == self._everyone.count
                 args = [] if is_own else [str(stmt.barrier), str(stmt.count)]
@@ -471,7 +471,7 @@ class _Writer:
                 self._refuse(str(stmt.__struct_config__.tag))
 
     def _arrive(self, stmt: Arrive, depth: int) -> None:
-        """An arrival by all threads, or by the first one of them."""
+        """Write an arrival by all threads, or by the first one of them."""
         args = [spell.expr(stmt.barrier)]
         if stmt.after:
             name = "cp_async_barrier_noinc"

@@ -1,7 +1,7 @@
-"""Brings a Program into the form in which TileLang takes it, without a change of what it does.
+"""Brings a Program into the form that TileLang accepts, without changing what it does.
 
-Counts of waits have to be numbers, so unrolled loops with other ones are written out. A name for a number is none in
-TileLang, which also wants each asynchronous copy by itself, and would pipeline loops that say so once more.
+Counts of waits must be numbers, so unrolled loops with other counts are written out. TileLang has no name for a number,
+requires each asynchronous copy by itself, and would pipeline loops again that request stages.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from tileyard.ir.walk import bodies, replace_parts, walk
 
 
 def make_writable(program: Program) -> Rewritten:
-    """``program`` as it is written; each of its statements is an object of its own."""
+    """``program`` in the form to be written; each of its statements is a separate object."""
     copies = Copies(Names(program))
     first = rewrite(program, lambda stmt: tuple(_unrolled(stmt, copies)), copies)
     known = dict(_numbers(first.program.body))
@@ -38,7 +38,7 @@ def make_writable(program: Program) -> Rewritten:
 
 
 def _unrolled(stmt: Stmt, copies: Copies) -> Iterator[Stmt]:
-    """An unrolled loop in which a wait depends on the iteration, written out."""
+    """Write out an unrolled loop in which a wait depends on the iteration."""
     match stmt:
         case For(kind="unroll", start=Const(value=start), extent=Const(value=extent)) if any(
             isinstance(s, WaitGroup) and not isinstance(s.count, Const) for s in walk(stmt.body)
@@ -57,7 +57,7 @@ def _unrolled(stmt: Stmt, copies: Copies) -> Iterator[Stmt]:
 
 
 def _issued(issue: Issue, body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """An issue of each operation, in the branches and loops around it."""
+    """One issue per operation, in the branches and loops around it."""
     for stmt in body:
         is_nest = isinstance(stmt, For) and stmt.kind == "parallel"
         if bodies(stmt) and not is_nest:
@@ -68,7 +68,7 @@ def _issued(issue: Issue, body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def _numbers(body: tuple[Stmt, ...]) -> Iterator[tuple[Expr, Expr]]:
-    """The variables that are a number or another variable, and what they are."""
+    """The variables that equal a number or another variable, with their values."""
     known: dict[Expr, Expr] = {}
     for stmt in walk(body):
         if isinstance(stmt, Let):

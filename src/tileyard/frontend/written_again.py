@@ -1,4 +1,4 @@
-"""A kernel behind one of our pipelines as TIR again: its Program is written as TileLang, elaborated, and read back."""
+"""Turns a kernel after one of Tileyard's pipelines into TIR again: its Program is written as TileLang, elaborated, and read back."""
 
 import itertools
 import linecache
@@ -29,11 +29,11 @@ from tileyard.model import Record, SourceLine, Value
 from tileyard.passes.pipeline import run_pipeline
 
 NO_ROLES = "tl.disable_warp_specialized"
-"""The option without which TileLang splits blocks into roles by itself."""
+"""The option that stops TileLang from splitting blocks into roles itself."""
 
 
 class Again(Record):
-    """What a pipeline made of a kernel: its source, its function with the lines of the user's file, and options of TileLang's."""
+    """The result of a pipeline for a kernel: its source, its function with the lines of the user's file, and TileLang's options."""
 
     written: Written
     func: Any
@@ -47,16 +47,16 @@ def write_again(
     name: str,
     options: Mapping[str, Value],
 ) -> Again:
-    """``func`` behind the passes of ``pipeline``; ``options`` are those of TileLang's passes.
+    """``func`` after the passes of ``pipeline``; ``options`` are those of TileLang's passes.
 
-    Raises UnsupportedError for what its Program does not hold or TileLang cannot say, UsageError for an unknown pipeline.
+    Raises UnsupportedError for what its Program does not contain or TileLang cannot express, UsageError for an unknown pipeline.
     """
     lowered = lower_prim_func(func, out_idx, name)
     _require_whole(lowered)
     last = run_pipeline(lowered.written, pipeline, lowered.written_lines)[-1]
     ready = make_writable(last.program)
     lines = {n: last.lines[old] for n, old in enumerate(ready.origins) if old in last.lines}
-    options = {**options, NO_ROLES: True}  # whatever the kernel asks for: its roles are written out
+    options = {**options, NO_ROLES: True}  # whatever the kernel requests: its roles are written out
     written = write_program(ready.program, options, lines, swizzle=lowered.swizzle)
     again = elaborate(written)
     found = lower_prim_func(again, out_idx, name)
@@ -73,7 +73,7 @@ def read_again(
     architecture: str = "",
     with_tir: bool = False,
 ) -> MadeKernel:
-    """A Program that stands alone as source, and the Kernel that it gives; with an ``architecture`` as TileLang plans it for that.
+    """The Kernel of a Program that is complete as source; with an ``architecture``, as TileLang plans it for that.
 
     Raises UnsupportedError and InvalidProgramError for what either side does not cover, UserCodeError for what TileLang refuses.
     """
@@ -91,7 +91,7 @@ def read_again(
 
 
 def _require_whole(lowered: Lowered) -> None:
-    """Raise UnsupportedError for the first thing that the kernel says and its Program does not."""
+    """Raise UnsupportedError for the first thing that the kernel contains and its Program does not."""
     for lost in (*lowered.given_up, *lowered.lost):
         where = lost.where
         place = f" at {where.file}:{where.line}" if where is not None else ""
@@ -101,7 +101,7 @@ def _require_whole(lowered: Lowered) -> None:
 
 
 def elaborate(written: Written) -> Any:  # noqa: ANN401
-    """The function that the source of a kernel gives."""
+    """The function that the source of a kernel defines."""
     source = written.source
     file = _file_of(written)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
@@ -115,15 +115,15 @@ def _file_of(written: Written) -> str:
     return f"/<tileyard {written.name} {digest_bytes(written.source.encode())[:12]}>"
 
 
-# ---- is it the same ----------------------------------------------------------------------------
+# ---- comparison --------------------------------------------------------------------------------
 
 
 def require_same(
     program: Program, found: Program, lines: Mapping[int, SourceLine] | None = None
 ) -> None:
-    """Raise UnsupportedError for the first statement that was read back as another one.
+    """Raise UnsupportedError for the first statement that is read back as a different one.
 
-    TVM simplifies the extents of loops and of boxes: those are the same where it can prove it.
+    TVM simplifies the extents of loops and of boxes: they count as equal if it can prove that.
     """
     mine, theirs = _plain(program), _plain(found)
     if mine == theirs:
@@ -155,7 +155,7 @@ def _first_difference(mine: list[str], theirs: list[str]) -> tuple[str, str] | N
 
 
 def _plain(program: Program) -> Program:
-    """``program`` with its buffers by name, whose order says nothing, and threads without dimensions of 1."""
+    """``program`` with its buffers sorted by name, since their order has no meaning, and threads without trailing dimensions of 1."""
     threads = program.threads
     while threads[1:] and threads[-1] == 1:
         threads = threads[:-1]
@@ -164,7 +164,7 @@ def _plain(program: Program) -> Program:
 
 
 def _are_same(one: Stmt | None, other: Stmt | None) -> bool:
-    """Whether two statements do the same, what is in them aside."""
+    """Whether two statements do the same, their bodies aside."""
     if one is None or other is None:
         return False
     if [len(body) for body in bodies(one)] != [len(body) for body in bodies(other)]:
@@ -174,7 +174,7 @@ def _are_same(one: Stmt | None, other: Stmt | None) -> bool:
 
 
 def _with_extents_of(one: Stmt, other: Stmt) -> Stmt:
-    """``one`` with the extents of ``other`` that are provably its own."""
+    """``one`` with those extents of ``other`` that are provably equal to its own."""
     fields: dict[str, Any] = {}
     for name in one.__struct_fields__:
         match getattr(one, name), getattr(other, name):
@@ -190,7 +190,7 @@ def _with_extents_of(one: Stmt, other: Stmt) -> Stmt:
 
 
 def _are_equal(one: Expr, other: Expr) -> bool:
-    """Whether TVM can prove that two integers are equal, whatever is in memory."""
+    """Whether TVM can prove that two integers are equal, whatever memory contains."""
     variables: dict[str, Any] = {spell.MODULE: tilelang.language}
 
     def as_variable(part: Expr) -> Expr | None:
@@ -210,7 +210,7 @@ def _are_equal(one: Expr, other: Expr) -> bool:
 
 
 def _restore_lines(func: Any, written: Written, lines: Mapping[int, SourceLine]) -> None:  # noqa: ANN401
-    """Give statements the lines of the user's file in place of those of the written one."""
+    """Give statements the lines of the user's file instead of those of the written source."""
     file = _file_of(written)
     for stmt in nodes_of(func.body):
         if not isinstance(stmt, tvm.tirx.Stmt):

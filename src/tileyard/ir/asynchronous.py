@@ -1,9 +1,9 @@
-"""The asynchronous meaning: what is issued takes effect at any moment up to the wait that covers it.
+"""The asynchronous meaning: an issued operation takes effect at any moment up to the wait that covers it.
 
-``interpret.py`` is one extreme, where it is over when it is issued; ``hazards.py`` the other, where it takes effect as late as
-it may.
+``interpret.py`` is one extreme, in which an operation is over when it is issued; ``hazards.py`` is the other, in which it takes
+effect as late as possible.
 
-The model is PTX's (docs/design/async.md), for all threads of a role as one. One module because waits, barriers and the
+The model is PTX's (docs/design/async.md); all threads of a role act as one. One module because waits, barriers and the
 operations that they cover share what each role knows.
 """
 
@@ -50,8 +50,8 @@ from tileyard.model import Value
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """A wait that left an operation unfinished.
 
-    For groups ``count`` is its own and ``most`` the largest that would have covered the operation, None where it was in
-    no group; it may cover that ``reads_only``. For a barrier ``count`` is the parity that it waited for.
+    For groups, ``count`` is the wait's own and ``most`` the largest count that would have covered the operation, None if it was in
+    no group; a wait that ``reads_only`` may cover it. For a barrier, ``count`` is the parity that it waited for.
     """
 
     moment: Moment
@@ -62,7 +62,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Operation:
-    """What was issued by one statement at one time. ``effects`` are what it does, ``view`` what it follows."""
+    """One operation, as one statement issued it at one time. ``effects`` are what it does, ``view`` is what precedes it."""
 
     number: int
     issue: Moment
@@ -78,8 +78,9 @@ class Operation:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Barrier:
-    """One barrier. ``passed`` are the waits that have ended in the phase that goes on: who, when, where. Of these, the ones of which
-    nobody who ended the phase knew are ``missed``: they could have come after it, when they look for the other parity. ``latest`` is the last arrival at a numbered one, with whether it ``waits``. ``gathered`` is what those know who arrived in the phase that goes on, ``published`` in those that ended."""
+    """One barrier. ``passed`` has the waits that ended in the current phase: actor, time and moment. Of these, waits that no actor which
+    ended the phase knew of are ``missed``: they could have come after it, when they look for the other parity. ``latest`` is the last
+    arrival at a numbered barrier, ``waits`` whether it waits. ``gathered`` is what those arriving in this phase know, ``published`` in past ones."""
 
     name: str
     expected: int
@@ -94,7 +95,7 @@ class Barrier:
     missed: list[Moment] = field(default_factory=list)
 
     def settle(self) -> None:
-        """End the phase if all have arrived and all bytes have come."""
+        """End the phase if all arrivals and all bytes have come."""
         if self.arrived >= self.expected and self.pending == 0:
             self.arrived -= self.expected
             self.phase += 1
@@ -107,7 +108,7 @@ class Barrier:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class LateArrival:
-    """Arrivals at a barrier that take place when the operations ``ahead`` are over. ``view`` is what they follow."""
+    """Arrivals at a barrier that take place when the operations ``ahead`` are over. ``view`` is what precedes them."""
 
     barrier: Barrier
     count: int
@@ -118,18 +119,18 @@ class LateArrival:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Groups:
-    """What one role asked of one unit: ``open`` is in no group yet, ``groups`` are unfinished, the oldest first."""
+    """The operations of one role on one unit: ``open`` are in no group yet, ``groups`` are unfinished, the oldest first."""
 
     open: list[Operation] = field(default_factory=list)
     groups: list[list[Operation]] = field(default_factory=list)
 
 
 class AsynchronousRun(Run):
-    """What late and random runs share: operations, groups, barriers, and roles that know what others did.
+    """The common part of late and random runs: operations, groups, barriers, and roles with what each knows of the others.
 
-    ``_actor`` is the role that runs now, ``_views`` what each knows. ``_waiting`` has for each role that goes on side by side
-    where it waits, None before its beginning. ``_pending`` is what ends by itself, the oldest first: loads that end at a barrier, and
-    arrivals behind copies.
+    ``_actor`` is the role that runs now, ``_views`` what each role knows. ``_waiting`` has the wait of each role that runs side by
+    side, None before the role's beginning. ``_pending`` holds what ends by itself, the oldest first: loads that end at a barrier, and
+    arrivals after copies.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class AsynchronousRun(Run):
         self._pending: list[Operation | LateArrival] = []
         self._waiting: dict[int, Blocked | None] = {}
         self._issuing: Operation | None = None
-        self._sizes: dict[int, int] = {}  # how many threads a role has
+        self._sizes: dict[int, int] = {}  # number of threads of each role
         self._last_waits: dict[tuple[int, str], Wait] = {}
         super().__init__(program, arrays, scalars, say)
 
@@ -173,7 +174,7 @@ class AsynchronousRun(Run):
         self._finish_block()
 
     def _finish_block(self) -> None:
-        """Stores reach their arrays; what else is unfinished touches nothing that anybody sees."""
+        """Let stores reach their arrays; other unfinished operations touch nothing visible."""
         for operation in self._operations:
             if operation.unit == "tma_store":
                 self._do(operation)
@@ -188,7 +189,7 @@ class AsynchronousRun(Run):
             self._views[actor].times[actor] = 1
             self._views[actor].fence(
                 actor, is_whole=True
-            )  # TileLang puts one, and a barrier, in front of roles
+            )  # TileLang puts one, and a barrier, before roles
         waiting = self._waiting = dict.fromkeys(actors)
         running = {actor: self._body(body) for actor, body in zip(actors, stmt.bodies, strict=True)}
         while waiting:
@@ -210,20 +211,20 @@ class AsynchronousRun(Run):
         self._actor = outside
         for actor in actors:
             before.join(self._views[actor])
-        before.fence(outside, is_whole=True)  # and behind them
+        before.fence(outside, is_whole=True)  # and after them
 
     _has_priorities = False
-    """Whether the first role of the order that can go on always does."""
+    """Whether the first role in the order that can go on always runs."""
 
     def _order(self, roles: list[int]) -> list[int]:
-        """The order in which roles have their turns."""
+        """The order in which roles take turns."""
         return roles
 
     def _stuck(self, waiting: dict[int, Blocked]) -> None:
         raise KernelFault("deadlock: " + "; ".join(one.where for one in waiting.values()))
 
     def _go_on(self) -> bool:
-        """Let the oldest of what ends by itself end; False where there is nothing."""
+        """End the oldest operation or arrival that ends by itself; False if there is none."""
         if not self._pending:
             return False
         self._end(self._pending.pop(0))
@@ -236,7 +237,7 @@ class AsynchronousRun(Run):
             self._arrive_late(ending)
 
     def _alone(self, wait: Blocked) -> Waiting:
-        """Wait; outside of roles nobody else can end it, but what ends by itself."""
+        """Wait; outside of roles, only operations that end by themselves can end the wait."""
         while not wait.is_over():
             if self._actor == self._first and not self._in_turns():
                 if not self._go_on():
@@ -248,7 +249,7 @@ class AsynchronousRun(Run):
         return self._actor != self._first
 
     def _release(self, into: View) -> None:
-        """Let those who learn ``into`` know what the role that runs has done so far."""
+        """Let actors that learn ``into`` know what the current role has done so far."""
         view = self._views[self._actor]
         into.join(view)
         view.times[self._actor] += 1
@@ -265,7 +266,7 @@ class AsynchronousRun(Run):
         if stmt.unit == "wgmma":  # products of a role are done in order
             earlier = [*groups.open, *(one for group in groups.groups for one in group)]
             view.over |= {one.number: WHOLE for one in earlier}
-            # TileLang has all threads of the role fence what they have written, in front of it.
+            # TileLang lets all threads of the role fence their writes before it.
             self._views[self._actor].fence_own(self._actor)
         self._operations.append(operation)
         if stmt.barrier is not None:
@@ -322,20 +323,20 @@ class AsynchronousRun(Run):
         operation.effects.append(lambda: self._raw.store(stmt.buffer, to, content()))
 
     def _reads(self, operation: Operation, buffer: str, where: Places) -> None:
-        """Note what an operation will read."""
+        """Note a read by an operation."""
 
     def _writes(self, operation: Operation, buffer: str, where: Places) -> None:
-        """Note what an operation will write."""
+        """Note a write by an operation."""
 
     def _do(self, operation: Operation) -> None:
-        """Let an operation take effect, once."""
+        """Let an operation take effect, only once."""
         if not operation.is_done:
             operation.is_done = True
             for effect in operation.effects:
                 effect()
 
     def _finish(self, operation: Operation) -> None:
-        """End an operation, and take its bytes off what its barrier expects."""
+        """End an operation, and subtract its bytes from those that its barrier expects."""
         self._do(operation)
         barrier = operation.barrier
         if barrier is not None:
@@ -459,16 +460,16 @@ class AsynchronousRun(Run):
         self._release(found.gathered)
         found.settle()
         is_alone = not self._in_turns() and stmt.threads >= math.prod(self._program.threads)
-        if stmt.waits and (is_alone or self._in_turns()):  # else others are lowered behind
+        if stmt.waits and (is_alone or self._in_turns()):  # else others are lowered afterwards
             here = Blocked(stmt=stmt, where=f"at {name}", is_over=lambda: found.phase >= end)
             yield from self._alone(here)
             self._views[self._actor].join(found.published)
 
     def _disagree(self, barrier: Barrier, stmt: Sync) -> None:
-        """Note that others wait for another number of threads at a numbered barrier."""
+        """Note that other roles wait for another number of threads at a numbered barrier."""
 
     def _moment(self) -> Moment:
-        """What runs now."""
+        """The statement that runs now."""
         return self._moment_of(self.at)
 
     def _moment_of(self, stmt: Stmt | None) -> Moment:
@@ -485,7 +486,7 @@ def _name(buffer: str, number: int) -> str:
 def _loops_around(
     body: tuple[Stmt, ...], outer: tuple[str, ...], first: int = 0
 ) -> Generator[tuple[int, tuple[str, ...]], None, int]:
-    """For each statement by number the variables of the loops around it."""
+    """For each statement, by number, the variables of the loops around it."""
     number = first
     for stmt in body:
         yield number, outer

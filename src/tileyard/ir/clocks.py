@@ -1,7 +1,7 @@
-"""What happens before what: the views of those who act, and the history of who has touched each element.
+"""Happens-before: the views of the actors, and the history of accesses to each element.
 
-Actors are the roles of a block. Each has a time of its own, which goes on where others can learn of it. An asynchronous
-operation is one event that its issuer's past precedes, and that precedes what follows the wait that covers it.
+Actors are the roles of a block. Each has its own time, which advances where others can learn of it. An asynchronous
+operation is one event: its issuer's past precedes it, and it precedes everything after the wait that covers it.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ Places = tuple[int | slice | NDArray[np.integer], ...]
 Marks = NDArray[np.int32]
 
 READ_ONLY, WHOLE = 1, 2
-"""How far an operation is known to be over: it has read its sources, or its writes are seen, too."""
+"""How far an operation is known to be over: it has read its sources, or its writes are visible, too."""
 
 
 _BYTE = 256
@@ -32,9 +32,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One access, or all accesses of an operation; ``operation`` is its number, or 0.
+    """One access, or all accesses of an operation; ``operation`` is the operation's number, or 0.
 
-    ``actor`` did it or issued it at its ``time``. ``is_async`` says that it goes through the asynchronous proxy.
+    ``actor`` did it or issued it at its ``time``. ``is_async`` marks accesses through the asynchronous proxy.
     """
 
     actor: int
@@ -49,8 +49,8 @@ class Event:
 class View:
     """What an actor knows: the ``times`` of others, and which operations are ``over``, and how far.
 
-    ``fenced`` are those of it that asynchronous operations see, too. ``own_fence`` counts for operations that the actor
-    issues itself: a fence by one of its threads says nothing of what the others wrote.
+    ``fenced`` is the part that asynchronous operations see, too. ``own_fence`` applies to operations that the actor
+    issues itself: a fence by one of its threads does not cover what the others wrote.
     """
 
     times: dict[int, int] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class View:
     own_fence: "View | None" = None
 
     def copy(self) -> "View":
-        """The same, to change apart."""
+        """An independent copy."""
         fenced = None if self.fenced is None else self.fenced.copy()
         return View(dict(self.times), dict(self.over), fenced, self.own_fence)
 
@@ -74,15 +74,15 @@ class View:
             self.fenced.join(other.fenced)
 
     def fence(self, actor: int, *, is_whole: bool) -> None:
-        """Let asynchronous operations see all that ``actor``, whose view this is, knows now."""
+        """Make all that ``actor``, the owner of this view, knows now visible to asynchronous operations."""
         seen = View(dict(self.times), dict(self.over))
         if is_whole:
-            self.fenced = seen.copy()  # it grows by itself
+            self.fenced = seen.copy()  # it grows separately
         self.own_fence = seen
         self.times[actor] += 1
 
     def fence_own(self, actor: int) -> None:
-        """Let asynchronous operations see what ``actor``, whose view this is, has done itself."""
+        """Make what ``actor``, the owner of this view, has done itself visible to asynchronous operations."""
         self.fenced = self.fenced or View()
         self.fenced.times[actor] = self.times[actor]
 
@@ -91,7 +91,7 @@ class View:
         return any(one is not None and one.knows(event) for one in (self.fenced, self.own_fence))
 
     def knows(self, event: Event, least: int = WHOLE) -> bool:
-        """Whether ``event`` has happened before, for an operation at ``least`` so far."""
+        """Whether ``event`` has happened before; for an operation, whether it is over up to ``least``."""
         if event.operation:
             return self.over.get(event.operation, 0) >= least
         return self.times.get(event.actor, 0) >= event.time
@@ -99,7 +99,7 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-    """An earlier event that nothing orders before an access; or is ordered, but ``lacks_fence``."""
+    """An earlier event that nothing orders before an access; or one that is ordered, but ``lacks_fence``."""
 
     event: Event
     was_write: bool
@@ -107,9 +107,9 @@ class Conflict:
 
 
 class History:
-    """For each element of one buffer's storage its last write, and who has read it since.
+    """The last write of each element of one buffer's storage, and its readers since then.
 
-    Events are known by their positions in ``events``; 0 is none. ``excused`` counts writes without order that change nothing.
+    Events are known by their positions in ``events``; 0 means none. ``excused`` counts unordered writes that change nothing.
     """
 
     def __init__(self, shape: tuple[int, ...], events: list[Event]) -> None:
@@ -123,9 +123,9 @@ class History:
     def read(
         self, marks: tuple[Marks, Marks], where: Places, number: int, view: View
     ) -> list[Conflict]:
-        """Note that event ``number`` reads the elements; what it conflicts with.
+        """Note that event ``number`` reads the elements; returns the conflicts.
 
-        ``marks`` are this history's, in the shape in which ``where`` are places.
+        ``marks`` are this history's, in the shape that ``where`` indexes.
         """
         writers, readers = marks
         found = self._conflicts(_present(writers[where]), number, view, was_write=True)
@@ -146,10 +146,10 @@ class History:
         view: View,
         changes: Callable[[NDArray[np.bool_]], bool] = lambda _: True,
     ) -> list[Conflict]:
-        """Note that event ``number`` writes the elements; what it conflicts with.
+        """Note that event ``number`` writes the elements; returns the conflicts.
 
-        ``changes`` says whether it gives some of these elements another value. If not, the order of two ordinary writes
-        makes no difference.
+        ``changes`` states whether the write gives some of these elements another value. If not, the order of two ordinary
+        writes makes no difference.
         """
         writers, readers = marks
         before = writers[where]
@@ -168,12 +168,12 @@ class History:
         return [one for one in found if one is not None]
 
     def numbers(self) -> set[int]:
-        """The events that some element has."""
+        """The events recorded for at least one element."""
         members = (self._sets[one] for one in _present(self.readers))
         return {*_present(self.writers), *(one for some in members for one in some)}
 
     def renamed(self, names: Marks) -> tuple[bytes, bytes, list[list[int]]]:
-        """The marks with other names for all their events; readers by their place among the sets of readers, which come last."""
+        """The marks with all their events renamed; readers by their position among the sets of readers, which come last."""
         sets = {
             one: sorted(int(names[each]) for each in self._sets[one])
             for one in _present(self.readers)
@@ -207,7 +207,7 @@ class History:
         return None
 
     def _with_reader(self, known: int, number: int, view: View) -> int:
-        """The number of the set ``known`` with one more reader, without those that this one follows."""
+        """The number of the set ``known`` with one more reader, without the readers that this one follows."""
         members = self._sets[known]
         if number in members:
             return known

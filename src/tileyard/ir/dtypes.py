@@ -13,17 +13,17 @@ except ImportError:  # a host that only runs artifacts: there, these types are n
     ml_dtypes = None  # type: ignore[assignment]
 
 NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-"""Types that NumPy knows through ml_dtypes only."""
+"""Types that NumPy knows only through ml_dtypes."""
 
 TENSOR_FLOAT = "tfloat32"
-"""Floats of which only sign, exponent and 10 bits of the significand count; they lie in float32 arrays."""
+"""Floats of which only the sign, the exponent and 10 bits of the significand count; stored in float32 arrays."""
 
 Kind = Literal["bool", "int", "uint", "float"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DType:
-    """One scalar type. ``numpy`` is the type whose arrays hold it; ``bits`` is its width in memory."""
+    """One scalar type. ``numpy`` is the type of the arrays that hold it; ``bits`` is its width in memory."""
 
     name: str
     kind: Kind
@@ -37,7 +37,7 @@ class DType:
 
     @property
     def range(self) -> tuple[int, int]:
-        """The least and the greatest value of an integer type."""
+        """The smallest and the largest value of an integer type."""
         if self.kind == "int":
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         return 0, (1 << self.bits) - 1
@@ -70,7 +70,7 @@ _BY_NUMPY = {dtype.numpy: name for name, dtype in DTYPES.items() if name != TENS
 
 
 def find_dtype(name: str) -> DType:
-    """The type called ``name``. Raises InvalidProgramError where there is none."""
+    """The type called ``name``. Raises InvalidProgramError if there is none."""
     try:
         return DTYPES[name]
     except KeyError:
@@ -80,7 +80,7 @@ def find_dtype(name: str) -> DType:
 
 
 def sparse_group(dtype: str) -> int:
-    """Of how many elements in a row one half may differ from 0 in a sparse product."""
+    """Number of consecutive elements of which half may differ from 0 in a sparse product."""
     return 2 if find_dtype(dtype).bits >= 32 else 4
 
 
@@ -95,14 +95,14 @@ def is_integer(name: str) -> bool:
 
 
 def limits_of(name: str) -> tuple[Any, Any, Any]:
-    """Of a floating-point type the largest finite value, the smallest normal one, and the smallest one of all."""
+    """The largest finite value of a floating-point type, its smallest normal one, and its smallest one of all."""
     module: Any = ml_dtypes if name in NARROW else np
     found = module.finfo(find_dtype(name).numpy)
     return found.max, found.smallest_normal, found.smallest_subnormal
 
 
 def poison(name: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
-    """What memory of this type holds before it is written: NaN, or an integer out of every range."""
+    """The content of memory of this type before it is written: NaN, or an integer outside every range."""
     dtype = find_dtype(name)
     if dtype.is_float:
         return np.asarray(np.nan).astype(dtype.numpy)[()]
@@ -113,12 +113,12 @@ def poison(name: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
 
 
 def array_name(name: str) -> str:
-    """The scalar type of the arrays that hold numbers of this type: itself, for nearly all."""
+    """The scalar type of the arrays that hold values of this type: for nearly all types, the type itself."""
     return name_of(find_dtype(name).numpy)
 
 
 def name_of(numpy: "np.dtype[np.generic]") -> str:
-    """TVM's name of a NumPy type. Raises InvalidProgramError where there is none."""
+    """TVM's name of a NumPy type. Raises InvalidProgramError if there is none."""
     try:
         return _BY_NUMPY[numpy]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Reads expressions, regions and types of Program text; ``reader.py`` reads what stands around them."""
+"""Reads expressions, regions and types of Program text; ``reader.py`` reads the rest."""
 
 import ast
 import math
@@ -40,18 +40,18 @@ _SYMBOLS: dict[type[ast.AST], str] = {
 
 
 def fail(node: ast.AST, message: str) -> NoReturn:
-    """Raise InvalidProgramError naming the line of ``node``."""
+    """Raise InvalidProgramError with the line of ``node``."""
     raise InvalidProgramError(f"line {getattr(node, 'lineno', 0)}: {message}")
 
 
 def require(node: ast.AST, holds: bool, message: str) -> None:
-    """Raise InvalidProgramError naming the line of ``node`` unless something holds."""
+    """Raise InvalidProgramError with the line of ``node`` unless ``holds``."""
     if not holds:
         fail(node, message)
 
 
 def plain(node: ast.expr) -> object:
-    """The value of a literal of Python."""
+    """The value of a Python literal."""
     try:
         return ast.literal_eval(node)
     except ValueError:
@@ -77,7 +77,7 @@ def read_dtype(node: ast.expr) -> str:
 
 
 class ExprReader:
-    """Reads expressions among the names known so far: ``buffers``, and dtypes of ``scalars``."""
+    """Reads expressions over the names known so far: ``buffers``, and dtypes of ``scalars``."""
 
     def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
@@ -120,11 +120,11 @@ class ExprReader:
                 return self.read(part), syntax.ONE
 
     def read_all(self, node: ast.expr) -> tuple[Expr, ...]:
-        """The expressions of a tuple, or the one that stands alone."""
+        """The expressions of a tuple, or the single expression."""
         return tuple(self.read(part) for part in _elements(node))
 
     def read(self, node: ast.expr, hint: str | None = None) -> Expr:
-        """The expression; a bare number takes ``hint`` as its dtype where its kind agrees."""
+        """The expression; a bare number takes ``hint`` as its dtype if its kind agrees."""
         match node:
             case ast.Name(id=name) if name != "inf":
                 require(node, name in self.scalars, f"{name} is not a variable")
@@ -185,7 +185,7 @@ class ExprReader:
                 return msgspec.structs.replace(self.read(node), dtype=dtype)
 
     def _op(self, name: str, args: Sequence[ast.expr], hint: str | None) -> Op:
-        """An operation whose numbers take the dtype of the first operand that is none."""
+        """An operation whose numbers take the dtype of the first operand that is not a number."""
         outer = syntax.outer_hint(name, hint)
         chosen = syntax.operands(name, args)
         read: dict[int, Expr] = {}
@@ -231,11 +231,11 @@ def _is_literal(node: ast.expr) -> bool:
 
 
 SCOPES = ("memory", "shared", "fragment", "local", "barrier")
-"""What a buffer that is not a parameter is declared with."""
+"""Scopes in the declaration of a non-parameter buffer."""
 
 
 def is_declaration(stmt: ast.stmt) -> bool:
-    """Whether ``stmt`` belongs to the head: the threads, a layout, or a name with a scope or no value."""
+    """Whether ``stmt`` belongs to the head: the threads, a layout, or a name with a scope or without a value."""
     if isinstance(stmt, ast.Expr | ast.Assign) and isinstance(stmt.value, ast.Call):
         word = "threads" if isinstance(stmt, ast.Expr) else "layout"
         return isinstance(stmt.value.func, ast.Name) and stmt.value.func.id == word

@@ -1,4 +1,4 @@
-"""Folds what is constant in integer expressions, by the rules that TVM has when it makes one."""
+"""Folds constants in integer expressions, by the rules that TVM applies when it makes an expression."""
 
 import operator
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _MEANINGS: dict[str, Callable[[int, int], int | bool]] = {
 
 
 def folded(expr: Expr) -> Expr:
-    """``expr`` with integers computed where they are known, and without sums with 0 and products with 1."""
+    """``expr`` with known integers computed, and without sums with 0 and products with 1."""
     match expr:
         case Const() | Var():
             return expr
@@ -44,7 +44,7 @@ def folded(expr: Expr) -> Expr:
 
 
 def _known(value: int | bool, dtype: str) -> Const | None:
-    """A number of a type that holds it."""
+    """A constant of ``dtype``; None if the type cannot hold the value."""
     if dtype == "bool":
         return Const(bool(value), dtype)
     low, high = find_dtype(dtype).range

@@ -1,4 +1,4 @@
-"""What kinds of hazards there are, and causes of barriers that stop a block: names that results carry everywhere."""
+"""The kinds of hazards, and the causes of barriers that stop a block: names used in all results."""
 
 from typing import Literal
 

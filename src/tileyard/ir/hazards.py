@@ -1,7 +1,7 @@
-"""Finds accesses whose order nothing fixes: runs a Program with operations that take effect as late as they may.
+"""Finds accesses without a fixed order: runs a Program in which operations take effect as late as possible.
 
-Each access is noted with what its role knows by then (``clocks.py``). Two accesses to an element, at least one of them a
-write, that neither knows of the other are a Hazard, and so is a wait that nothing ends. A run without hazards has the same
+Each access is noted with what its role knows at that time (``clocks.py``). Two accesses to an element, at least one of them a
+write, that do not know of each other are a Hazard, and so is a wait that nothing ends. A run without hazards has the same
 result whenever its operations take effect and in whatever order roles go on. One module because a hazard is what the run knows
 where two accesses meet.
 """
@@ -39,12 +39,12 @@ from tileyard.model import Value
 
 
 class Hazard(msgspec.Struct, frozen=True, kw_only=True):
-    """Two accesses to ``buffer`` whose order nothing fixes, ``other`` the earlier one; or a wait that nothing ends.
+    """Two accesses to ``buffer`` without a fixed order, ``other`` the earlier one; or a wait that nothing ends.
 
-    ``unit`` carries out the operation that ``other`` issued, empty where it is none; ``committed`` says whether it is in
-    a group, ``most`` is then the largest count of a wait before ``access`` that covers it. ``left_by`` is the latest wait that did
-    not. ``block`` is the place in the grid, ``blockIdx.x`` first, ``roles`` are those of ``access`` and ``other``. A deadlock
-    has all who wait in ``waiting``, and ``state`` says what each waits for. ``cause`` is why, where that is determined, with the
+    ``unit`` carries out the operation that ``other`` issued, empty if it issued none; ``committed`` states whether it is in
+    a group, ``most`` is then the largest count of a wait before ``access`` that covers it. ``left_by`` is the latest wait that does
+    not. ``block`` is the position in the grid, ``blockIdx.x`` first, ``roles`` are those of ``access`` and ``other``. A deadlock
+    lists all waiting roles in ``waiting``, and ``state`` states what each waits for. ``cause`` is the cause, if determined, with the
     ``barrier`` and an ``amount``.
     """
 
@@ -66,10 +66,10 @@ class Hazard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """In which order roles go on: each until it waits, then the next; ``backwards`` the other way round.
+    """The order in which roles go on: each until it waits, then the next; ``backwards`` reverses it.
 
-    With a role that is the ``last`` one, the first of the others that can go on always does, and it only if none can. With
-    ``is_early`` loads end when they are issued, and not when nobody can go on without.
+    With a ``last`` role, the first of the others that can go on always runs, and the last one only if none can. With
+    ``is_early`` loads end when they are issued, and not only when no role can go on without them.
     """
 
     backwards: bool = False
@@ -78,7 +78,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def schedules(roles: int) -> tuple[Schedule, ...]:
-    """The orders of so many roles that can make a difference."""
+    """The orders of this number of roles that can make a difference."""
     turns = (False, True) if roles > 1 else (False,)
     lasts = (None, *range(roles)) if roles > 1 else (None,)
     return tuple(
@@ -93,10 +93,10 @@ FIRST = Schedule()
 
 
 class LateRun(AsynchronousRun):
-    """A run in which each operation takes effect as late as it may. ``hazards`` fills as it goes.
+    """A run in which each operation takes effect as late as possible. ``hazards`` collects what it finds.
 
-    Of hazards between the same two statements only the first one is kept. ``chosen`` are the blocks that run of each dimension of the
-    grid, all where it is None; ``count`` is how many have run. ``conflicts`` are those between lanes, harmless ones included.
+    Of hazards between the same two statements only the first one is kept. ``chosen`` are the blocks that run in each dimension of the
+    grid, None for all; ``count`` is the number that have run. ``conflicts`` are those between lanes, harmless ones included.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class LateRun(AsynchronousRun):
     def _make_memory(self, storage: dict[str, Array]) -> Memory:
         return Watched(super()._make_memory(storage), self._note)
 
-    # ---- which blocks, and in which order ---------------------------------------------------
+    # ---- the blocks and their order ---------------------------------------------------------
 
     def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
         is_axis = any(axis.var is var for axis in self._program.grid)
@@ -189,7 +189,7 @@ class LateRun(AsynchronousRun):
         return False
 
     def _run_nest(self, nest: For) -> bool:
-        """Run a parallel nest at once, if that is possible; a race between its iterations is a hazard anyway."""
+        """Run a parallel nest at once, if possible; a race between its iterations is a hazard in any case."""
         if nest.kind not in SPREAD:
             return False
         self.at = nest
@@ -248,14 +248,14 @@ class LateRun(AsynchronousRun):
         self._is_atomic = False
 
     def _note(self, buffer: str, where: Places, content: Array | None) -> None:
-        """Note an access of the statement that runs; a write if there is a ``content``."""
+        """Note an access by the current statement; a write if there is a ``content``."""
         if self._scopes.get(buffer) in ("local", "barrier"):
             self._note_register(buffer, is_write=content is not None)
             return
         self._access(buffer, where, content, self._current(), self._views[self._actor])
 
     def _note_register(self, buffer: str, *, is_write: bool) -> None:
-        """Registers of single threads: only whether any was written at all."""
+        """Note an access to registers of single threads: only whether any was written at all."""
         owner = self._owners.get(buffer, buffer)
         if is_write:
             self._registers.add(owner)
@@ -263,7 +263,7 @@ class LateRun(AsynchronousRun):
             self._keep(Hazard(kind="uninitialised", buffer=buffer, access=self._moment()))
 
     def _current(self) -> int:
-        """The event of the statement that runs now."""
+        """The event of the current statement."""
         time = self._views[self._actor].times[self._actor]
         last = self._events[self._event[1]]
         is_same = self._event[0] is self.at and (last.actor, last.time) == (self._actor, time)
@@ -295,7 +295,7 @@ class LateRun(AsynchronousRun):
     def _writes(self, operation: Operation, buffer: str, where: Places) -> None:
         place = self._raw.array(buffer)[
             (*where, ...)
-        ]  # the rest makes a view, of a single element too
+        ]  # the rest makes a view, also of a single element
         self._access(buffer, where, place, self._event_of(operation), operation.view)
         if operation.unit in ("cp_async", "tma"):
             place[...] = poison(self._raw.dtype(buffer))
@@ -334,7 +334,7 @@ class LateRun(AsynchronousRun):
             self._keep(self._describe(buffer, conflict, number, is_write=content is not None))
 
     def _marks(self, buffer: str, shape: tuple[int, ...]) -> tuple[History, tuple[Marks, Marks]]:
-        """The history of a buffer's storage, and its marks in ``shape``: for each byte of an element where others view it."""
+        """The history of a buffer's storage, and its marks in ``shape``: one per byte of an element if others view the storage."""
         owner = self._owners.get(buffer, buffer)
         is_viewed = owner in self._viewed
         if owner not in self._histories:
@@ -347,7 +347,7 @@ class LateRun(AsynchronousRun):
         return history, (history.writers.reshape(shape), history.readers.reshape(shape))
 
     def _require_written(self, buffer: str, writers: Marks) -> None:
-        """Note a read of a tile of which nothing has been written."""
+        """Note a read of a tile that has not been written at all."""
         owner = self._owners.get(buffer, buffer)
         is_tile = self._scopes.get(owner, "global") != "global"
         if is_tile and not writers.all():
@@ -359,7 +359,7 @@ class LateRun(AsynchronousRun):
         is_waited = operation is not None and self._views[operation.actor].knows(
             event, WHOLE if conflict.was_write else READ_ONLY
         )
-        if is_waited:  # then its role is what nothing orders
+        if is_waited:  # then nothing orders its role
             operation = None
         places: list[int] = []
         if operation is not None and operation.barrier is None:
@@ -445,7 +445,7 @@ class LateRun(AsynchronousRun):
         moment: Moment | None = None,
         cause: tuple[Cause, int] = ("", 0),
     ) -> None:
-        """Keep a hazard of one statement alone, by default of what runs now."""
+        """Keep a hazard of a single statement, by default of the current one."""
         moment = moment or self._moment()
         hazard = Hazard(
             kind=kind,
@@ -468,7 +468,7 @@ class LateRun(AsynchronousRun):
 
 
 class Stuck(Exception):
-    """A block cannot go on; why has been noted."""
+    """A block cannot go on; the reason has been noted."""
 
 
 def _kind_of(

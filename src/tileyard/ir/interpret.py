@@ -72,8 +72,8 @@ def interpret(
     """Run ``program``; returns the written arrays (``out`` and ``inout``) in calling order.
 
     ``arrays`` holds one array for each ``in`` and ``inout`` tensor in calling order, ``scalars``
-    one number for each scalar parameter; neither is changed. What an output holds where nothing is
-    written is its dtype's poison. ``say`` takes the lines that the kernel prints. Raises BindError, or KernelFault where the kernel itself fails.
+    one number for each scalar parameter; neither is changed. Elements of an output that are never
+    written hold its dtype's poison. ``say`` receives the lines that the kernel prints. Raises BindError, or KernelFault if the kernel itself fails.
     """
     run = Run(program, arrays, scalars, say)
     run.grid()
@@ -98,7 +98,7 @@ def _parameters(
 
 
 def _make(buffer: Buffer, known: dict[str, Array], numbers: dict[str, int]) -> Array:
-    """Storage for a buffer that is not a parameter: that of another one, or new and poisoned."""
+    """Storage for a non-parameter buffer: that of another buffer, or new and poisoned."""
     shape = tuple(evaluate_size(extent, numbers) for extent in buffer.shape)
     dtype = find_dtype(buffer.dtype).numpy
     if buffer.view_of:
@@ -108,7 +108,7 @@ def _make(buffer: Buffer, known: dict[str, Array], numbers: dict[str, int]) -> A
 
 @dataclass(frozen=True, kw_only=True)
 class Blocked:
-    """Where a body has to wait until ``is_over``; ``where`` says for what, in the user's words."""
+    """A point at which a body has to wait until ``is_over``; ``where`` describes what it waits for, in the user's words."""
 
     stmt: Stmt
     where: str
@@ -123,7 +123,7 @@ Plain = Let | Store | Atomic | Print | Assert | Copy | Fill | Gemm | SparseGemm 
 class Run:
     """The state of one run: the values of all variables, the content of all buffers.
 
-    ``at`` is the statement that runs. What is asynchronous is done when it is issued; ``asynchronous.py`` has the
+    ``at`` is the current statement. Asynchronous operations are done when they are issued; ``asynchronous.py`` has the
     other meaning.
     """
 
@@ -175,7 +175,7 @@ class Run:
         return [self._memory.array(name) for name in names]
 
     def blocks(self, axes: tuple[Axis, ...]) -> None:
-        """Run the blocks of the grid that ``axes`` span, the last of them the fastest."""
+        """Run the blocks of the grid that ``axes`` span, the last axis fastest."""
         if not axes:
             self._block()
             return
@@ -183,7 +183,7 @@ class Run:
             self.blocks(axes[1:])
 
     def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
-        """Bind ``var`` to one value after the other."""
+        """Bind ``var`` to one value after another."""
         first = self._evaluator.number(start)
         for index in range(first, first + self._evaluator.number(extent)):
             self._values[var.name] = convert_scalar(index, var.dtype)
@@ -242,7 +242,7 @@ class Run:
         return Blocked(stmt=stmt, where=stmt.message, is_over=lambda: bool(self._value(stmt.cond)))
 
     def _issue(self, stmt: Issue) -> Waiting:
-        """Start an asynchronous operation, which is over when it has started."""
+        """Start an asynchronous operation, which is over as soon as it has started."""
         yield from self._body(stmt.body)
 
     def _synchronize(self, stmt: Synchronization) -> Waiting:
@@ -276,13 +276,13 @@ class Run:
                 pass
 
     def _barrier(self, place: Load) -> tuple[Array, tuple[int, ...]]:
-        """The counts of a row of barriers, and which one is meant. Raises KernelFault for none of the row."""
+        """The counts of a row of barriers, and the index of one. Raises KernelFault if the row has no such barrier."""
         indices = self._evaluator.indices(place.indices)
         self._memory.is_inside(place.buffer, indices)
         return self._memory.array(place.buffer), indices
 
     def _run(self, stmt: Plain) -> None:
-        """Run a statement that holds no others."""
+        """Run a statement without nested bodies."""
         match stmt:
             case Let():
                 self._values[stmt.var.name] = self._value(stmt.value)
@@ -341,7 +341,7 @@ class Run:
 
 
 def describe_print(message: str, values: Sequence[str]) -> str:
-    """The line that a print writes: a value for each ``{}`` of its message, and the others behind it."""
+    """The line that a print writes: a value for each ``{}`` of its message, and the other values at the end."""
     head, *parts = message.split("{}")
     filled = "".join(f"{value}{part}" for value, part in zip(values, parts, strict=False))
     left = "".join(f"{{}}{part}" for part in parts[len(values) :])
@@ -349,5 +349,5 @@ def describe_print(message: str, values: Sequence[str]) -> str:
 
 
 def describe_deadlock(where: str) -> str:
-    """What is wrong where no other role can end a wait."""
+    """The message for a wait that no other role can end."""
     return f"deadlock: nothing ends the wait {where}".rstrip()

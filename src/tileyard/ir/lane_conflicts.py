@@ -1,6 +1,6 @@
-"""Finds accesses of different lanes to one element, of which at least one is a write: what no order fixes on a GPU.
+"""Finds accesses of different lanes to one element, at least one of them a write: on a GPU they have no fixed order.
 
-Bytes count, not names: views share the storage of their owner.
+Accesses are compared by bytes, not by names: views share the storage of their owner.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +21,10 @@ Accessor = Let | Store | Atomic | If | For
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Access:
-    """What one statement did to a buffer at one time: lane ``lanes[n]`` touched element ``elements[n]``.
+    """All accesses of one statement to a buffer at one time: lane ``lanes[n]`` touched element ``elements[n]``.
 
-    ``elements`` are places in row-major order, all inside the buffer. ``values`` are what was written, None for a read
-    and for an atomic update, which is a write, too, and ``before`` the content until then. ``inner`` are the values of the serial loops within the nest.
+    ``elements`` are positions in row-major order, all inside the buffer. ``values`` are what was written, None for a read and for
+    an atomic update, which is a write, too; ``before`` is the old content. ``inner`` are the values of the serial loops in the nest.
     """
 
     stmt: Accessor
@@ -38,13 +38,13 @@ class Access:
 
     @property
     def is_update(self) -> bool:
-        """Whether this is an atomic update, which conflicts with no other one."""
+        """Whether this is an atomic update, which conflicts with no other update."""
         return self.is_write and self.values is None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """One of two accesses in conflict. ``loops`` are the values of the nest's loops, outermost first."""
+    """One of two conflicting accesses. ``loops`` are the values of the nest's loops, outermost first."""
 
     stmt: Accessor
     is_write: bool
@@ -56,7 +56,7 @@ class Side:
 class Conflict:
     """Two lanes touch the element of ``buffer`` at ``indices``, and the first of them writes it.
 
-    It is benign where all lanes write the same bits, and no lane reads what another one writes.
+    It is benign if all lanes write the same bits, and no lane reads what another one writes.
     """
 
     buffer: str
@@ -68,7 +68,7 @@ class Conflict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The first conflict of each two statements, and whether the order of atomic updates matters."""
+    """The first conflict of each pair of statements, and whether the order of atomic updates matters."""
 
     conflicts: tuple[Conflict, ...] = ()
     is_ordered: bool = False
@@ -76,9 +76,9 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Events:
-    """All that one statement does to one storage in one way, in units that all of its views share.
+    """All accesses of one kind by one statement to one storage, in units that all of its views share.
 
-    ``bits`` are what is written, empty for others than stores; ``source`` is the access that each unit is of.
+    ``bits`` are the bits written, empty for accesses other than stores; ``source`` is the access that each unit belongs to.
     """
 
     accesses: tuple[Access, ...]
@@ -90,13 +90,13 @@ class _Events:
 
     @property
     def head(self) -> Access:
-        """One of the accesses, which are all alike."""
+        """One of the accesses, which are all of the same kind."""
         return self.accesses[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Search:
-    """What is known of the nest: its arrays, and the values of its loops for a lane."""
+    """What is known of the nest: its arrays, and the values of its loops per lane."""
 
     arrays: Mapping[str, Array]
     loops: Callable[[int], Loops]
@@ -105,9 +105,9 @@ class _Search:
 def find_conflicts(
     accesses: Sequence[Access], arrays: Mapping[str, Array], loops: Callable[[int], Loops]
 ) -> Found:
-    """The conflicts among ``accesses`` to ``arrays``, the storage of all buffers in them by name.
+    """The conflicts among ``accesses`` to ``arrays``, the storage of all their buffers by name.
 
-    ``loops`` gives the values of the nest's loops for a lane.
+    ``loops`` returns the values of the nest's loops for a lane.
     """
     search = _Search(arrays=arrays, loops=loops)
     shared: dict[int, list[Access]] = {}
@@ -125,13 +125,13 @@ def find_conflicts(
 
 
 def address(array: Array) -> int:
-    """Where an array lies: views that are read otherwise have the same."""
+    """The address of an array: the same for views of another shape or dtype."""
     place: int = array.__array_interface__["data"][0]
     return place
 
 
 def _units(access: Access, arrays: Mapping[str, Array], width: int) -> tuple[Integers, Integers]:
-    """The units of ``width`` bytes that each lane touches, and the lanes."""
+    """The units of ``width`` bytes that are touched, and the lanes that touch them."""
     count = arrays[access.buffer].itemsize // width
     if count == 1:
         return access.elements, access.lanes
@@ -140,7 +140,7 @@ def _units(access: Access, arrays: Mapping[str, Array], width: int) -> tuple[Int
 
 
 def _is_shared(group: list[Access], arrays: Mapping[str, Array]) -> bool:
-    """Whether an element that is written is touched by two lanes: quick, and exact."""
+    """Whether two lanes touch an element that is written: fast, and exact."""
     width = min(arrays[access.buffer].itemsize for access in group)
     units = [(access.is_write, *_units(access, arrays, width)) for access in group]
     low = min(int(at.min()) for is_write, at, _ in units if is_write)
@@ -185,7 +185,7 @@ def _gather(group: list[Access], arrays: Mapping[str, Array]) -> list[_Events]:
 
 
 def _explain(group: list[Access], search: _Search) -> Found:
-    """Every pair of statements of which two lanes touch one element that one of them writes."""
+    """Every pair of statements of which two lanes touch the same element, and one of them writes it."""
     events = _gather(group, search.arrays)
     low = min(int(part.units.min()) for part in events)
     size = max(int(part.units.max()) for part in events) - low + 1
@@ -199,7 +199,7 @@ def _explain(group: list[Access], search: _Search) -> Found:
         np.maximum.at(most, writer.units - low, writer.lanes)
         for other_place, other in enumerate(events):
             if other.head.is_write and other_place < place:
-                continue  # this pair has been looked at from the other side
+                continue  # this pair has been examined from the other side
             at = other.units - low
             hits = np.flatnonzero(
                 (most[at] >= 0) & ((least[at] != other.lanes) | (most[at] != other.lanes))
@@ -214,7 +214,7 @@ def _explain(group: list[Access], search: _Search) -> Found:
 
 
 def _is_ordered(left: _Events, right: _Events, arrays: Mapping[str, Array]) -> bool:
-    """Whether the order matters in which lanes update an element. Within one access it is that of the lanes."""
+    """Whether the order in which lanes update an element matters. Within one access it is the order of the lanes."""
     if left is right and len(left.accesses) == 1:
         return False
     one, two = left.head, right.head
@@ -224,7 +224,7 @@ def _is_ordered(left: _Events, right: _Events, arrays: Mapping[str, Array]) -> b
 
 
 def _conflict(writer: _Events, other: _Events, hits: Integers, search: _Search) -> Conflict:
-    """The conflict at the first of ``hits``, places in ``other``; at the first harmful one, where there is one."""
+    """The conflict at the first of ``hits``, positions in ``other``; at the first harmful one, if any."""
     harmful = hits
     if len(writer.bits) and len(other.bits):
         harmful = hits[_differs(writer, other, hits)]
@@ -246,7 +246,7 @@ def _conflict(writer: _Events, other: _Events, hits: Integers, search: _Search) 
 
 
 def _differs(writer: _Events, other: _Events, hits: Integers) -> NDArray[np.bool_]:
-    """At which hits not all that ``writer`` writes is what ``other`` writes there."""
+    """The hits at which some value that ``writer`` writes differs from what ``other`` writes there."""
     low = int(writer.units.min())
     size = int(writer.units.max()) - low + 1
     least, most = np.full(size, np.iinfo(np.uint64).max, np.uint64), np.zeros(size, np.uint64)

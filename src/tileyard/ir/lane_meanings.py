@@ -1,4 +1,4 @@
-"""The meanings of ``meanings.py`` for arrays, one element for each lane, with the same bits but for those of a NaN."""
+"""The meanings of ``meanings.py`` for arrays, one element per lane, with the same bits except those of a NaN."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,16 +13,16 @@ from tileyard.ir.nodes import AtomicKind
 
 Array = NDArray[Any]
 Meaning = Callable[..., Any]
-"""From arguments of one dtype, arrays of one length or NumPy scalars, to an array."""
+"""Maps arguments of one dtype, arrays of one length or NumPy scalars, to an array."""
 
 
 def meaning_of_lanes(name: str) -> Meaning:
-    """What the scalar operation ``name`` gives for many lanes. It raises KernelFault where one of them has a fault."""
+    """The scalar operation ``name`` for many lanes. It raises KernelFault if a lane has a fault."""
     return _OF_ARRAYS.get(name) or _each(MEANINGS[name])
 
 
 def _each(meaning: Callable[..., Any]) -> Meaning:
-    """``meaning`` of one element after the other."""
+    """``meaning`` applied to one element after another."""
 
     def every(*args: Array) -> Array:
         columns = np.broadcast_arrays(*args)
@@ -33,7 +33,7 @@ def _each(meaning: Callable[..., Any]) -> Meaning:
 
 
 def _wide(function: Callable[..., Any]) -> Meaning:
-    """``function`` of float64 numbers, its result rounded to the arguments' dtype."""
+    """``function`` on float64 numbers, its result rounded to the arguments' dtype."""
 
     def meaning(*args: Array) -> Array:
         wide: Array = function(*[arg.astype(np.float64) for arg in args])
@@ -103,11 +103,11 @@ _OF_ARRAYS: dict[str, Meaning] = {
     "round": _wide(np.rint),
     "trunc": _wide(np.trunc),
 }
-"""What NumPy does to arrays as it does to scalars. Powers it rounds otherwise, so they are not among these."""
+"""Functions that NumPy computes for arrays as for scalars. It rounds powers differently, so they are not included."""
 
 
 def reinterpret(values: Array, dtype: str) -> Array:
-    """The bits of each element as a number of ``dtype``."""
+    """The bits of each element read as a number of ``dtype``."""
     return np.ascontiguousarray(values).view(find_dtype(dtype).numpy)
 
 
@@ -134,12 +134,12 @@ _STEPS: dict[AtomicKind, "np.ufunc"] = {
 
 
 def commutes(kind: AtomicKind, dtype: "np.dtype[Any]") -> bool:
-    """Whether updates of one kind give the same in every order."""
+    """Whether updates of one kind have the same result in every order."""
     return kind in _STEPS and dtype.kind in "iub"
 
 
 def update(content: Array, elements: Array, values: Array, kind: AtomicKind) -> None:
-    """Update ``content[elements]``, one lane after the other where several have the same element."""
+    """Update ``content[elements]``, one lane after another if several have the same element."""
     if commutes(kind, content.dtype) or (kind == "add" and content.dtype.kind == "f"):
         _STEPS[kind].at(content, elements, values)  # one after the other, each step rounded
         return
@@ -152,7 +152,7 @@ def update(content: Array, elements: Array, values: Array, kind: AtomicKind) -> 
 
 
 def _turns(elements: Array) -> list[Array]:
-    """Places in ``elements``, in groups without a repetition: what stands first in it, second, and so on."""
+    """Positions in ``elements``, in groups without repetitions: first occurrences, second ones, and so on."""
     if np.all(elements[1:] > elements[:-1]):
         return [np.arange(len(elements))]
     order = np.argsort(elements, kind="stable")

@@ -1,4 +1,4 @@
-"""What makes the lanes of a nest: parallel loops within each other, and what stands between them."""
+"""The lanes of a nest: parallel loops within each other, and the statements between them."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ from tileyard.ir.walk import walk, walk_expr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NestPlan:
-    """What is known of a nest without its numbers: its loops, outermost first, and what each lane does.
+    """The part of a nest that does not depend on numbers: its loops, outermost first, and what each lane does.
 
-    The nest is kept so that its identity stays its own.
+    The nest is kept so that its identity is not reused.
     """
 
     nest: For
@@ -20,11 +20,11 @@ class NestPlan:
 
 
 SPREAD = ("parallel", "vectorized", "threads")
-"""Kinds of loops whose iterations threads do side by side."""
+"""Kinds of loops whose iterations threads execute side by side."""
 
 
 def plan_nest(nest: For) -> NestPlan:
-    """The plan of a loop of a kind of SPREAD."""
+    """The plan of a loop whose kind is in SPREAD."""
     loops, body = _collapse(nest)
     is_known = all(_is_known(stmt) for stmt in walk(nest.body))
     return NestPlan(nest=nest, loops=loops, body=body, is_known=is_known)
@@ -43,7 +43,7 @@ def _is_known(stmt: Stmt) -> bool:
 
 
 def _collapse(nest: For) -> tuple[tuple[For, ...], tuple[Stmt, ...]]:
-    """The loops that make the lanes, and what a lane does: bindings before an inner loop are made by each lane."""
+    """The loops that make up the lanes, and what a lane does: each lane makes the bindings before an inner loop."""
     *before, last = nest.body or (None,)
     if (
         not isinstance(last, For)

@@ -1,4 +1,4 @@
-"""Expressions evaluated for many lanes at once: to one NumPy scalar where all lanes have the same, else to an array."""
+"""Evaluates expressions for many lanes at once: to one NumPy scalar if all lanes have the same value, else to an array."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ Integers = NDArray[np.int64]
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """Some lanes, in order, at least one. ``names`` has what they know of variables.
+    """Some lanes, in order, at least one. ``names`` has the values of variables in them.
 
-    What is not in it, the frame around knows, of whose lanes these are the ones at ``picked``.
+    Other variables are in the enclosing frame, of whose lanes these are the ones at ``picked``.
     """
 
     lanes: Integers
@@ -38,7 +38,7 @@ class Frame:
         return self.names[name]
 
     def pick(self, mask: Array) -> "Frame":
-        """The lanes for which ``mask``, an array, holds."""
+        """The lanes for which ``mask``, an array, is true."""
         if mask.all():
             return self
         picked = np.flatnonzero(mask)
@@ -46,9 +46,9 @@ class Frame:
 
 
 class LaneEvaluator:
-    """Evaluates for the lanes of a frame; ``load`` gives the elements of buffers.
+    """Evaluates for the lanes of a frame; ``load`` returns the elements of buffers.
 
-    ``literals`` has the literals that are known, by identity, and grows.
+    ``literals`` caches the known literals by identity.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LaneEvaluator:
         self._literals = literals
 
     def value(self, expr: Expr, frame: Frame) -> Any:  # noqa: ANN401 (a NumPy scalar or an array)
-        """The values of ``expr``, in its dtype. Raises KernelFault where a lane has a fault."""
+        """The values of ``expr``, in its dtype. Raises KernelFault if a lane has a fault."""
         match expr:
             case Var():
                 return frame.find(expr.name)

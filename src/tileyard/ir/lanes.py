@@ -1,8 +1,8 @@
-"""Runs a nest of parallel loops for all its iterations, its lanes, at once, with the results of one after the other.
+"""Runs a nest of parallel loops for all its iterations, its lanes, at once, with the results of one after another.
 
-The order in which the interpreter runs iterations matters only where two of them touch one element that one of them
-writes. So a nest runs statement by statement for all lanes, each access is noted, and afterwards it is seen whether there
-was any such element. If there was, everything is undone: then only ``interpret.py`` knows the result.
+The order in which the interpreter runs iterations matters only if two of them touch one element that one of them
+writes. So a nest runs statement by statement for all lanes, each access is noted, and a check afterwards finds any
+such element. If there is one, everything is undone: then only ``interpret.py`` knows the result.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -34,16 +34,16 @@ from tileyard.ir.tiles import Memory
 from tileyard.model import Value
 
 Refusal = Literal["statement", "bounds", "layout", "fault", "conflict", "order"]
-"""Why a nest has to run lane by lane: a statement that is not known here, a loop that lanes begin differently, an array with
+"""Why a nest has to run lane by lane: an unknown statement, a loop that lanes begin differently, an array with
 gaps, a fault, elements of several lanes, or atomic updates whose order matters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Report:
-    """What a nest did. With ``refusal`` nothing has changed, and ``accesses`` are those until it was noticed.
+    """The result of a nest. With a ``refusal`` nothing has changed, and ``accesses`` are those up to the refusal.
 
-    After a "conflict" they are complete as far as no lane decided by what another one wrote. ``conflicts`` holds
-    benign ones of nests that ran, too.
+    After a "conflict" they are complete as long as no lane's decision depends on what another one wrote. ``conflicts`` also
+    holds benign ones of nests that ran.
     """
 
     refusal: Refusal | None = None
@@ -60,7 +60,7 @@ class _Refused(Exception):
 
 
 class Lanes:
-    """Runs nests on ``memory`` among the ``values`` of variables, which it reads and does not change."""
+    """Runs nests on ``memory`` with the ``values`` of variables, which it reads and does not change."""
 
     def __init__(self, memory: Memory, values: Mapping[str, np.generic]) -> None:
         self._memory = memory
@@ -69,7 +69,7 @@ class Lanes:
         self._literals: dict[int, tuple[Const, np.generic]] = {}
 
     def run(self, nest: For) -> Report:
-        """Run a loop of a kind of SPREAD, or refuse to and change nothing."""
+        """Run a loop whose kind is in SPREAD, or refuse to and change nothing."""
         if id(nest) not in self._plans:
             self._plans[id(nest)] = plan_nest(nest)
         plan = self._plans[id(nest)]
@@ -90,14 +90,14 @@ class Lanes:
 def interpret_lanes(
     program: Program, arrays: Sequence[Array], scalars: Sequence[Value] = ()
 ) -> list[Array]:
-    """What ``interpret`` returns and raises, in a fraction of its time. Nothing is printed."""
+    """Same results and errors as ``interpret``, in a fraction of its time. Nothing is printed."""
     run = _NestRun(program, arrays, scalars, lambda _: None)
     run.grid()
     return run.written()
 
 
 class _NestRun(Run):
-    """A run in the synchronous meaning whose nests run at once where they can."""
+    """A run in the synchronous meaning that runs nests at once where possible."""
 
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
         for stmt in body:
@@ -164,14 +164,14 @@ class _LaneRun:
             raise _Refused("order")
 
     def undo(self) -> None:
-        """Give memory back the content that it had."""
+        """Restore the former content of memory."""
         for content, elements, old in reversed(self._undo):
             content[elements] = old
 
     # ---- statements -------------------------------------------------------------------------
 
     def body(self, body: tuple[Stmt, ...], frame: Frame) -> None:
-        """Run statements for the lanes of ``frame``, of which there is at least one."""
+        """Run statements for the lanes of ``frame``, at least one."""
         for stmt in body:
             match stmt:
                 case Let():
@@ -199,7 +199,7 @@ class _LaneRun:
                 self.body(branch, frame.pick(mask))
 
     def _iterate(self, stmt: For, frame: Frame) -> Iterator[Frame]:
-        """The lanes of each iteration: lanes may end a loop before others, but all begin with the same value."""
+        """The lanes of each iteration: lanes may end a loop earlier than others, but all begin with the same value."""
         self._at = stmt
         start, extent = (self._value(bound, frame) for bound in (stmt.start, stmt.extent))
         if start.ndim:
@@ -256,7 +256,7 @@ class _LaneRun:
     # ---- memory -----------------------------------------------------------------------------
 
     def _content(self, buffer: str) -> Array:
-        """All elements of a buffer in a row: a view."""
+        """All elements of a buffer in one row: a view."""
         if buffer not in self._flat:
             array = self._memory.array(buffer)
             if not array.flags.c_contiguous:
@@ -267,7 +267,7 @@ class _LaneRun:
     def _elements(
         self, buffer: str, indices: tuple[Expr, ...], frame: Frame
     ) -> tuple[Any, Array | None]:
-        """The places of elements, and which lie inside the buffer; None where all do. At least one is an array."""
+        """The positions of elements, and which are inside the buffer; None if all are. At least one is an array."""
         place: Any = np.int64(0)
         inside: Any = np.True_
         for index, size in zip(indices, self._memory.array(buffer).shape, strict=True):

@@ -1,4 +1,4 @@
-"""What each scalar operation and conversion gives: the living definition that targets are tested against.
+"""Defines each scalar operation and conversion: the living definition that targets are tested against.
 
 Arithmetic is rounded once, to the operation's dtype. Functions such as ``exp`` are those of float64,
 rounded to the dtype: targets may differ in the last places. Integers wrap. An integer division by
@@ -20,14 +20,14 @@ from tileyard.ir.dtypes import TENSOR_FLOAT, DType, find_dtype, name_of
 Array = NDArray[np.generic]
 
 _SATURATING = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
-"""Types that hold their largest value instead of what is larger, infinities included."""
+"""Types in which larger values, infinities included, become the largest value."""
 
 
 def convert(values: Array, to: str) -> Array:
     """``values`` converted to dtype ``to``, element by element; always a new array.
 
     Floats round to nearest even, tensor floats half away from zero; in eight bits, numbers of every kind saturate. A float becomes an integer by
-    truncation; outside the integer's range the nearest end is taken, and 0 for NaN. Integers wrap.
+    truncation; outside the integer's range it becomes the nearest end, and NaN becomes 0. Integers wrap.
     """
     if to == TENSOR_FLOAT:
         return _round_tensor_float(convert(values, "float32"))
@@ -42,7 +42,7 @@ def convert(values: Array, to: str) -> Array:
 
 
 def _round_tensor_float(values: Array) -> Array:
-    """Floats rounded to 10 bits of their significand as GPUs do it: half away from zero."""
+    """Floats rounded to 10 bits of their significand as on GPUs: half away from zero."""
     bits = np.asarray(values).view(np.uint32)
     up = np.where(np.isfinite(values.astype(np.float64)), bits + np.uint32(_HALF), bits)
     return cut_tensor_float(
@@ -51,13 +51,13 @@ def _round_tensor_float(values: Array) -> Array:
 
 
 def cut_tensor_float(values: Array) -> Array:
-    """What counts of the content of an array of tensor floats."""
+    """The content of an array of tensor floats without the bits that do not count."""
     cut = values.view(np.uint32) & np.uint32(~(2 * _HALF - 1) & 0xFFFFFFFF)
     return cut.view(np.float32)
 
 
 _HALF = 1 << 12
-"""Half of the last bit of a tensor float that counts."""
+"""Half of the last significant bit of a tensor float."""
 
 
 def _round(values: Array, target: DType) -> Array:
@@ -83,11 +83,11 @@ def convert_one(value: np.generic, to: str) -> Any:  # noqa: ANN401 (a NumPy sca
 
 
 Meaning = Callable[..., Any]
-"""From the arguments, all NumPy scalars of one dtype, to a NumPy scalar of the same."""
+"""Maps the arguments, NumPy scalars of one dtype, to a NumPy scalar of the same dtype."""
 
 
 def _rounded(function: Callable[..., Any]) -> Meaning:
-    """``function`` of float64 numbers, its result rounded to the arguments' dtype."""
+    """``function`` on float64 numbers, its result rounded to the arguments' dtype."""
 
     def meaning(*args: np.generic) -> Any:  # noqa: ANN401 (a NumPy scalar of the same dtype)
         wide = [np.float64(arg) for arg in args]
@@ -97,7 +97,7 @@ def _rounded(function: Callable[..., Any]) -> Meaning:
 
 
 def _wrapped(function: Callable[[int, int], int]) -> Meaning:
-    """``function`` of whole numbers, whose second one is not 0, its result wrapped."""
+    """``function`` on integers, the second of which is not 0, its result wrapped."""
 
     def meaning(left: np.generic, right: np.generic) -> Any:  # noqa: ANN401
         a, b = int(left), int(right)
@@ -126,7 +126,7 @@ def _shifted(function: Callable[[int, int], int]) -> Meaning:
 
 
 def _of_bits(function: Callable[[int], int]) -> Meaning:
-    """``function`` of the bits of an integer as a number without sign."""
+    """``function`` on the bits of an integer as an unsigned number."""
 
     def meaning(value: np.generic) -> Any:  # noqa: ANN401
         mask = (1 << (value.dtype.itemsize * 8)) - 1
@@ -136,13 +136,13 @@ def _of_bits(function: Callable[[int], int]) -> Meaning:
 
 
 def _scaled(value: np.generic, exponent: Any) -> Any:  # noqa: ANN401
-    """``value`` times 2 to the power of ``exponent``, the fraction of which is dropped."""
+    """``value`` times 2 to the power of ``exponent``, whose fraction is dropped."""
     power = 0 if exponent != exponent else int(np.clip(exponent, -_FAR, _FAR))
     return np.ldexp(value, power)
 
 
 _FAR = 10000
-"""An exponent beyond those of every type."""
+"""An exponent outside the range of every type."""
 
 
 def _fused(left: np.generic, right: np.generic, addend: np.generic) -> Any:  # noqa: ANN401
@@ -159,7 +159,7 @@ def _fused(left: np.generic, right: np.generic, addend: np.generic) -> Any:  # n
         near = math.copysign(math.inf, exact)
     if left.dtype.itemsize == _DOUBLE or math.isinf(near) or Fraction(near) == exact:
         return left.dtype.type(near)
-    # An odd last bit says that something was left out, for a later rounding to fewer bits.
+    # An odd last bit marks an inexact result, for a later rounding to fewer bits.
     if struct.pack("<d", near)[0] % 2 == 0:
         near = math.nextafter(near, math.inf if exact > near else -math.inf)
     return left.dtype.type(near)
@@ -239,8 +239,8 @@ MEANINGS: dict[str, Meaning] = {
     "isinf": np.isinf,
     "isfinite": np.isfinite,
 }
-"""The meaning of every operation but those that do not evaluate all arguments, or state their type.
+"""The meaning of every operation except those that do not evaluate all arguments, or state their type.
 
 ``round`` rounds half to even. ``min`` and ``max`` ignore one NaN. ``fmod`` has the sign of its first
-argument, ``floormod`` that of its second. ``popcount`` and ``clz`` count the ones, and the zeros in front.
+argument, ``floormod`` that of its second. ``popcount`` counts the ones, ``clz`` the leading zeros.
 """

@@ -1,10 +1,10 @@
 """The tile IR: the whole grammar on one page. Nodes are plain immutable data with no behaviour.
 
-One module because who reads or writes Programs needs all of it in view.
+One module because readers and writers of Programs need all of it in view.
 
 A Program is one kernel at tile level: a grid of blocks that all run the same body over tile-local
-buffers and global parameters. ``text.py`` prints and reads it, ``verify.py`` says what is legal,
-``interpret.py`` says what it means.
+buffers and global parameters. ``text.py`` prints and reads it, ``verify.py`` defines what is legal,
+``interpret.py`` defines its meaning.
 
 dtypes are TVM's names: ``bool int8..int64 uint8..uint64 float16 bfloat16 float32 float64
 float8_e4m3fn float8_e5m2 tfloat32``. Scopes: ``global`` (parameters, and workspaces that all blocks of a launch
@@ -77,10 +77,10 @@ Role = Literal["in", "out", "inout"]
 
 
 class Layout(Node, tag="layout"):
-    """Where the elements of a buffer lie, which changes no result.
+    """Where the elements of a buffer are, which changes no result.
 
-    ``place`` are the coordinates of the element at the indices ``i0``, ``i1``, ...; in a fragment they are those among what
-    ``thread`` holds, and each element is held ``copies`` times, the first time for ``copy`` 0. That of a parameter is where
+    ``place`` are the coordinates of the element at the indices ``i0``, ``i1``, ...; in a fragment they are coordinates among the
+    elements of ``thread``, and each element is held ``copies`` times, the first time for ``copy`` 0. A parameter's layout is where
     TileLang looks for the elements in the caller's array, unless it copies them as a whole; here an array has them in rows.
     """
 
@@ -92,11 +92,11 @@ class Layout(Node, tag="layout"):
 class Buffer(Node, tag="buffer"):
     """Named storage. ``shape`` and ``strides`` (in elements) may use dimension variables.
 
-    ``strides`` is empty for row-major, and 0 where only the array itself says it. Strides change no
+    ``strides`` is empty for row-major, and 0 where only the array itself has the stride. Strides change no
     result: elements are found by their indices. With ``view_of`` it is the storage of that buffer, which is
-    no view itself: the same bytes in row-major order, read as another shape or dtype. In scope ``barrier`` it is a row of
-    barriers, and ``arrivals`` has how many arrivals end a phase of each; their dtype is int32.
-    ``layout`` is what the user asks for, None where no layout is annotated.
+    not a view itself: the same bytes in row-major order, read as another shape or dtype. In scope ``barrier`` it is a row of
+    barriers, and ``arrivals`` has the number of arrivals that end a phase of each; their dtype is int32.
+    ``layout`` is what the user asks for, None if no layout is annotated.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Buffer(Node, tag="buffer"):
 class Tensor(Node, tag="tensor"):
     """A parameter that is an array; ``buffer.scope`` is ``global``.
 
-    ``out`` is written and its old content never matters; ``inout`` is read and written.
+    ``out`` is written, and its old content never matters; ``inout`` is read and written.
     """
 
     buffer: Buffer
@@ -160,9 +160,9 @@ class Store(Node, tag="store"):
 
 
 class Atomic(Node, tag="atomic"):
-    """Updates one element with ``value``, in its buffer's dtype, with nothing in between.
+    """Updates one element with ``value``, in its buffer's dtype, as one indivisible step.
 
-    ``var``, where there is one, is bound to the old content for the statements that follow in the
+    ``var``, if present, is bound to the old content for the statements that follow in the
     same body. Outside a global buffer's shape nothing is computed or written, and the old content is 0.
     """
 
@@ -176,7 +176,7 @@ class Atomic(Node, tag="atomic"):
 class Print(Node, tag="print"):
     """Writes ``message`` as one line to standard output.
 
-    Each ``{}`` in it is replaced by one of the values; those that are left over follow.
+    Each ``{}`` in it is replaced by one of the values; the remaining values follow.
     """
 
     message: str
@@ -193,10 +193,10 @@ class Assert(Node, tag="assert"):
 class For(Node, tag="for"):
     """``extent`` iterations of ``var`` from ``start``; iterations of ``parallel`` are independent.
 
-    Those of ``threads`` are what single threads of a block do side by side, here one after the other.
+    Those of ``threads`` are what single threads of a block do side by side, here one after another.
     Those of ``blocks`` are blocks of a launch within a Program that has no grid, because it has several.
-    ``stages`` is the depth asked for by a ``pipelined`` loop, else 0. ``order`` and ``stage`` are its schedule where the
-    user gives one: of each statement of the body, as TileLang counts them, its place among all and the iterations by which
+    ``stages`` is the requested depth of a ``pipelined`` loop, else 0. ``order`` and ``stage`` are the user's schedule, if
+    any: for each statement of the body, as TileLang counts them, its position among all and the number of iterations by which
     it is late. ``group`` has the numbers of statements that are scheduled together. None of these changes a result.
     """
 
@@ -212,7 +212,7 @@ class For(Node, tag="for"):
 
 
 class If(Node, tag="if"):
-    """``then`` where ``cond`` holds, else ``orelse``."""
+    """``then`` if ``cond`` holds, else ``orelse``."""
 
     cond: Expr
     then: tuple["Stmt", ...]
@@ -231,12 +231,12 @@ class Break(Node, tag="break"):
 
 
 class Roles(Node, tag="roles"):
-    """Bodies that advance side by side, each in its own order. None of them is empty.
+    """Bodies that run side by side, each in its own order. None of them is empty.
 
-    ``threads`` are the threads of each as ranges ``(first, end)``, empty where nothing says it. In the synchronous
-    meaning control passes from one to the next only where one has to wait or has ended. ``registers`` is how many each
-    thread of a role asks for at its beginning, 0 for a role that asks for none: the role with the fewest gives up registers, the
-    others get more. Empty where no role asks. They change no result.
+    ``threads`` are the threads of each as ranges ``(first, end)``, empty if unknown. In the synchronous
+    meaning, control passes from one to the next only where one has to wait or has ended. ``registers`` is the number that each
+    thread of a role requests at its beginning, 0 for a role that requests none: the role with the fewest gives up registers, the
+    others get more. Empty if no role requests any. They change no result.
     """
 
     bodies: tuple[tuple["Stmt", ...], ...]
@@ -245,9 +245,9 @@ class Roles(Node, tag="roles"):
 
 
 class Await(Node, tag="await"):
-    """Waits until the other roles have made ``cond`` true; the kernel fails where none ever can.
+    """Waits until the other roles have made ``cond`` true; the kernel fails if none ever can.
 
-    ``message`` says what for, in the user's words, as in ``for a full tile``.
+    ``message`` describes what it waits for, in the user's words, as in ``for a full tile``.
     """
 
     cond: Expr
@@ -255,9 +255,9 @@ class Await(Node, tag="await"):
 
 
 class TileOperation(Node):
-    """Base of statements that do something to whole regions.
+    """Base of statements on whole regions.
 
-    The last of its regions is written, the others are read; with a field ``clear`` that is not set the old content of the last one takes part.
+    The last of its regions is written, the others are read; with a field ``clear`` that is not set, the old content of the last one takes part.
     """
 
 
@@ -283,7 +283,7 @@ class Gemm(TileOperation, tag="gemm"):
     """``c += op(a) @ op(b)`` over the last two dimensions, in ``c``'s dtype.
 
     ``a`` is (m, k), or (k, m) with ``transpose_a``; ``b`` is (k, n), or (n, k) with
-    ``transpose_b``; ``c`` is (m, n). With ``clear`` the old content of ``c`` is ignored. ``policy`` says how
+    ``transpose_b``; ``c`` is (m, n). With ``clear`` the old content of ``c`` is ignored. ``policy`` is how
     warps share ``c``, which changes no result.
     """
 
@@ -297,13 +297,13 @@ class Gemm(TileOperation, tag="gemm"):
 
 
 class SparseGemm(TileOperation, tag="gemm_sp"):
-    """``c += op(a) @ op(b)``, where ``a`` has only one half of its matrix: the rest is 0, and is not multiplied.
+    """``c += op(a) @ op(b)``, where ``a`` holds only half of its matrix: the rest is 0, and is not multiplied.
 
-    Of each 4 elements in a row of the matrix ``a`` has 2; of elements of 32 bits 1 of each 2. So it is (m, k / 2), or
-    (k / 2, m) with ``transpose_a``. ``e`` says where these were. It holds 4 bits for each 4 (2) elements, those of the
-    first ones lowest, in integers of any width; it is (m, ..), or (.., m) with ``transpose_e``. The lower 2 bits are the
-    place of the first element, the upper 2 that of the second. Of 32-bit elements bit 1 is the place. ``b``, ``c`` and ``policy``
-    are as in ``Gemm``.
+    Of each 4 elements in a row of the matrix, ``a`` has 2; of elements of 32 bits 1 of each 2. So it is (m, k / 2), or
+    (k / 2, m) with ``transpose_a``. ``e`` has the positions of these elements. It holds 4 bits for each 4 (2) elements, those
+    of the first ones lowest, in integers of any width; it is (m, ..), or (.., m) with ``transpose_e``. The lower 2 bits are the
+    position of the first element, the upper 2 that of the second. Of 32-bit elements bit 1 is the position. ``b``, ``c`` and
+    ``policy`` are as in ``Gemm``.
     """
 
     a: Region
@@ -333,15 +333,15 @@ class Reduce(TileOperation, tag="reduce"):
 # ---- asynchronous operations and synchronization: docs/design/async.md ----------------------
 
 Unit = Literal["cp_async", "tma", "tma_store", "wgmma"]
-"""What carries out asynchronous operations. Each but ``tma`` counts groups of its own, for each role."""
+"""Units that carry out asynchronous operations. Each but ``tma`` counts groups of its own, for each role."""
 
 
 class Issue(Node, tag="issue"):
-    """Starts what is in ``body``, whose end ``unit`` reports later.
+    """Starts the operations in ``body``; ``unit`` reports their end later.
 
     Conditions, indices and bounds in ``body`` are evaluated at once. Each of its elements is read and written at any
-    moment from here to the wait that covers it. ``body`` holds copies and stores, or products for ``wgmma``, and branches
-    and loops over these only. ``tma`` takes the bytes that it has copied off what ``barrier`` expects.
+    moment from here to the wait that covers it. ``body`` holds copies and stores, or products for ``wgmma``, and only branches
+    and loops over these. ``tma`` subtracts the bytes that it has copied from those that ``barrier`` expects.
     """
 
     unit: Unit
@@ -350,11 +350,11 @@ class Issue(Node, tag="issue"):
 
 
 class Synchronization(Node):
-    """Base of statements that order what others do, and touch no element of a buffer themselves."""
+    """Base of statements that order the effects of others, and touch no element of a buffer themselves."""
 
 
 class CommitGroup(Synchronization, tag="commit_group"):
-    """Puts everything that ``unit`` was asked for since the commit before into one group, which may be empty."""
+    """Puts everything issued to ``unit`` since the previous commit into one group, which may be empty."""
 
     unit: Unit
 
@@ -362,8 +362,8 @@ class CommitGroup(Synchronization, tag="commit_group"):
 class WaitGroup(Synchronization, tag="wait_group"):
     """Waits until at most ``count`` of the latest groups of ``unit`` are unfinished.
 
-    What was issued and not committed is in no group: no wait covers it. With ``reads_only`` it waits until they have read
-    their sources, and not until their writes are seen.
+    What was issued and not committed is in no group: no wait covers it. With ``reads_only`` it waits until the operations have
+    read their sources, and not until their writes are visible.
     """
 
     count: Expr
@@ -372,7 +372,7 @@ class WaitGroup(Synchronization, tag="wait_group"):
 
 
 class InitBarrier(Synchronization, tag="init_barrier"):
-    """Makes barriers ready: their first phase, of parity 0, begins."""
+    """Initializes barriers: their first phase, of parity 0, begins."""
 
     barriers: Region
 
@@ -380,8 +380,8 @@ class InitBarrier(Synchronization, tag="init_barrier"):
 class Arrive(Synchronization, tag="arrive"):
     """Arrives ``count`` times at a barrier, which expects ``bytes`` more of copies from now on.
 
-    A phase ends, and the next one of the other parity begins, once as many have arrived as the barrier asks for and all
-    bytes that it expects have come. With ``after`` the arrival takes place when what was issued to that unit is over.
+    A phase ends, and the next one of the other parity begins, once all required arrivals and all expected
+    bytes have come. With ``after`` the arrival takes place when everything issued to that unit is over.
     """
 
     barrier: Load
@@ -391,7 +391,7 @@ class Arrive(Synchronization, tag="arrive"):
 
 
 class WaitBarrier(Synchronization, tag="wait_barrier"):
-    """Waits until the phase of ``parity`` has ended: as long as that is the parity of the phase that goes on."""
+    """Waits until the phase of ``parity`` has ended: as long as that is the parity of the current phase."""
 
     barrier: Load
     parity: Expr
@@ -400,8 +400,8 @@ class WaitBarrier(Synchronization, tag="wait_barrier"):
 class Sync(Synchronization, tag="sync"):
     """``threads`` threads arrive at the barrier of this number, and wait until ``count`` have arrived.
 
-    Number 0 is the block's own. Without ``waits`` they only arrive. One that is ``given`` is not in the kernel: TileLang puts it
-    there, and in the synchronous meaning there is none.
+    Number 0 is the block's own. Without ``waits`` they only arrive. A ``given`` one is not in the kernel: TileLang adds it,
+    and it does not exist in the synchronous meaning.
     """
 
     threads: int
@@ -412,7 +412,7 @@ class Sync(Synchronization, tag="sync"):
 
 
 class Fence(Synchronization, tag="fence_proxy_async"):
-    """Lets asynchronous operations that are issued later see what these ``threads`` wrote before by ordinary ones."""
+    """Makes earlier ordinary writes of these ``threads`` visible to asynchronous operations that are issued later."""
 
     threads: int
 
@@ -459,8 +459,8 @@ class Program(Node, tag="program"):
     """One kernel. Names of variables and buffers are unique within it.
 
     ``params`` are in calling order. ``dims`` are the shape variables, bound from the arrays'
-    shapes. ``grid[0]`` is ``blockIdx.x``, the fastest. ``threads`` is the block size that the
-    user's launch asked for; it changes no result. ``buffers`` are all that are not parameters.
+    shapes. ``grid[0]`` is ``blockIdx.x``, the fastest. ``threads`` is the block size of the
+    user's launch; it changes no result. ``buffers`` are all non-parameter buffers.
     """
 
     name: str

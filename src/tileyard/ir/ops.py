@@ -1,6 +1,6 @@
-"""The scalar operations: what is legal, as a table that runs. ``meanings.py`` says what each one does.
+"""The scalar operations: which ones are legal, as a table that runs. ``meanings.py`` defines what each one does.
 
-Unless the table says otherwise all arguments of an operation have one dtype, and so has its result.
+Unless the table says otherwise, all arguments of an operation have one dtype, and so does its result.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ Result = Literal["same", "bool", "given"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operation:
-    """One row. ``symbol`` is the infix or prefix spelling in text; without one it is a call.
+    """One row. ``symbol`` is the infix or prefix spelling in text; an operation without one is a call.
 
-    ``accepts`` says which dtypes the arguments may have: ``number`` is any but bool, ``bits`` is
-    an integer or bool, ``wide`` a float of at least 32 bits. With ``condition`` the first argument is a bool apart from that rule.
+    ``accepts`` is the class of dtypes that the arguments may have: ``number`` is any but bool, ``bits`` is
+    an integer or bool, ``wide`` a float of at least 32 bits. With ``condition`` the first argument is a bool, whatever ``accepts`` is.
     ``result`` is the arguments' dtype, ``bool``, or ``given``: any, stated by the Op itself.
     """
 
@@ -138,7 +138,7 @@ _OF_TENSOR_FLOATS = frozenset(
         "ge",
     }
 )
-"""What is defined on tensor floats: the operation on floats, rounded as a conversion rounds."""
+"""Operations defined on tensor floats: the operation on floats, rounded as in a conversion."""
 
 
 _KINDS: dict[Accepts, frozenset[str]] = {
@@ -158,9 +158,9 @@ def _accepts(accepts: Accepts, dtype: DType) -> bool:
 
 
 def explain_misuse(op: Op) -> str:
-    """What is wrong with ``op`` by the table, as one line; empty where it is legal.
+    """What is wrong with ``op`` by the table, as one line; empty if it is legal.
 
-    The dtypes of the arguments themselves must be known ones.
+    The dtypes of the arguments themselves must be known.
     """
     row = OPS.get(op.name)
     if row is None:

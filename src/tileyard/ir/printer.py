@@ -48,9 +48,9 @@ _INDENT = "    "
 
 
 def print_program(program: Program, comments: Mapping[int, str] | None = None) -> str:
-    """The canonical text of ``program``, ending in a newline; with ``comments`` behind the statements of these numbers.
+    """The canonical text of ``program``, ending in a newline; with ``comments`` after the statements of these numbers.
 
-    Raises InvalidProgramError where a name cannot be written as one.
+    Raises InvalidProgramError if a name is not a legal identifier.
     """
     printer = _Printer(program)
     if comments:
@@ -98,7 +98,7 @@ def _informed(program: Program) -> "_Printer":
 
 
 class _Printer:
-    """Keeps what the reader will know at each point, so that only what it cannot infer is stated."""
+    """Tracks what the reader will know at each point, so that only what it cannot infer is stated."""
 
     def __init__(self, program: Program) -> None:
         arrays = (tensor.buffer for tensor in tensors(program))
@@ -108,11 +108,11 @@ class _Printer:
         self.comments: dict[int, str] = {}
 
     def element(self, buffer: str) -> str | None:
-        """The dtype of a buffer's elements; None for one that is not declared."""
+        """The dtype of a buffer's elements; None if it is not declared."""
         return self.buffers[buffer].dtype if buffer in self.buffers else None
 
     def declare(self, stmt: Stmt) -> None:
-        """Note the variable that ``stmt`` brings into being."""
+        """Note the variable that ``stmt`` declares."""
         if isinstance(stmt, Let | For | Atomic) and stmt.var is not None:
             self.scalars[stmt.var.name] = stmt.var.dtype
 
@@ -120,17 +120,17 @@ class _Printer:
 
     @staticmethod
     def name(name: str) -> str:
-        """A name, checked."""
+        """A name, after a check."""
         if not syntax.is_name(name):
             raise InvalidProgramError(f"{name!r} cannot be a name in a Program")
         return name
 
     def indices(self, exprs: Sequence[Expr]) -> str:
-        """Expressions with commas between them."""
+        """Expressions separated by commas."""
         return ", ".join(map(self.expr, exprs)) or "()"
 
     def region(self, region: Region) -> str:
-        """A region as it is printed in a call."""
+        """A region as printed in a call."""
         buffer = self.buffers.get(region.buffer)
         shape = buffer.shape if buffer is not None else ()
         known = len(region.starts) == len(region.extents) == len(shape)
@@ -150,7 +150,7 @@ class _Printer:
     # ---- expressions ------------------------------------------------------------------------
 
     def expr(self, expr: Expr, hint: str | None = None, level: int = 0) -> str:
-        """``expr`` in parentheses where it binds less tightly than ``level``."""
+        """``expr``, in parentheses if it binds less tightly than ``level``."""
         match expr:
             case Const():
                 return self._const(expr, hint)
@@ -196,7 +196,7 @@ class _Printer:
         return f"({text})" if own < level else text
 
     def _spell(self, op: Op, beside: str | None, outer: str | None) -> tuple[str, int]:
-        """The text of ``op`` with its precedence. Numbers are hinted at by ``beside``."""
+        """The text of ``op`` with its precedence. ``beside`` is the hint for numbers."""
         row = OPS.get(op.name)
 
         def arg(number: int, level: int = 0) -> str:
@@ -217,7 +217,7 @@ class _Printer:
                 return f"{op.name}({arg(0)})", syntax.TIGHTEST
             space = " " if row.symbol.isalpha() else ""
             return f"{row.symbol}{space}{arg(0, own)}", own
-        is_comparison = own == syntax.PRECEDENCE["eq"]  # two of them in a row are not one of both
+        is_comparison = own == syntax.PRECEDENCE["eq"]  # a chain of two means something else
         left = arg(0, own + 1 if is_comparison else own)
         return f"{left} {row.symbol} {arg(1, own + 1)}", own
 
@@ -232,7 +232,7 @@ class _Printer:
         return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}"
 
     def origin(self, buffer: Buffer) -> str:
-        """Whose storage it is, or where its elements lie, if that is known."""
+        """The owner of its storage, or its layout, if known."""
         if buffer.layout is not None:
             return f" = {self._layout(buffer.layout, len(buffer.shape))}"
         return f" = {self.name(buffer.view_of)}" if buffer.view_of else ""
@@ -247,7 +247,7 @@ class _Printer:
         return f"layout({', '.join(args)})"
 
     def scalar(self, var: Var, word: str) -> str:
-        """A variable declared as ``word``, which says its type where that is not int32."""
+        """A variable declared as ``word``, with its type if that is not int32."""
         return f"{self.name(var.name)}: {word}" + ("" if var.dtype == "int32" else f".{var.dtype}")
 
     def param(self, param: Param) -> str:

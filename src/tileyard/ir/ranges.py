@@ -1,4 +1,4 @@
-"""Which values an integer expression can have: what proves that an index needs no check."""
+"""Bounds the values of integer expressions: this proves that an index needs no check."""
 
 import operator
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tileyard.ir.nodes import (
 )
 
 LARGEST_DIM = (1 << 31) - (1 << 16)
-"""No dimension is larger: then sums and products of block sizes and indices stay in 32 bits."""
+"""Largest dimension: with it, sums and products of block sizes and indices stay in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class Interval:
     high: int
 
     def within(self, other: "Interval") -> bool:
-        """Whether all of it lies in ``other``."""
+        """Whether all of it is inside ``other``."""
         return other.low <= self.low and self.high <= other.high
 
     def hull(self, other: "Interval") -> "Interval":
-        """The smallest interval that holds both."""
+        """The smallest interval that contains both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
 
 def dtype_interval(dtype: str) -> Interval:
-    """Everything that an integer type, or bool, can hold."""
+    """All values of an integer type, or bool."""
     return Interval(*find_dtype(dtype).range) if dtype != "bool" else Interval(0, 1)
 
 
@@ -59,24 +59,24 @@ class Ranges:
             self.bind(axis.var, Interval(0, max(self.of(axis.extent).high - 1, 0)))
 
     def bind(self, var: Var, interval: Interval) -> None:
-        """Say what ``var`` can be."""
+        """Set the values that ``var`` can have."""
         whole = dtype_interval(var.dtype)
         self._vars[var.name] = interval if interval.within(whole) else whole
 
     def bind_loop(self, loop: For) -> None:
-        """Say what the variable of a loop can be inside it."""
+        """Set the values that the variable of a loop can have inside it."""
         start, extent = self.of(loop.start), self.of(loop.extent)
         if loop.start == Const(0, loop.start.dtype):
             self._extents[loop.var.name] = loop.extent
         self.bind(loop.var, Interval(start.low, max(start.high + extent.high - 1, start.low)))
 
     def of(self, expr: Expr) -> Interval:
-        """What ``expr``, an integer or bool, can be."""
+        """The values that ``expr``, an integer or bool, can have."""
         exact, whole = self.exact(expr), dtype_interval(expr.dtype)
         return exact if exact.within(whole) else whole
 
     def is_exact(self, expr: Expr) -> bool:
-        """Whether ``expr`` itself, its parts aside, never wraps."""
+        """Whether ``expr`` itself, regardless of its parts, never wraps."""
         return self.exact(expr).within(dtype_interval(expr.dtype))
 
     def is_below(self, index: Expr, extent: Expr) -> bool:
@@ -86,7 +86,7 @@ class Ranges:
         return isinstance(index, Var) and self._extents.get(index.name) == extent
 
     def exact(self, expr: Expr) -> Interval:
-        """What ``expr`` would be if its own result did not wrap."""
+        """The values that ``expr`` would have if its own result did not wrap."""
         match expr:
             case Const():
                 return Interval(int(expr.value), int(expr.value))
@@ -120,7 +120,7 @@ _AT_ENDS: dict[str, Callable[[int, int], int]] = {
     "floordiv": operator.floordiv,
     "truncdiv": operator.floordiv,
 }
-"""Operations that are least and greatest at ends of their operands' intervals."""
+"""Operations whose smallest and largest results are at the ends of their operands' intervals."""
 
 
 def _binary(name: str, a: Interval, b: Interval, whole: Interval) -> Interval:

@@ -60,13 +60,13 @@ _SCHEDULE = {
     for field in msgspec.structs.fields(For)
     if field.name in ("order", "stage", "group")
 }
-"""What a loop may say of its schedule."""
+"""The schedule fields of a loop."""
 
 _WORDS = ("dim", "grid", *SCOPES)
 
 
 def read_program(text: str) -> Program:
-    """The Program whose text this is. Raises InvalidProgramError naming the line."""
+    """The Program with this text. Raises InvalidProgramError with the line."""
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
@@ -77,7 +77,7 @@ def read_program(text: str) -> Program:
 
 
 class _Reader:
-    """Reads one Program; knows the types of all names that came before the point it is at."""
+    """Reads one Program; knows the types of all names before the current point."""
 
     def __init__(self, tree: ast.FunctionDef) -> None:
         self._tree = tree
@@ -153,7 +153,7 @@ class _Reader:
     def _buffer(
         self, target: ast.expr, note: ast.expr, owner: ast.expr | None = None
     ) -> tuple[Buffer, str]:
-        """The storage that ``note`` describes, with its role: ``in`` where none is written."""
+        """The storage that ``note`` describes, with its role: ``in`` if none is written."""
         strides: tuple[Expr, ...] = ()
         if isinstance(note, ast.BinOp) and isinstance(note.op, ast.MatMult):
             strides = self._exprs.read_all(note.right)
@@ -183,7 +183,7 @@ class _Reader:
         return buffer, prefix or "in"
 
     def _lay_out(self, stmt: ast.Assign, among: dict[str, Tensor]) -> None:
-        """Give the parameter that ``stmt`` names its layout."""
+        """Give the parameter named in ``stmt`` its layout."""
         name = ast.unparse(stmt.targets[0])
         require(
             stmt,
@@ -364,7 +364,7 @@ class _Reader:
         return loop
 
     def _numbers(self, node: ast.expr, kind: object) -> Any:  # noqa: ANN401 (what ``kind`` says)
-        """Numbers in parentheses, as many and as deep as ``kind`` says."""
+        """Numbers in parentheses, in the number and depth of ``kind``."""
         try:
             return msgspec.convert(plain(node), kind)
         except msgspec.ValidationError as error:

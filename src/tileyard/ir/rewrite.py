@@ -1,7 +1,7 @@
-"""The one rewriter of Programs: it follows each statement to what it becomes.
+"""The one rewriter of Programs: it tracks what each statement becomes.
 
 Lines of the user's files are found by a statement's pre-order number. A rewrite changes the numbers, and keeps for each
-statement of its result the number of the one from which it comes. So no pass has to know of lines.
+statement of its result the number of its source. So passes need not know about lines.
 """
 
 import itertools
@@ -42,11 +42,11 @@ from tileyard.ir.walk import bodies, replace_parts, walk
 _NUMBER = re.compile(r"_\d+$")
 
 Change = Callable[[Stmt], tuple[Stmt, ...]]
-"""From a statement whose bodies are rewritten already to those that take its place."""
+"""Maps a statement whose bodies are already rewritten to the statements that replace it."""
 
 
 class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
-    """A Program, and for each of its statements in pre-order the number of the one from which it comes."""
+    """A Program, and for each of its statements in pre-order the number of the statement that it comes from."""
 
     program: Program
     origins: tuple[int, ...]
@@ -69,27 +69,27 @@ class Names:
         self.taken = {*params, *variables, *bound, *(buffer.name for buffer in program.buffers)}
 
     def fresh(self, wanted: str) -> str:
-        """``wanted`` or, where that is taken, the same with a number."""
+        """``wanted`` or, if that is taken, the same with a number."""
         others = (f"{wanted}_{i}" for i in itertools.count(1))
         name = next(n for n in itertools.chain([wanted], others) if n not in self.taken)
         self.taken.add(name)
         return name
 
     def copy_of(self, name: str) -> str:
-        """A fresh name for what is a copy: it has another number instead of that of ``name``."""
+        """A fresh name for a copy: ``name`` with another number."""
         return self.fresh(_NUMBER.sub("", name))
 
 
 class Copies:
-    """Makes copies of statements, and keeps from which statement each copy comes."""
+    """Makes copies of statements, and keeps the source of each copy."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self.sources: dict[int, tuple[Stmt, Stmt]] = {}
-        """By the identity of a copy: the copy, so that its identity stays its own, and its source."""
+        """By the identity of a copy: the copy, so that its identity is not reused, and its source."""
 
     def copy(self, body: tuple[Stmt, ...], known: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
-        """``body`` with the expressions that are ``known`` replaced, and other names for the variables that it binds."""
+        """``body`` with the ``known`` expressions replaced, and new names for the variables that it binds."""
         bound = [
             stmt.var
             for stmt in walk(body)
@@ -106,7 +106,7 @@ class Copies:
         return tuple(self._changed(stmt, change) for stmt in body)
 
     def derive(self, new: Stmt, source: Stmt) -> Stmt:
-        """``new``, an object of its own, which comes from ``source``."""
+        """``new`` as a separate object, which comes from ``source``."""
         self.sources[id(new)] = (new, source)
         return new
 
@@ -116,9 +116,9 @@ class Copies:
 
 
 def rewrite(program: Program, change: Change, copies: Copies | None = None) -> Rewritten:
-    """``program`` with ``change`` applied to every statement, the innermost first.
+    """``program`` with ``change`` applied to every statement, innermost first.
 
-    A statement that ``change`` makes itself comes from the one that it was given, one of its ``copies`` from its source.
+    A statement that ``change`` makes itself comes from its argument, one of its ``copies`` from its source.
     """
     rewriter = _Rewriter(change, {} if copies is None else copies.sources)
     body = rewriter.body(program.body)
@@ -129,9 +129,9 @@ def rewrite(program: Program, change: Change, copies: Copies | None = None) -> R
 def rewrite_body(
     program: Program, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]], copies: Copies
 ) -> Rewritten:
-    """``program`` with another body, which ``change`` makes of its own; each statement that it gets is an object of its own.
+    """``program`` with its body replaced by ``change`` of it; each statement that ``change`` receives is a separate object.
 
-    What comes from none of these, and is not a copy of one, comes from the statement that it is in, if from any: the number is -1.
+    A statement that neither comes from these nor is a copy comes from the statement around it; its number is -1 if there is none.
     """
     rewriter = _Rewriter(lambda stmt: (stmt,), copies.sources)
     body = change(rewriter.body(program.body))
@@ -140,7 +140,7 @@ def rewrite_body(
 
 
 class _Rewriter:
-    """``change`` sees each statement as an object of its own, by whose identity its origin is known."""
+    """``change`` sees each statement as a separate object, whose identity determines its origin."""
 
     def __init__(self, change: Change, copies: Mapping[int, tuple[Stmt, Stmt]]) -> None:
         self._change = change
@@ -149,13 +149,13 @@ class _Rewriter:
         self._origins: dict[int, tuple[Stmt, int]] = {}
 
     def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """A rewritten body; equal statements, even shared ones, become objects of their own."""
+        """A rewritten body; equal statements, even shared ones, become separate objects."""
         return tuple(new for stmt in body for new in self._statement(stmt))
 
     def _statement(self, stmt: Stmt) -> tuple[Stmt, ...]:
         number, self._count = self._count, self._count + 1
         fresh = with_bodies(stmt, tuple(self.body(inner) for inner in bodies(stmt)))
-        self._origins[id(fresh)] = (fresh, number)  # kept, so that its identity stays its own
+        self._origins[id(fresh)] = (fresh, number)  # kept, so that its identity is not reused
         changed = self._change(fresh)
         for new in changed:
             if id(new) not in self._copies:
@@ -163,7 +163,7 @@ class _Rewriter:
         return changed
 
     def origins_of(self, body: tuple[Stmt, ...], outer: int) -> list[int]:
-        """The origins of all statements of ``body`` in pre-order; ``outer`` for those of nowhere else."""
+        """The origins of all statements of ``body`` in pre-order; ``outer`` for statements without one."""
         found = []
         for stmt in body:
             source = stmt
@@ -177,7 +177,7 @@ class _Rewriter:
 
 
 def with_bodies(stmt: Stmt, inner: tuple[tuple[Stmt, ...], ...]) -> Stmt:
-    """A new ``stmt`` with other bodies, as many as ``bodies`` gives."""
+    """A new ``stmt`` with these bodies, as many as ``bodies`` returns."""
     match stmt:
         case For() | While() | Issue():
             return msgspec.structs.replace(stmt, body=inner[0])
@@ -196,9 +196,9 @@ def with_bodies(stmt: Stmt, inner: tuple[tuple[Stmt, ...], ...]) -> Stmt:
 def with_expressions(
     stmt: Stmt, change: Callable[[Expr], Expr], region: Callable[[Region], Region] | None = None
 ) -> Stmt:
-    """``stmt`` with ``change`` applied to each expression of its own, to the variable that it binds, too; nested bodies stay.
+    """``stmt`` with ``change`` applied to each of its own expressions, bound variables included; nested bodies stay.
 
-    ``region`` gets each region afterwards.
+    ``region`` is applied to each region afterwards.
     """
 
     def changed(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Numbers of a Program: expressions evaluated to NumPy scalars, dimensions bound, arrays described, work counted.
+"""The numbers of a Program: evaluates expressions to NumPy scalars, binds dimensions, describes arrays, counts work.
 
 One module because all of it evaluates expressions over the numbers of dimensions.
 """
@@ -51,7 +51,7 @@ LoadElement = Callable[[str, tuple[int, ...]], np.generic]
 
 
 def literal(const: Const) -> Any:  # noqa: ANN401 (a NumPy scalar)
-    """The value of ``const`` in its dtype: rounded once where it is a float."""
+    """The value of ``const`` in its dtype: rounded once if it is a float."""
     dtype = find_dtype(const.dtype)
     if dtype.is_float and math.isinf(const.value) and const.dtype == "float8_e5m2":
         return np.asarray(const.value).astype(dtype.numpy)[()]  # a conversion would saturate
@@ -64,9 +64,9 @@ Thunk = Callable[[], Any]
 
 
 class Evaluator:
-    """Evaluates among the ``values`` of variables; ``load`` gives the elements of buffers.
+    """Evaluates with the ``values`` of variables; ``load`` returns the elements of buffers.
 
-    The statements of a loop evaluate the same expressions again and again, so each node becomes a function once.
+    The statements of a loop evaluate the same expressions many times, so each node is turned into a function once.
     """
 
     def __init__(self, values: Mapping[str, np.generic], load: LoadElement) -> None:
@@ -87,7 +87,7 @@ class Evaluator:
         return tuple(int(self.value(expr)) for expr in exprs)
 
     def _thunk(self, expr: Expr) -> Thunk:
-        """What evaluates ``expr``. The node is kept so that its identity stays its own."""
+        """The function that evaluates ``expr``. The node is kept so that its identity is not reused."""
         known = self._known.get(id(expr))
         if known is None:
             known = self._known[id(expr)] = (expr, self._make_thunk(expr))
@@ -138,7 +138,7 @@ class Evaluator:
 
 
 def no_loads(buffer: str, _: tuple[int, ...]) -> np.generic:
-    """A ``LoadElement`` for where buffers cannot be read, such as shapes."""
+    """A ``LoadElement`` for contexts in which buffers cannot be read, such as shapes."""
     raise KernelFault(f"{buffer} is read where only numbers can be")
 
 
@@ -155,8 +155,8 @@ def scalar_params(program: Program) -> tuple[Var, ...]:
 def tensor_specs(program: Program, dims: Mapping[str, int]) -> tuple[TensorSpec, ...]:
     """The tensor parameters with concrete shapes, in calling order.
 
-    ``dims`` gives the dimensions, and scalar parameters that occur in shapes, by name. Raises
-    UsageError naming one that is missing.
+    ``dims`` maps dimensions, and scalar parameters that occur in shapes, by name. Raises
+    UsageError with the name of a missing one.
     """
     return tuple(
         TensorSpec(
@@ -181,14 +181,14 @@ def _shape(program: Program, tensor: Tensor, dims: Mapping[str, int]) -> tuple[i
 
 
 def evaluate_size(expr: Expr, numbers: Mapping[str, Value]) -> int:
-    """The value of an integer expression over variables that are all among ``numbers``."""
+    """The value of an integer expression whose variables are all in ``numbers``."""
     dtypes = {part.name: part.dtype for part in walk_expr(expr) if isinstance(part, Var)}
     values = {name: convert_scalar(numbers[name], dtype) for name, dtype in dtypes.items()}
     return Evaluator(values, no_loads).number(expr)
 
 
 def convert_scalar(value: Value, dtype: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
-    """A scalar argument in its parameter's dtype. Raises BindError where it is out of range."""
+    """A scalar argument in its parameter's dtype. Raises BindError if it is out of range."""
     kind = find_dtype(dtype)
     if isinstance(value, str) or (isinstance(value, float) and not kind.is_float):
         raise BindError(f"{value!r} is not {dtype}")
@@ -206,7 +206,7 @@ def bind_dims(
     """The dimensions, by name, that arrays of these shapes imply; integer ``scalars`` are included.
 
     ``shapes`` are those of all tensors in calling order, or of those that are ``in`` or ``inout``.
-    Raises BindError where they do not fit the parameters, UsageError for a dimension that none
+    Raises BindError if they do not fit the parameters, UsageError for a dimension that none
     of them fixes.
     """
     chosen = tensors(program)
@@ -260,24 +260,24 @@ def _bind_shape(
 
 
 def _solve(extent: Expr, name: str, size: int, bound: Mapping[str, int]) -> int | None:
-    """What ``name`` is where ``extent``, a linear expression of it, is ``size``; None for nothing."""
+    """The value of ``name`` for which ``extent``, a linear expression of it, is ``size``; None if there is none."""
     base = evaluate_size(extent, {**bound, name: 0})
     step = evaluate_size(extent, {**bound, name: 1}) - base
     return (size - base) // step if step and (size - base) % step == 0 else None
 
 
 _MOST_BLOCKS = 4096
-"""How many different blocks are looked at, at most, where they differ in their work."""
+"""Largest number of different blocks examined if blocks differ in their work."""
 
 
 class _Unknown(Exception):
-    """The work depends on data, or on too much else."""
+    """The work depends on data, or on too many other values."""
 
 
 def count_gemm_flops(program: Program, dims: Mapping[str, int]) -> float:
-    """``2 m n k`` of every gemm, with what a sparse one has of k, times how often it runs; 0.0 where that cannot be told.
+    """``2 m n k`` of every gemm, with the stored part of k for a sparse one, times its number of runs; 0.0 if unknown.
 
-    ``dims`` gives dimensions and scalar parameters by name. Blocks may differ in their work, as in
+    ``dims`` has dimensions and scalar parameters by name. Blocks may differ in their work, as in
     causal attention; a gemm that depends on data makes the count unknown.
     """
     try:
@@ -300,7 +300,7 @@ def _count_blocks(program: Program, numbers: dict[str, int]) -> int:
 
 
 def _axes_that_matter(program: Program) -> dict[str, Axis]:
-    """The dimensions of the grid on which the trips of a loop around a gemm depend."""
+    """The dimensions of the grid that determine the trip count of a loop around a gemm."""
     used: set[str] = set()
     bound: dict[str, Expr] = {}
     for stmt in walk(program.body):
@@ -328,7 +328,7 @@ def _has_gemm(stmt: Stmt) -> bool:
 
 
 def _known(expr: Expr, numbers: Mapping[str, int]) -> int:
-    """The value of ``expr``; _Unknown unless it depends on ``numbers`` only."""
+    """The value of ``expr``; raises _Unknown unless it depends only on ``numbers``."""
     try:
         return evaluate_size(expr, numbers)
     except (KernelFault, KeyError):

@@ -1,4 +1,4 @@
-"""Why barriers stop a block, where that is determined."""
+"""Determines why barriers stop a block, if possible."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from tileyard.ir.hazard_kinds import Cause
 class Stall:
     """A wait that nothing ends, ``where`` in words.
 
-    ``is_given`` says that TileLang puts the barrier there, ``is_first`` says that its role has not waited for this barrier before, ``at_start`` that all loops around are in
-    their first iteration.
+    ``is_given`` marks a barrier that TileLang adds, ``is_first`` the first wait of its role for this barrier, ``at_start`` a wait for
+    which all enclosing loops are in their first iteration.
     """
 
     where: str
@@ -23,7 +23,7 @@ class Stall:
 
     @property
     def state(self) -> str:
-        """What the wait misses."""
+        """What the wait lacks."""
         barrier = self.barrier
         if barrier is None:
             return f"waits {self.where}"
@@ -34,9 +34,9 @@ class Stall:
 
 
 def find_cause(stalls: Sequence[Stall], reached: Container[str]) -> tuple[Cause, str, int]:
-    """Why all of these wait, at which barrier, and a number that belongs to it.
+    """Why all of these wait, at which barrier, and a related number.
 
-    ``reached`` are the rows of barriers at which some statement arrives. The cause is empty where several are possible.
+    ``reached`` are the rows of barriers at which some statement arrives. The cause is empty if several are possible.
     """
     if any(one.is_given for one in stalls):
         return "given barrier", "", 0

@@ -1,4 +1,4 @@
-"""What the printer and the reader of Program text agree on; ``text.py`` describes the language."""
+"""Definitions shared by the printer and the reader of Program text; ``text.py`` describes the language."""
 
 import keyword
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ PRECEDENCE = {
     "neg": 12,
     "bitnot": 12,
 }
-"""How tightly the operations that have a symbol bind; calls and names bind tightest."""
+"""Precedence of the operations that have a symbol; calls and names bind tightest."""
 
 PREFIX = 12
 TIGHTEST = 13
@@ -59,20 +59,20 @@ STATEMENTS = {
     for kind in get_args(Stmt)
     if kind not in {Let, Store, Atomic, Print, Assert, For, If, While, Break, Roles, Await, Issue}
 }
-"""The statements that are spelled as calls, by name: tile operations and synchronization."""
+"""The statements spelled as calls, by name: tile operations and synchronization."""
 
 ATOMICS: dict[str, AtomicKind] = {f"atomic_{kind}": kind for kind in get_args(AtomicKind)}
-"""The calls that are atomic updates of an element."""
+"""The calls that update an element atomically."""
 
 FIELDS = {name: msgspec.structs.fields(kind) for name, kind in STATEMENTS.items()}
-"""The fields of each of ``STATEMENTS``, in order; all but those of ``OPERANDS`` are given by keyword."""
+"""The fields of each of ``STATEMENTS``, in order; all except those of ``OPERANDS`` are given by keyword."""
 
 OPERANDS = (Region, Expr, Load)
-"""The types of fields that are given by position."""
+"""Types of the fields that are given by position."""
 
 
 def layout_indices(rank: int) -> tuple[str, ...]:
-    """What the layout of a buffer of so many dimensions calls the indices, and the number of a copy."""
+    """The names of the indices, and of the number of a copy, in the layout of a buffer of this rank."""
     return (*(f"i{number}" for number in range(rank)), "copy")
 
 
@@ -82,29 +82,29 @@ def is_name(name: str) -> bool:
 
 
 def is_literal(expr: Expr) -> bool:
-    """Whether ``expr`` is a number in text, whose dtype follows from what stands beside it."""
+    """Whether ``expr`` is printed as a number whose dtype follows from its neighbours."""
     return isinstance(expr, Const) and expr.dtype != "bool"
 
 
 def literal_dtype(is_float_literal: bool, hint: str | None) -> str:
-    """The dtype of a bare number: the hinted one where its kind agrees, else 32 bits."""
+    """The dtype of a bare number: the hinted one if its kind agrees, else 32 bits."""
     if is_float_literal:
         return hint if hint is not None and is_float(hint) else "float32"
     return hint if hint is not None and is_integer(hint) else "int32"
 
 
 def operands(name: str, args: Sequence[object]) -> range:
-    """Which of an operation's arguments share its dtype: all but the condition."""
+    """The arguments of an operation that share its dtype: all but the condition."""
     return range(1 if name in OPS and OPS[name].condition else 0, len(args))
 
 
 def outer_hint(name: str, hint: str | None) -> str | None:
-    """What an operation passes on to its operands from what stands around it."""
+    """The hint that an operation passes on from its context to its operands."""
     return hint if name in OPS and OPS[name].result == "same" else None
 
 
 def result_dtype(name: str, dtypes: Sequence[str]) -> str | None:
-    """The dtype that an operation on operands of ``dtypes`` has, None where it must be stated."""
+    """The dtype of an operation on operands of ``dtypes``, None if it must be stated."""
     result = OPS[name].result if name in OPS else "given"
     if result == "bool":
         return "bool"
@@ -112,7 +112,7 @@ def result_dtype(name: str, dtypes: Sequence[str]) -> str | None:
 
 
 def is_plain_loop(stmt: Stmt) -> TypeGuard[For]:
-    """Whether ``stmt`` is a loop that can stand in one line with others of its kind."""
+    """Whether ``stmt`` is a loop that can share a line with others of its kind."""
     return (
         isinstance(stmt, For)
         and stmt.kind != "pipelined"

@@ -1,4 +1,4 @@
-"""What the tile operations do, in NumPy, and how memory answers reads and writes out of range."""
+"""The tile operations in NumPy, and how memory handles reads and writes out of range."""
 
 import operator
 from collections.abc import Callable
@@ -28,9 +28,9 @@ class Box:
 
 
 class Memory:
-    """The arrays of a run. A global one reads 0 out of range and ignores writes there.
+    """The arrays of a run. A global array reads 0 out of range and ignores writes there.
 
-    Out of the range of a tile-local one every access is a KernelFault.
+    In a tile-local array, every access out of range is a KernelFault.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Memory:
         return element
 
     def store(self, buffer: str, indices: tuple[int, ...], value: np.generic) -> None:
-        """Write one element that the buffer has."""
+        """Write one element of the buffer, which must exist."""
         self.array(buffer)[indices] = value
 
     def is_inside(self, buffer: str, indices: tuple[int, ...]) -> bool:
-        """Whether a buffer has an element at ``indices``. Raises KernelFault for a tile that has not."""
+        """Whether a buffer has an element at ``indices``. Raises KernelFault if a tile does not."""
         shape = self.array(buffer).shape
         inside = all(0 <= i < size for i, size in zip(indices, shape, strict=True))
         if not inside and buffer in self.tiles:
@@ -72,7 +72,7 @@ class Memory:
         return inside
 
     def overlap(self, box: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Where ``box`` lies inside its array: slices of the array, and of the box."""
+        """The part of ``box`` inside its array: slices of the array, and of the box."""
         outer, inner = [], []
         shape = self.array(box.buffer).shape
         for start, extent, size in zip(box.starts, box.extents, shape, strict=True):
@@ -88,7 +88,7 @@ class Memory:
         return tuple(outer), tuple(inner)
 
     def read(self, box: Box) -> Array:
-        """The content of a box, 0 where it lies outside a global array."""
+        """The content of a box, 0 outside a global array."""
         array = self.array(box.buffer)
         outer, inner = self.overlap(box)
         content = np.zeros(box.extents, array.dtype)
@@ -96,7 +96,7 @@ class Memory:
         return cut_tensor_float(content) if box.buffer in self.tensor_floats else content
 
     def write(self, box: Box, content: Array) -> None:
-        """Give a box its content; what lies outside a global array is dropped."""
+        """Write the content of a box; what is outside a global array is dropped."""
         outer, inner = self.overlap(box)
         self.array(box.buffer)[outer] = content[inner]
 
@@ -157,7 +157,7 @@ def atomic(memory: Memory, stmt: Atomic, evaluator: Evaluator) -> np.generic:
 
 
 def copy(memory: Memory, src: Box, dst: Box) -> None:
-    """``dst = cast(src)``, extents of 1 aside."""
+    """``dst = cast(src)``, ignoring extents of 1."""
     content = memory.read(src)
     if _without_ones(src.extents) != _without_ones(dst.extents):
         raise KernelFault(f"a box of {src.extents} is copied to one of {dst.extents}")
@@ -169,7 +169,7 @@ def _without_ones(extents: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def fill(memory: Memory, dst: Box, value: np.generic) -> None:
-    """Every element becomes ``value``, converted."""
+    """Set every element to ``value``, converted."""
     dtype = memory.array(dst.buffer).dtype
     converted = convert_one(value, memory.dtype(dst.buffer))
     memory.write(dst, np.full(dst.extents, converted, dtype))
@@ -180,14 +180,14 @@ _ADDED = ("float16", "float32", "float64")
 
 
 def gemm(memory: Memory, stmt: Gemm | SparseGemm, boxes: tuple[Box, ...]) -> None:
-    """``c += a @ b``: one rounding to ``c``'s dtype for each step along what ``a`` has of k, in order.
+    """``c += a @ b``: one rounding to ``c``'s dtype per step along the part of k that ``a`` holds, in order.
 
     ``boxes`` are those of its operands.
     """
     *rest, into = boxes
     a, *middle, b = (memory.read(box).reshape(box.extents[-2:]) for box in rest)
     dtype = name_of(memory.array(into.buffer).dtype)
-    wide = "float64" if is_float(dtype) else dtype  # in which no product is rounded
+    wide = "float64" if is_float(dtype) else dtype  # products are exact in it
     empty = np.zeros(into.extents, memory.array(into.buffer).dtype)
     total = (empty if stmt.clear else memory.read(into)).reshape(into.extents[-2:])
     left = convert(a.T if stmt.transpose_a else a, wide)
@@ -198,7 +198,7 @@ def gemm(memory: Memory, stmt: Gemm | SparseGemm, boxes: tuple[Box, ...]) -> Non
         rows = _find_rows(e, sparse_group(memory.dtype(boxes[0].buffer)))
     for k in range(left.shape[1]):
         product = left[:, k, None] * right[rows[..., k]]
-        if dtype in _ADDED:  # the same, without arrays in between
+        if dtype in _ADDED:  # the same, without intermediate arrays
             np.add(total, product, out=total, dtype=wide, casting="same_kind")
         else:
             total = convert(convert(total, wide) + product, dtype)
@@ -206,7 +206,7 @@ def gemm(memory: Memory, stmt: Gemm | SparseGemm, boxes: tuple[Box, ...]) -> Non
 
 
 def _find_rows(e: Array, group: int) -> Array:
-    """By which row of ``b`` each element of a sparse ``a`` is multiplied."""
+    """The row of ``b`` by which each element of a sparse ``a`` is multiplied."""
     chunks = e.astype(np.int64)[..., None] >> np.arange(0, 8 * e.itemsize, 4)
     chunks = chunks.reshape(len(e), -1, 1)
     places = chunks >> 1 & 1 if group == 2 else chunks >> np.array([0, 2]) & 3
@@ -215,7 +215,7 @@ def _find_rows(e: Array, group: int) -> Array:
 
 
 def reduce(memory: Memory, stmt: Reduce, boxes: tuple[Box, Box]) -> None:
-    """Folds along the axis in order, in the destination's dtype."""
+    """Fold along the axis in order, in the destination's dtype."""
     src, dst = boxes
     dtype = name_of(memory.array(dst.buffer).dtype)
     content = np.moveaxis(convert(memory.read(src), dtype), stmt.axis, 0)
@@ -229,7 +229,7 @@ def reduce(memory: Memory, stmt: Reduce, boxes: tuple[Box, Box]) -> None:
 
 
 def identity(kind: ReduceKind, dtype: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
-    """What a reduction of ``kind`` starts from."""
+    """The start value of a reduction of ``kind``."""
     numpy = find_dtype(dtype).numpy
     match kind:
         case "sum" | "abssum" | "absmax" | "bitor" | "bitxor":
@@ -254,4 +254,4 @@ _STEPS: dict[ReduceKind, Callable[[Any, Any], Any]] = {
     "bitor": operator.or_,
     "bitxor": operator.xor,
 }
-"""One step of each reduction; of a number and NaN, ``max`` and ``min`` give the number."""
+"""One step of each reduction; of a number and NaN, ``max`` and ``min`` return the number."""

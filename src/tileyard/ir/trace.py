@@ -1,4 +1,4 @@
-"""What a late run did around a hazard: the last steps of the block, as they were issued, arrived and waited for."""
+"""The steps of a late run around a hazard: the last issues, arrivals and waits of the block, in order."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ from tileyard.ir.tiles import Array
 from tileyard.model import Value
 
 LENGTH = 200
-"""How many steps are kept."""
+"""Number of steps kept."""
 _RECENT = 6
-"""An access is no new step where one of so many steps before is the same: elements are accessed one by one."""
+"""Number of recent steps in which an access equal to one of them is not a new step: elements are accessed one by one."""
 _STAGES = 8
-"""The first index of a tile is part of its name where the tile has no more of these."""
+"""Largest first dimension of a tile whose first index is part of its name."""
 _ENDS: dict[Unit, str] = {
     "cp_async": "arrives",
     "tma": "arrives",
@@ -44,7 +44,7 @@ _ENDS: dict[Unit, str] = {
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the role of an ``actor`` did, or a ``unit`` for it; ``buffer`` is what an access is to.
+    """An action of the role of an ``actor``, or of a ``unit`` for it; ``buffer`` is the target of an access.
 
     ``role`` counts from 1, and is 0 outside of roles; actors are those of Hazard.
     """
@@ -125,7 +125,7 @@ class TracedRun(LateRun):
         super()._do(operation)
 
     def _synchronize(self, stmt: Synchronization) -> Waiting:
-        is_wait = isinstance(stmt, WaitBarrier | Sync)  # told when it is over
+        is_wait = isinstance(stmt, WaitBarrier | Sync)  # reported when it is over
         moment = self._moment()
         if self.is_traced and not is_wait:
             self._tell(stmt, moment)
@@ -186,7 +186,7 @@ class TracedRun(LateRun):
             self._steps.append(step)
 
     def _name(self, buffer: str, where: Places) -> str:
-        """A tile, with its stage if it is one of a few."""
+        """The name of a tile, with its stage if it has only a few."""
         shape = self._raw.array(buffer).shape
         if len(shape) < 2 or shape[0] > _STAGES or not where:
             return buffer

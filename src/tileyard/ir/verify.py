@@ -1,4 +1,4 @@
-"""Says what is legal in a Program: names, types, shapes, roles and structure."""
+"""Checks that a Program is legal: names, types, shapes, roles and structure."""
 
 import math
 from collections.abc import Sequence
@@ -52,13 +52,13 @@ from tileyard.ir.walk import (
 _BREAKABLE = ("serial", "unroll", "pipelined", "while")
 _MAX_GRID = 3
 _REGISTERS = range(24, 257, 8)
-"""How many registers a thread can ask for. Source: PTX ISA, setmaxnreg."""
+"""Numbers of registers that a thread can request. Source: PTX ISA, setmaxnreg."""
 
 
 def verify(program: Program) -> None:
     """Raise InvalidProgramError for the first rule that ``program`` breaks.
 
-    The message quotes the statement, and the error carries its pre-order number; it is -1 where
+    The message quotes the statement, and the error has its pre-order number, or -1 if
     the head is at fault.
     """
     verifier = _Verifier(program)
@@ -72,7 +72,7 @@ def verify(program: Program) -> None:
 
 
 class _Verifier:
-    """``stmt`` is the statement that is being looked at, ``number`` its own."""
+    """``stmt`` is the current statement, ``number`` its number."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -176,7 +176,7 @@ class _Verifier:
     # ---- statements -------------------------------------------------------------------------
 
     def body(self, body: Sequence[Stmt], loops: tuple[LoopKind | str, ...]) -> None:
-        """Check statements inside ``loops``; what they declare ends with them."""
+        """Check statements inside ``loops``; their declarations end with them."""
         variables = dict(self._scope.variables)
         for stmt in body:
             self.number += 1
@@ -291,7 +291,7 @@ class _Verifier:
 
 
 def _bits(buffer: Buffer) -> int | None:
-    """The size of a buffer; None where it is not constant."""
+    """The size of a buffer in bits; None if it is not constant."""
     sizes = [int(extent.value) for extent in buffer.shape if isinstance(extent, Const)]
     bits = math.prod(sizes, start=check.known_dtype(buffer.dtype).bits)
     return bits if len(sizes) == len(buffer.shape) else None

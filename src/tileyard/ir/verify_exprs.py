@@ -1,6 +1,6 @@
 """The verifier's rules for expressions, regions and single statements.
 
-One module because each rule asks what is declared where its statement is, and says which one is broken.
+One module because each rule needs the declarations at its statement, and reports which rule is broken.
 """
 
 import math
@@ -42,23 +42,23 @@ _MATRIX = 2
 
 
 class Broken(Exception):
-    """A rule is broken; the verifier knows by which statement."""
+    """A rule is broken; the verifier knows the statement."""
 
 
 def refuse(reason: str) -> NoReturn:
-    """Say which rule is broken."""
+    """Raise Broken with this reason."""
     raise Broken(reason)
 
 
 def require(holds: bool, reason: str) -> None:
-    """Say which rule is broken unless it holds."""
+    """Raise Broken with this reason unless ``holds``."""
     if not holds:
         raise Broken(reason)
 
 
 @dataclass
 class Scope:
-    """What is declared where the verifier is: dtypes of variables, and buffers."""
+    """The declarations at the verifier's position: dtypes of variables, and buffers."""
 
     variables: dict[str, str] = field(default_factory=dict)
     buffers: dict[str, Buffer] = field(default_factory=dict)
@@ -123,13 +123,13 @@ def _known(scope: Scope, name: str) -> Buffer:
 
 
 def integer(scope: Scope, node: Expr, what: str) -> None:
-    """Check an expression that has to be an integer."""
+    """Check an expression that must be an integer."""
     expr(scope, node)
     require(is_integer(node.dtype), f"{what} is {node.dtype}, not an integer")
 
 
 def region(scope: Scope, node: Region) -> None:
-    """Check a region's rank and types, and that it lies in a tile as far as that is constant."""
+    """Check a region's rank and types, and that it is inside a tile as far as it is constant."""
     buffer = _known(scope, node.buffer)
     rank = len(buffer.shape)
     is_whole = len(node.starts) == len(node.extents) == rank
@@ -151,7 +151,7 @@ def is_one(extent: Expr) -> bool:
 
 
 def without_ones(extents: Sequence[Expr]) -> list[Expr]:
-    """The extents that count when boxes are matched."""
+    """The extents that matter when boxes are matched."""
     return [extent for extent in extents if not is_one(extent)]
 
 
@@ -195,7 +195,7 @@ def gemm(scope: Scope, stmt: Gemm | SparseGemm) -> None:
 
 
 def _sparse_k(scope: Scope, stmt: SparseGemm, m: Expr, half: Expr) -> Expr:
-    """How long the rows of a sparse matrix are, if what says where its elements are fits it."""
+    """The length of the rows of a sparse matrix, after a check that the positions of its elements fit it."""
     e = stmt.e.extents[-_MATRIX:]
     dtype = known_dtype(scope.buffers[stmt.e.buffer].dtype)
     require(is_integer(dtype.name), f"gemm_sp finds elements by {dtype.name}")
@@ -210,7 +210,7 @@ def _sparse_k(scope: Scope, stmt: SparseGemm, m: Expr, half: Expr) -> Expr:
 
 
 def atomic(stmt: Atomic) -> None:
-    """Check the type of an atomic update, whose value has its buffer's."""
+    """Check the type of an atomic update, whose value has its buffer's type."""
     dtype = DTYPES[stmt.value.dtype]
     is_taken = _can_fold(dtype, is_bitwise=stmt.kind in ("and", "or", "xor"))
     require(is_taken, f"atomic {stmt.kind} does not take {dtype.name}")
@@ -235,13 +235,13 @@ def reduce(scope: Scope, stmt: Reduce) -> None:
 
 
 def _can_fold(dtype: DType, *, is_bitwise: bool) -> bool:
-    """Whether numbers of a type are brought together by operations on bits, or by arithmetic."""
+    """Whether values of a type can be folded by bitwise operations, or by arithmetic."""
     is_fit = not dtype.is_float if is_bitwise else dtype.kind != "bool"
     return is_fit and dtype.name != TENSOR_FLOAT
 
 
 def layout(buffer: Buffer) -> None:
-    """Check what a buffer says of the places of its elements."""
+    """Check the layout of a buffer."""
     found = buffer.layout
     if found is None:
         return
@@ -257,7 +257,7 @@ def layout(buffer: Buffer) -> None:
 
 
 def schedule(stmt: For) -> None:
-    """Check what a loop says of the order of its statements."""
+    """Check the schedule of a loop."""
     is_given = bool(stmt.order or stmt.stage or stmt.group)
     require(not is_given or stmt.kind == "pipelined", f"a {stmt.kind} loop has a schedule")
     places, lags = len(stmt.order), len(stmt.stage)
@@ -275,7 +275,7 @@ def schedule(stmt: For) -> None:
 
 
 def issue(scope: Scope, stmt: Issue) -> None:
-    """Check what is issued: what its unit can do, and the barrier that it takes bytes off."""
+    """Check what is issued: that its unit can do it, and the barrier from which it subtracts bytes."""
     require(bool(stmt.body), "nothing is issued")
     needs_barrier = stmt.unit == "tma"
     if stmt.barrier is not None:
@@ -301,7 +301,7 @@ def issue(scope: Scope, stmt: Issue) -> None:
 
 
 def _transfer(scope: Scope, stmt: Issue, source: str | None, to: str) -> None:
-    """Check between which kinds of memory a unit copies. What is not declared is refused elsewhere."""
+    """Check the kinds of memory between which a unit copies. Undeclared buffers are refused elsewhere."""
     wanted_from, wanted_to = (
         ("shared", "global") if stmt.unit == "tma_store" else ("global", "shared")
     )
@@ -316,7 +316,7 @@ def _transfer(scope: Scope, stmt: Issue, source: str | None, to: str) -> None:
 
 
 def synchronization(scope: Scope, stmt: Synchronization) -> None:
-    """Check what a statement says of groups and barriers."""
+    """Check a statement on groups or barriers."""
     match stmt:
         case WaitGroup():
             require(is_integer(stmt.count.dtype), f"a wait for {stmt.count.dtype} groups")

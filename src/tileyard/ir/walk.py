@@ -44,7 +44,7 @@ from tileyard.ir.nodes import (
 
 
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
-    """The nested bodies of ``stmt`` in order; empty for a statement that has none."""
+    """The nested bodies of ``stmt`` in order; empty if it has none."""
     match stmt:
         case For() | While() | Issue():
             return (stmt.body,)
@@ -96,12 +96,12 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
 
 
 def convert(expr: Expr, dtype: str) -> Expr:
-    """``expr`` in ``dtype``: itself where that is its own."""
+    """``expr`` in ``dtype``: ``expr`` itself if that is its own dtype."""
     return expr if expr.dtype == dtype else Cast(expr, dtype)
 
 
 def replace_parts(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
-    """``expr`` with every part for which ``known`` has something else."""
+    """``expr`` with every part replaced for which ``known`` returns a replacement."""
     other = known(expr)
     if other is not None:
         return other
@@ -120,7 +120,7 @@ def replace_parts(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
             assert_never(expr)
 
 
-# ---- what is read and written ---------------------------------------------------------------------
+# ---- reads and writes -----------------------------------------------------------------------------
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
     written: frozenset[str]
 
     def through(self, owners: Mapping[str, str]) -> "Effects":
-        """The same, where what happens to a view happens to the buffer whose storage it is."""
+        """The same effects, with each view replaced by the buffer whose storage it is."""
         read, written = (
             frozenset(owners.get(name, name) for name in names)
             for names in (self.read, self.written)
@@ -139,19 +139,19 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def operands(stmt: Gemm | SparseGemm) -> tuple[Region, ...]:
-    """What a product is made of, and last what it goes to."""
+    """The operands of a product, and last its destination."""
     own = (stmt.a, stmt.e) if isinstance(stmt, SparseGemm) else (stmt.a,)
     return (*own, stmt.b, stmt.c)
 
 
 def regions(stmt: TileOperation) -> tuple[Region, ...]:
-    """The regions of a tile operation in order, the one that it writes last."""
+    """The regions of a tile operation in order, the written one last."""
     fields = (getattr(stmt, name) for name in stmt.__struct_fields__)
     return tuple(field for field in fields if isinstance(field, Region))
 
 
 def read_regions(stmt: Stmt) -> tuple[Region, ...]:
-    """The regions whose content ``stmt`` itself reads; nested bodies aside."""
+    """The regions whose content ``stmt`` itself reads; not those of nested bodies."""
     if not isinstance(stmt, TileOperation):
         return ()
     found = regions(stmt)
@@ -164,7 +164,7 @@ def written_region(stmt: Stmt) -> Region | None:
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
-    """The expressions that ``stmt`` itself evaluates, in order; nested bodies aside."""
+    """The expressions that ``stmt`` itself evaluates, in order; not those of nested bodies."""
     match stmt:
         case Let():
             yield stmt.value
@@ -206,7 +206,7 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
 
 
 def own_effects(stmt: Stmt) -> Effects:
-    """What ``stmt`` itself reads and writes; nested bodies aside."""
+    """The effects of ``stmt`` itself; not those of nested bodies."""
     read = {region.buffer for region in read_regions(stmt)}
     for expr in expressions(stmt):
         read.update(part.buffer for part in walk_expr(expr) if isinstance(part, Load))
@@ -220,7 +220,7 @@ def own_effects(stmt: Stmt) -> Effects:
 
 
 def buffer_effects(body: Iterable[Stmt]) -> Effects:
-    """What all statements of ``body`` read and write, nested ones included."""
+    """The effects of all statements of ``body``, nested ones included."""
     found = [own_effects(stmt) for stmt in walk(tuple(body))]
     return Effects(
         read=frozenset().union(*(effects.read for effects in found)),

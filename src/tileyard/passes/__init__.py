@@ -1,1 +1,1 @@
-"""Passes: from a Program to a Program."""
+"""Passes: each maps a Program to a Program."""

@@ -1,4 +1,4 @@
-"""Statements with other indices for what they access."""
+"""Changes the indices and the buffers of a statement's accesses."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,11 +11,11 @@ from tileyard.ir.walk import replace_parts
 
 Indices = tuple[Expr, ...]
 Change = Callable[[str, Indices], Indices]
-"""From a buffer's name and indices to its new indices, which may begin with new dimensions of one element."""
+"""Maps a buffer's name and indices to its new indices, which may begin with new dimensions of one element."""
 
 
 def with_indices(stmt: Stmt, change: Change) -> Stmt:
-    """``stmt`` with ``change`` applied to the indices of each access of its own; nested bodies stay."""
+    """``stmt`` with ``change`` applied to the indices of each of its own accesses; nested bodies stay."""
 
     def region(old: Region) -> Region:
         starts = change(old.buffer, old.starts)
@@ -43,7 +43,7 @@ def with_indices(stmt: Stmt, change: Change) -> Stmt:
 
 
 def with_buffers(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
-    """``stmt`` with other buffers of the same kind in its own fields, by their names; nested bodies stay."""
+    """``stmt`` with the buffers in its own fields replaced by others of the same kind, by name; nested bodies stay."""
 
     def known(part: Expr) -> Expr | None:
         if not isinstance(part, Load) or part.buffer not in names:

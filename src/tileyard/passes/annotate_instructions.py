@@ -1,4 +1,4 @@
-"""Says for each tile operation which unit will carry it out, and why no better one; the Program stays as it is."""
+"""Notes for each tile operation which unit will carry it out, and why no better one; the Program stays as it is."""
 
 from dataclasses import dataclass
 
@@ -19,13 +19,13 @@ PLAIN = Choice(instruction="copy")
 
 @dataclass(frozen=True)
 class AnnotateInstructions:
-    """Notes on what loads tiles and on what multiplies, on one architecture."""
+    """Notes on the units that load tiles and that multiply, on one architecture."""
 
     architecture: str
     name: str = "annotate-instructions"
 
     def run(self, program: Program) -> Passed:
-        """Say which units are used."""
+        """Note which units are used."""
         arch, storage = find_architecture(self.architecture), Storage(program)
         notes = []
         for number, stmt in number_statements(program):

@@ -1,11 +1,11 @@
-"""Which elements of tiles in shared memory the threads of a warp touch at once, and how many of these lie in one bank.
+"""Finds the elements of tiles in shared memory that the threads of a warp touch at once, and counts how many are in one bank.
 
-There are 32 banks of 4 bytes; different words of one bank come one after the other. What a warp asks for is served 128 bytes at a time: 16 bytes
-for each of 8 threads, 8 for 16, up to 4 for 32. Source: CUDA C++ Programming Guide, "Shared Memory" of compute capabilities 5.x and later.
+There are 32 banks of 4 bytes; different words of one bank are served one after another. A warp is served 128 bytes at a time: 16 bytes
+each for 8 threads, 8 for 16, up to 4 for 32. Source: CUDA C++ Programming Guide, "Shared Memory" of compute capabilities 5.x and later.
 
-A copy by rows takes up to 16 bytes a thread, a product 8 rows of 16 bytes (``ldmatrix``, and core matrices of wgmma), a parallel loop its iterations in
-order, as many to a thread as lie in a row. Fragments that products have or make are held two elements a thread, four threads a row. Others are
-not counted: what other loops do, and places that depend on data.
+A copy by rows takes up to 16 bytes per thread, a product 8 rows of 16 bytes (``ldmatrix``, and core matrices of wgmma), a parallel loop its
+iterations in order, with as many per thread as are adjacent in a row. Fragments of products are held two elements per thread, four threads per row. Others are
+not counted: accesses of other loops, and positions that depend on data.
 """
 
 import math
@@ -44,9 +44,9 @@ WARP, BANKS, WORD = 32, 32, 4
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What a warp touches of a tile at once in the statement ``number``: ``width`` bytes from each of the indices ``at``.
+    """A simultaneous access of a warp to a tile in the statement ``number``: ``width`` bytes from each of the indices ``at``.
 
-    ``how`` says it in words, as in "read by a product"; ``depth`` is the number of loops around it.
+    ``how`` describes it in words, as in "read by a product"; ``depth`` is the number of loops around it.
     """
 
     number: int
@@ -58,7 +58,7 @@ class Access:
 
 
 def count_ways(addresses: Integers, width: int) -> int:
-    """The most words of one bank among what is served at once; 1 where nothing conflicts. ``addresses`` are in bytes."""
+    """The largest number of words of one bank that are served at once; 1 without conflicts. ``addresses`` are in bytes."""
     lanes = WARP * WORD // max(width, WORD)
     begins = (addresses // WORD).tolist()
     most = 1
@@ -84,7 +84,7 @@ class _Finder:
         self.found: list[Access] = []
 
     def visit(self, body: tuple[Stmt, ...], depth: int) -> None:
-        """Note what statements touch. Nests of parallel loops are looked at as a whole."""
+        """Note the accesses of statements. Nests of parallel loops are handled as a whole."""
         for stmt in body:
             self._number += 1
             match stmt:
@@ -136,7 +136,7 @@ class _Finder:
                 self._add(region.buffer, "read by a product", at, CHUNK, depth)
 
     def _nest(self, loop: For, depth: int) -> None:
-        """What the iterations of parallel loops touch, which a block's threads take in order."""
+        """Note the accesses of a parallel loop's iterations, which a block's threads take in order."""
         first, loops = self._number, [loop]
         while len(loops[-1].body) == 1 and isinstance(inner := loops[-1].body[0], For):
             if inner.kind != "parallel":
@@ -176,7 +176,7 @@ class _Finder:
         innermost: str,
         extents: tuple[int, ...],
     ) -> int:
-        """How many iterations a thread takes at once: so many as have all their elements side by side, 16 bytes at most."""
+        """The number of iterations that a thread takes at once: as long as all their elements are adjacent, at most 16 bytes."""
         moved = [(n, at) for n, at in accesses if self._buffers[n].scope in ("shared", "global")]
         size = max((self._size(name) for name, _ in moved), default=CHUNK)
         count = math.gcd(extents[-1], CHUNK // size)
@@ -193,7 +193,7 @@ class _Finder:
 
 
 def _fragments_of_products(program: Program, buffers: dict[str, Buffer]) -> set[str]:
-    """The fragments that are a matrix of a product, or are copied element by element from or to such a one."""
+    """The fragments that are a matrix of a product, or are copied element by element from or to such a fragment."""
 
     def is_fragment(name: str) -> bool:
         return buffers[name].scope == "fragment"
@@ -231,7 +231,7 @@ def _elements(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], str]]:
 
 
 def _constants(exprs: tuple[Expr, ...]) -> tuple[int, ...]:
-    """The values of ``exprs``, empty where one of them is not constant or is 0."""
+    """The values of ``exprs``, empty if one of them is not constant or is 0."""
     found = tuple(int(expr.value) for expr in exprs if isinstance(expr, Const) and expr.value)
     return found if len(found) == len(exprs) else ()
 
@@ -243,7 +243,7 @@ def _in_matrix(rank: int, rows: Integers, columns: Integers) -> tuple[Integers, 
 def _evaluate(
     indices: tuple[Expr, ...], values: dict[str, Integers], count: int
 ) -> tuple[Integers, ...] | None:
-    """Indices for ``count`` values of variables, others being 0; None where they depend on data."""
+    """Indices for ``count`` values of variables, with 0 for other variables; None if they depend on data."""
     known: dict[str, object] = {}
     for index in indices:
         for part in walk_expr(index):

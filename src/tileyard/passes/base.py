@@ -1,4 +1,4 @@
-"""What a pass is: from a Program to a Program, with the reasons for what it left as it was."""
+"""Defines a pass: from a Program to a Program, with the reasons for what it left as it was."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from tileyard.model import Record
 
 
 class Note(Record):
-    """Why a pass left a statement as it was, or what it counted there; ``number`` is the statement's in the Program that the pass was given.
+    """Why a pass left a statement as it was, or what it counted there; ``number`` is the statement's number in the pass's input.
 
     ``other`` is the number of a second statement that the text is about, -1 for none.
     """
@@ -18,7 +18,7 @@ class Note(Record):
 
 
 class Passed(Record):
-    """What a pass made, for each of its statements in pre-order the number of the one from which it comes, and the reasons."""
+    """The result of a pass: the Program, for each of its statements in pre-order the number of its source, and the reasons."""
 
     program: Program
     origins: tuple[int, ...]
@@ -26,11 +26,11 @@ class Passed(Record):
 
 
 class Pass(Protocol):
-    """A frozen dataclass whose fields are its options. It leaves a valid Program valid, and its result the same."""
+    """A frozen dataclass whose fields are its options. It keeps a valid Program valid, and its result the same."""
 
     @property
     def name(self) -> str:
-        """Its name, as in ``plan-pipeline``."""
+        """The name of the pass, as in ``plan-pipeline``."""
 
     def run(self, program: Program) -> Passed:
         """Rewrite ``program``."""

@@ -1,4 +1,4 @@
-"""What ``cp.async`` can copy: from global to shared memory, as it is, 4, 8 or 16 bytes at once.
+"""Determines what ``cp.async`` can copy: from global to shared memory, without conversion, 4, 8 or 16 bytes at once.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async".
 """
@@ -12,13 +12,13 @@ from tileyard.passes.divisors import find_divisor
 from tileyard.passes.swizzles import count_together
 
 SIZES = (16, 8, 4)
-"""Bytes that it moves at once. Source and destination are aligned to as many."""
+"""Numbers of bytes that it moves at once. Source and destination are aligned to this number."""
 
 
 def why_not_cp_async(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) -> str:
-    """Why it cannot do ``copy``, from an array to a tile in shared memory; empty where it can.
+    """Why it cannot do ``copy``, from an array to a tile in shared memory; empty if it can.
 
-    ``lets`` are the values of variables by their names.
+    ``lets`` are the values of variables by name.
     """
     if src.dtype != dst.dtype:
         return f"it converts {src.dtype} to {dst.dtype}"
@@ -35,7 +35,7 @@ def why_not_cp_async(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Ex
 
 
 def _count_contiguous(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) -> int:
-    """How many elements are certain to be one after the other, and to begin where a multiple of so many does."""
+    """The number of elements that are certain to be contiguous, and to begin at a multiple of this number."""
     if src.strides and src.strides[-1] != Const(1, src.strides[-1].dtype):
         return 1
     if not copy.dst.extents or copy.src.extents[-1] != copy.dst.extents[-1]:

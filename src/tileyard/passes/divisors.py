@@ -1,4 +1,4 @@
-"""A number that certainly divides an expression: what shows that addresses are aligned."""
+"""Finds a number that certainly divides an expression: this proves that addresses are aligned."""
 
 import math
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from tileyard.ir.nodes import Cast, Const, Expr, Op, Var
 
 
 def find_divisor(expr: Expr, lets: Mapping[str, Expr]) -> int:
-    """A number that divides ``expr``; 0 for what is 0."""
+    """A number that divides ``expr``; 0 if ``expr`` is 0."""
     match expr:
         case Const(value=value):
             return abs(int(value))

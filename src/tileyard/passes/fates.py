@@ -1,4 +1,4 @@
-"""What becomes of the content that a loop leaves in a tile."""
+"""Determines what happens to the content that a loop leaves in a tile."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ Fate = Literal["kept", "replaced", "read"]
 
 @dataclass(frozen=True, kw_only=True)
 class Fates:
-    """Fates in a Program whose loops fill ``tiles`` by themselves, by the names of the loops' variables."""
+    """Fates in a Program whose loops fill ``tiles`` themselves, by the names of the loops' variables."""
 
     storage: Storage
     tiles: Mapping[str, frozenset[str]]
 
     def is_read(self, loop: For, tile: str) -> bool:
-        """Whether somebody outside of ``loop`` may read what it leaves in a tile."""
+        """Whether a statement outside of ``loop`` may read what it leaves in a tile."""
         return self._after(self.storage.program.body, loop, tile) == "read"
 
     def _after(self, body: tuple[Stmt, ...], loop: For, tile: str) -> Fate:
@@ -37,7 +37,7 @@ class Fates:
         return self._next(body[at + 1 :], tile) if fate == "kept" else fate
 
     def _next(self, body: tuple[Stmt, ...], tile: str) -> Fate:
-        """What statements do first to the content of a tile."""
+        """The first effect of statements on the content of a tile."""
         fates = (self._fate(stmt, tile) for stmt in body)
         return next((fate for fate in fates if fate != "kept"), "kept")
 

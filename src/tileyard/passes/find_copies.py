@@ -1,4 +1,4 @@
-"""Writes parallel loops that fill a whole tile in shared memory with elements of an array as copies.
+"""Replaces parallel loops that fill a whole tile in shared memory with elements of an array by copies.
 
 ``for i, j in parallel(64, 32): a[i, j] = A[y + i, x + j]`` becomes ``copy(A[y : +64, x : +32], a)``, which can be asynchronous.
 Beyond the edge of the array, where the loop would fail, the copy reads 0.
@@ -29,12 +29,12 @@ from tileyard.passes.base import Passed
 
 @dataclass(frozen=True)
 class FindCopies:
-    """Copies in the place of loops over their elements."""
+    """Replaces loops over elements by copies."""
 
     name: str = "find-copies"
 
     def run(self, program: Program) -> Passed:
-        """Write such loops as copies."""
+        """Replace such loops by copies."""
         arrays = (param.buffer for param in program.params if isinstance(param, Tensor))
         buffers = {buffer.name: buffer for buffer in (*arrays, *program.buffers)}
 
@@ -47,7 +47,7 @@ class FindCopies:
 
 
 def _find_copy(nest: Stmt, buffers: dict[str, Buffer]) -> Copy | None:
-    """The copy that a nest of parallel loops is; None where it is something else."""
+    """The copy that is equivalent to a nest of parallel loops; None if there is none."""
     loops: list[For] = []
     stmt = nest
     while isinstance(stmt, For) and stmt.kind == "parallel" and len(stmt.body) == 1:
@@ -70,7 +70,7 @@ def _find_copy(nest: Stmt, buffers: dict[str, Buffer]) -> Copy | None:
 def _box(
     buffer: str, indices: tuple[Expr, ...], loops: list[For]
 ) -> tuple[Region, tuple[str, ...]] | None:
-    """The elements that indices run over, and the variables of the dimensions in their order; None where these are no box."""
+    """The elements that indices run over, and the variables of the dimensions in order; None if they are not a box."""
     starts, extents, order = list(indices), [ONE] * len(indices), [""] * len(indices)
     for loop in loops:
         places = [at for at, index in enumerate(starts) if _has(index, loop.var)]
@@ -89,7 +89,7 @@ def _has(expr: Expr, var: Var) -> bool:
 
 
 def _without(expr: Expr, var: Var) -> Expr | None:
-    """What ``var``, which is in it, is added to in ``expr``; None where it is not added."""
+    """The expression to which ``expr`` adds ``var``, which occurs in it; None if ``var`` is not added."""
     match expr:
         case Var():
             return Const(0, var.dtype)

@@ -1,7 +1,7 @@
-"""Gives tiles in shared memory the swizzle with which their accesses meet the fewest bank conflicts, and that their units can use.
+"""Gives tiles in shared memory the swizzle with the fewest bank conflicts that their units can use.
 
-Layouts of fragments are TileLang's, and what the user annotates stays. Where no swizzle is better than rows, or TileLang knows more of an access than the
-Program says, a tile has no layout: TileLang decides. The notes have the conflicts of each access in rows and in the swizzle.
+Layouts of fragments are left to TileLang, and the user's annotations stay. If no swizzle is better than rows, or TileLang knows more about
+an access than the Program, a tile has no layout: TileLang decides. The notes have the conflicts of each access in rows and in the swizzle.
 """
 
 from collections import defaultdict
@@ -48,21 +48,21 @@ from tileyard.passes.swizzles import (
 )
 
 _MOST_COLUMNS = 256
-"""Columns of one wgmma at most."""
+"""Largest number of columns of one wgmma."""
 
 _TRANSPOSED = 2
-"""Bytes of the elements of which ldmatrix can read columns."""
+"""Size in bytes of the elements whose columns ldmatrix can read."""
 
 
 @dataclass(frozen=True)
 class InferSharedLayouts:
-    """Layouts for the units of an architecture, as ``sm_80``."""
+    """Chooses layouts for the units of an architecture such as ``sm_80``."""
 
     architecture: str
     name: str = "infer-shared-layouts"
 
     def run(self, program: Program) -> Passed:
-        """Choose the layouts of tiles that have none."""
+        """Choose layouts for the tiles without one."""
         inference = _Inference(Storage(program), find_architecture(self.architecture))
         buffers = tuple(map(inference.with_layout, program.buffers))
         return Passed(
@@ -74,9 +74,9 @@ class InferSharedLayouts:
 
 @dataclass
 class _Uses:
-    """What uses of a tile ask for: ``reasons`` why its layout is left to TileLang, and the largest spans of each use, by their statements.
+    """The requirements of a tile's uses: ``reasons`` why its layout is left to TileLang, and the largest span of each use, by statement.
 
-    ``is_matrix`` says that a product reads it, ``strict`` has the products that can read swizzles only.
+    ``is_matrix`` states that a product reads it, ``strict`` has the products that can read only swizzles.
     """
 
     reasons: dict[int, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class _Inference:
             self._note_uses(number, stmt, issued.get(id(stmt)))
         self.notes: list[Note] = []
 
-    # ---- what uses ask for ------------------------------------------------------------------
+    # ---- requirements of uses ---------------------------------------------------------------
 
     def _note_uses(self, number: int, stmt: Stmt, issue: Issue | None) -> None:
         match stmt:
@@ -124,7 +124,7 @@ class _Inference:
         self._uses[buffer].reasons.setdefault(number, reason)
 
     def _note_copy(self, number: int, region: Region, issue: Issue | None) -> None:
-        """A descriptor of TMA has a box of whole groups of rows, and no row of it is longer than the span."""
+        """Note a copy: a TMA descriptor's box consists of whole groups of rows, and no row of it is longer than the span."""
         if issue is None or issue.unit not in ("tma", "tma_store"):
             return
         tile = self._buffers[region.buffer]
@@ -164,7 +164,7 @@ class _Inference:
                 )
 
     def _spans_of_wgmma(self, region: Region, is_rows: bool, stmt: Gemm | SparseGemm) -> set[int]:
-        """The largest spans that divide what one instruction reads of a row, 0 for none; several where that is not known."""
+        """The largest spans that divide the part of a row that one instruction reads, 0 for none; several if that part is unknown."""
         (extent,) = region.extents[-1:]
         if not isinstance(extent, Const):
             return set()
@@ -202,7 +202,7 @@ class _Inference:
     def _choose(
         self, buffer: Buffer, uses: _Uses, accesses: list[Access], ways: dict[int, list[int]]
     ) -> tuple[int, str]:
-        """The span for a tile, or 0 and why it has none."""
+        """The span for a tile, or 0 and the reason why it has none."""
         if buffer.name in self._storage.viewed:
             return 0, "it is seen as more than one buffer"
         if uses.reasons:
@@ -216,7 +216,7 @@ class _Inference:
         depths = sorted({access.depth for access in accesses}, reverse=True)
 
         def cost(span: int) -> tuple[int, ...]:
-            """Conflicts, those within most loops first; of equals a product takes the largest span, and others rows."""
+            """Conflicts, those within most loops first; on a tie, a product takes the largest span, and others rows."""
             found = ways[span]
             parts = (
                 sum(found[at] - 1 for at, access in enumerate(accesses) if access.depth == depth)
@@ -233,7 +233,7 @@ class _Inference:
             for access in accesses
         ]
 
-    # ---- what is reported -------------------------------------------------------------------
+    # ---- notes ------------------------------------------------------------------------------
 
     def _describe(self, access: Access, rows: int, after: int, span: int, reason: str) -> None:
         said = f"{access.buffer} is {access.how}: {rows}-way bank conflicts in rows"
@@ -246,7 +246,7 @@ class _Inference:
         self.notes.append(Note(number=number, text=text, other=other))
 
     def _note_disagreement(self, buffer: Buffer, uses: _Uses) -> None:
-        """Report two uses that would have different spans."""
+        """Report two uses that would require different spans."""
         least = min(uses.limits, key=lambda number: uses.limits[number], default=-1)
         for number, span in uses.limits.items():
             if span > uses.limits[least]:
@@ -257,7 +257,7 @@ class _Inference:
                 )
 
     def _check_pinned(self, buffer: Buffer, layout: Layout) -> None:
-        """Report units that cannot use the layout that the user gives."""
+        """Report units that cannot use the user's layout."""
         shape, uses = constant_shape(buffer), self._uses[buffer.name]
         addresses = laid_out_addresses(buffer, layout)
         if len(np.unique(addresses)) < len(addresses):

@@ -1,8 +1,8 @@
-"""Writes the pipelines of planned loops out: a prologue, a steady loop, and an epilogue.
+"""Writes out the pipelines of planned loops: a prologue, a steady loop, and an epilogue.
 
-In each step a statement of stage ``s`` does the iteration that began ``s`` steps before. In the prologue the last stage has none yet, in
-the epilogue the first has none any more. Each step up to the last that issues commits one group, however few iterations there are, so
-the number of groups behind the one that is waited for is known at each wait, and each count is exact.
+In each step a statement of stage ``s`` does the iteration that began ``s`` steps before. In the prologue the last stage has no iteration yet, in
+the epilogue the first stage has none left. Each step up to the last that issues commits one group, however few iterations there are, so
+the number of groups after the one that is waited for is known at each wait, and each count is exact.
 """
 
 import itertools
@@ -39,7 +39,7 @@ from tileyard.passes.schedules import (
 
 @dataclass(frozen=True)
 class InjectPipeline:
-    """Follows the schedules of planned loops, which are gone afterwards."""
+    """Follows the schedules of planned loops, and removes them."""
 
     name: str = "inject-pipeline"
 
@@ -69,7 +69,7 @@ class _Pipeline:
         self._waits = find_waiting(loop)
 
     def write(self) -> tuple[Stmt, ...]:
-        """The statements that take the place of the loop."""
+        """The statements that replace the loop."""
         loop, dtype = self._loop, self._loop.var.dtype
         if not self._lag:
             return (_serial(loop, loop.start, loop.extent, loop.body),)
@@ -114,7 +114,7 @@ class _Pipeline:
         return (_serial(self._loop, start, rest, tuple(parts)),)
 
     def _epilogue(self, start: Expr, rest: Expr, extent: Expr) -> Iterator[Stmt]:
-        """The steps in which the first stage has no iteration any more. Behind the last group each wait leaves one less than that before."""
+        """The steps in which the first stage has no iteration left. After the last group each wait leaves one group fewer than the previous wait."""
         waits, begin = self._waits, _sum(start, rest)
         waited = waits.issued + waits.lag
         for first, end, var in self._runs("last", (waited,)):
@@ -128,7 +128,7 @@ class _Pipeline:
             )
 
     def _runs(self, name: str, points: tuple[int, ...]) -> Iterator[tuple[int, int, Var]]:
-        """Steps that do the same: from where to where, and the variable that counts them."""
+        """Ranges of equal steps: first and end step, and the variable that counts them."""
         loop = self._loop.var
         places = sorted({0, *points, *(row.stage for row in self._rows)})
         for first, end in itertools.pairwise(places):
@@ -159,7 +159,7 @@ class _Pipeline:
         return tuple(found)
 
     def _body(self, rows: list[Scheduled]) -> tuple[Stmt, ...]:
-        """Statements that follow each other, with the Lets that they need: where these are in the loop, if the order is that of the text."""
+        """Consecutive statements with the Lets that they need: at the Lets' places in the loop, if the order is that of the text."""
         stmts = tuple(row.stmt for row in rows)
         chosen = {id(stmt) for stmt in (*needed_lets(self._loop.body, stmts), *stmts)}
         body = tuple(stmt for stmt in self._loop.body if id(stmt) in chosen)
@@ -168,19 +168,19 @@ class _Pipeline:
         return (*(stmt for stmt in body if isinstance(stmt, Let)), *stmts)
 
     def _waiting(self, count: Expr) -> tuple[Stmt, ...]:
-        """The wait, with a count of its own."""
+        """The wait, with this count."""
         return self._copies.change(
             (self._wait,), lambda stmt: msgspec.structs.replace(stmt, count=count)
         )
 
 
 def _condition(row: Scheduled) -> int:
-    """The same for statements that are done under the same condition: commits are under none."""
+    """A key that is equal for statements under the same condition: commits are under none."""
     return -1 if isinstance(row.stmt, CommitGroup) else row.stage
 
 
 def _serial(loop: For, start: Expr, extent: Expr, body: tuple[Stmt, ...]) -> For:
-    """``loop`` as one that does an iteration after the other."""
+    """``loop`` as one that does one iteration after another."""
     kind: LoopKind = "serial"
     plain = msgspec.structs.replace(loop, kind=kind, stages=0, order=(), stage=(), group=())
     return msgspec.structs.replace(plain, start=start, extent=extent, body=body)
@@ -191,7 +191,7 @@ def _unrolled(var: Var, first: int, end: int, body: tuple[Stmt, ...]) -> For:
 
 
 def _sum(a: Expr, b: Expr) -> Expr:
-    """``a + b``, shorter where one of them is a number."""
+    """``a + b``, simplified if one of them is a number."""
     if isinstance(a, Const) and isinstance(b, Const):
         return Const(int(a.value) + int(b.value), a.dtype)
     if isinstance(a, Const):

@@ -1,6 +1,6 @@
-"""Which unit carries a tile operation out on an architecture, and why no better one does.
+"""Chooses the unit that carries out a tile operation on an architecture, and explains why no better one does.
 
-``annotate_instructions.py`` shows it, and the passes that plan ask here, so that it is decided in one place.
+``annotate_instructions.py`` shows the choice, and the planning passes ask here, so that it is made in one place.
 """
 
 import math
@@ -22,12 +22,12 @@ Instruction = Literal["tma", "cp_async", "copy", "wgmma", "mma", "fma"]
 
 LoadRule = Callable[[Copy, Buffer, Buffer, Mapping[str, Expr]], str]
 ProductRule = Callable[[Gemm | SparseGemm, Mapping[str, Buffer], int], str]
-"""Why a unit cannot do it; empty where it can."""
+"""Returns why a unit cannot do a product; empty if it can."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """Units that load tiles and that multiply, the best ones first; bytes of shared memory and threads of a block at most.
+    """Units that load tiles and that multiply, the best ones first; limits of a block: bytes of shared memory, threads.
 
     Source of the limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     """
@@ -68,7 +68,7 @@ ARCHITECTURES = {
 
 
 class Choice(Record):
-    """A unit, and why none of the better ones: a reason for each of them."""
+    """A unit, and a reason against each of the better ones."""
 
     instruction: Instruction
     reason: str = ""
@@ -83,7 +83,7 @@ def find_architecture(name: str) -> Architecture:
 
 
 def choose_load(copy: Copy, storage: Storage, arch: Architecture) -> Choice:
-    """What fills a tile in shared memory from an array."""
+    """The unit that fills a tile in shared memory from an array."""
     src, dst = (storage.buffers[region.buffer] for region in (copy.src, copy.dst))
     reasons = list[str]()
     for instruction, rule in arch.loads:
@@ -95,7 +95,7 @@ def choose_load(copy: Copy, storage: Storage, arch: Architecture) -> Choice:
 
 
 def choose_product(stmt: Gemm | SparseGemm, storage: Storage, arch: Architecture) -> Choice:
-    """What multiplies, by all threads that run ``stmt``."""
+    """The unit that multiplies, for all threads that run ``stmt``."""
     threads, reasons = count_threads(storage.program, stmt), list[str]()
     for instruction, rule in arch.products:
         reason = rule(stmt, storage.buffers, threads)
@@ -112,12 +112,12 @@ def is_load(copy: Copy, storage: Storage) -> bool:
 
 
 def block_of(program: Program) -> tuple[int, ...]:
-    """The threads of a block in each dimension; TileLang's choice where the kernel asks for none."""
+    """The threads of a block in each dimension; TileLang's default if the kernel sets none."""
     return program.threads or (128, 1, 1)
 
 
 def count_threads(program: Program, stmt: Stmt | None = None) -> int:
-    """The threads of a block; with a ``stmt`` those of the role that runs it, if one does."""
+    """The number of threads of a block; with a ``stmt``, of the role that runs it, if any."""
     roles = (one for one in walk(program.body) if stmt and isinstance(one, Roles))
     for one in roles:
         for body, ranges in zip(one.bodies, one.threads, strict=False):

@@ -1,4 +1,4 @@
-"""Which copies of a loop can run ahead of its other statements, and why others cannot."""
+"""Determines which copies of a loop can run ahead of its other statements, and why others cannot."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Loads:
     def why_late(
         self, before: tuple[Stmt, ...], stmt: Stmt, after: tuple[Stmt, ...]
     ) -> list[tuple[Copy, str]]:
-        """The loads of a statement, each with why it cannot run ahead of those ``before`` it and of earlier iterations, if it cannot."""
+        """The loads of a statement, each with the reason why it cannot run ahead of those ``before`` it and of earlier iterations, if any."""
         loads = [s for s in walk((stmt,)) if isinstance(s, Copy) and is_load(s, self.storage)]
         is_branch = isinstance(stmt, If) and not stmt.orelse and set(stmt.then) <= {*loads}
         if not isinstance(stmt, Copy) and not is_branch:
@@ -38,7 +38,7 @@ class Loads:
         return found
 
     def read_by(self, exprs: Iterable[Expr], before: tuple[Stmt, ...]) -> set[str]:
-        """The buffers that expressions read, Lets ``before`` them included."""
+        """The buffers that expressions read, including the Lets ``before`` them."""
         known = {stmt.var.name: stmt.value for stmt in before if isinstance(stmt, Let)}
         found, left = set[str](), list(exprs)
         while left:
@@ -50,7 +50,7 @@ class Loads:
         return found
 
     def _why_not(self, copy: Copy) -> str:
-        """Why a copy cannot be asynchronous in the loop, wherever it is; empty where it can."""
+        """Why a copy cannot be asynchronous in the loop, at any place; empty if it can."""
         choice = choose_load(copy, self.storage, self.arch)
         if choice.instruction == "copy":
             return choice.reason
@@ -62,7 +62,7 @@ class Loads:
         return "" if storage.is_whole(copy.dst) else f"it fills only a part of {tile}"
 
     def _why_dependent(self, stmt: Stmt, before: tuple[Stmt, ...]) -> str:
-        """On which results of the loop the bounds and the condition of ``stmt`` depend; empty where on none."""
+        """The results of the loop on which the bounds and the condition of ``stmt`` depend; empty if none."""
         exprs = [expr for inner in walk((stmt,)) for expr in expressions(inner)]
         late = self.read_by(exprs, before) & self.written
         if late:
@@ -74,7 +74,7 @@ class Loads:
 
 
 def _is_only_under(load: Stmt, user: Stmt, tile: str) -> bool:
-    """Whether ``user`` uses a tile only where the condition under which ``load`` fills it holds."""
+    """Whether ``user`` uses a tile only if the condition under which ``load`` fills it holds."""
     if not isinstance(load, If) or tile not in buffers_in((user,)):
         return True
     return isinstance(user, If) and user.cond == load.cond and tile not in buffers_in(user.orelse)

@@ -1,4 +1,4 @@
-"""The plan of a loop, and how it is written in the loop: copies first, then a wait, then all else."""
+"""The plan of a loop, and its written form in the loop: copies first, then a wait, then the rest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,10 +33,10 @@ UNIT: Unit = "cp_async"
 
 @dataclass(frozen=True, kw_only=True)
 class LoopPlan:
-    """A loop that can be pipelined. ``guards`` is how many branches are around all statements of its body but Lets, ``inner`` are
-    the statements inside of them, ``producers`` the places of those that become asynchronous copies, by themselves or in a branch.
-    With ``for_roles`` some of its copies go by TMA, and the block is split into roles. ``rows`` are the user's schedule, if there is one, with
-    ``filled`` for the tiles that it needs versions of: the place of what fills each anew, and how many.
+    """A loop that can be pipelined. ``guards`` is the number of branches around all statements of its body except Lets, ``inner`` are
+    the statements inside of them, ``producers`` the positions of those that become asynchronous copies, by themselves or in a branch.
+    With ``for_roles`` some of its copies go by TMA, and the block is split into roles. ``rows`` are the user's schedule, if any, with
+    ``filled`` for the tiles that it needs versions of: the position of the statement that refills each, and the number of versions.
     """
 
     loop: For
@@ -50,7 +50,7 @@ class LoopPlan:
 
     @property
     def tiles(self) -> dict[str, int]:
-        """The tiles that have versions, each with the place of its copy, or of what else fills it."""
+        """The tiles that have versions, each with the position of its copy, or of another statement that fills it."""
         if self.rows:
             return {tile: at for tile, (at, _) in self.filled.items()}
         copies = ((at, stmt) for at in self.producers for stmt in walk((self.inner[at],)))
@@ -58,34 +58,34 @@ class LoopPlan:
 
     @property
     def depth(self) -> int:
-        """How many iterations are under way at once: no more than there are."""
+        """The number of iterations under way at once: not more than the loop has."""
         extent = self.loop.extent
         most = int(extent.value) if isinstance(extent, Const) else self.stages
         return max(1, min(self.stages, most))
 
     @property
     def versions(self) -> dict[str, int]:
-        """How many versions each of its tiles has."""
+        """The number of versions of each of its tiles."""
         if self.for_roles or not self.rows:
             return dict.fromkeys(self.tiles, self.depth)
         return {tile: count for tile, (_, count) in self.filled.items()}
 
     def uses(self, tile: str) -> tuple[int, int]:
-        """The first and the last place at which a statement that is no producer uses a tile; -1 where none does."""
+        """The first and the last position of a non-producer statement that uses a tile; -1 if there is none."""
         places = (at for at in range(len(self.inner)) if at not in self.producers)
         found = [at for at in places if tile in buffers_in((self.inner[at],))]
         return (found[0], found[-1]) if found else (-1, -1)
 
 
 def write_plan(loop: For, plan: LoopPlan, copies: Copies) -> For:
-    """``loop`` with its producers in front, a commit and a wait behind them, and its schedule.
+    """``loop`` with its producers in front, then a commit and a wait, and its schedule.
 
-    A pipeline waits first in each step: then one barrier of the block is enough for it. Then it issues, and then all else follows.
+    A pipeline waits first in each step: then one barrier of the block is enough for it. Then it issues, and then everything else follows.
     """
     parts = _take_apart(loop, plan)
     issues = (_issued(load, copies) for load in parts.loads)
     ahead, late = parts.guarded((*parts.early, *issues)), parts.guarded(parts.late)
-    if parts.conds:  # what is ahead and what is late are two branches, so each has its own Lets
+    if parts.conds:  # early and late statements are in two branches, so each has its own Lets
         ahead = copies.copy(ahead, {})
     body = (*parts.lets, *ahead, CommitGroup(UNIT), WaitGroup(Const(0, "int32"), UNIT), *late)
     stage = (*(0,) * len(without_lets(ahead)), *(plan.depth - 1,) * len(without_lets(late)))
@@ -142,7 +142,7 @@ def write_role_plan(
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts:
-    """The statements of a loop: Lets around its guards, the conditions of these, Lets of the loads, loads, and all else."""
+    """The statements of a loop: Lets around its guards, the guards' conditions, Lets of the loads, loads, and the rest."""
 
     lets: tuple[Stmt, ...]
     conds: tuple[Expr, ...]
@@ -151,7 +151,7 @@ class _Parts:
     late: tuple[Stmt, ...]
 
     def guarded(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """``body`` inside of the guards; nothing where it is empty."""
+        """``body`` inside of the guards; nothing if it is empty."""
         for cond in reversed(self.conds):
             body = (If(cond, body),) if body else ()
         return body
@@ -175,7 +175,7 @@ def _take_apart(loop: For, plan: LoopPlan) -> _Parts:
 
 
 def _issued(load: Stmt, copies: Copies) -> Stmt:
-    """An asynchronous copy in the place of a copy, or of those in a branch."""
+    """An asynchronous copy in place of a copy, or of the copies in a branch."""
     if isinstance(load, If):
         then = tuple(_issued(stmt, copies) for stmt in load.then)
         return copies.derive(msgspec.structs.replace(load, then=then), load)

@@ -1,4 +1,4 @@
-"""Which products the matrix units take: ``wgmma`` of four warps, ``mma.sync`` of one.
+"""Determines which products the matrix units can do: ``wgmma`` of four warps, ``mma.sync`` of one.
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions" and "Warp Level Matrix Multiply-Accumulate
 Instructions".
@@ -20,7 +20,7 @@ WGMMA: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_FLOAT8, ("float16", "float32")),
     **dict.fromkeys(_INT8, ("int32",)),
 }
-"""For the type of the operands the types of the sum."""
+"""Types of the sum, by the type of the operands."""
 
 MMA: dict[str, tuple[str, ...]] = {
     "float16": ("float16", "float32"),
@@ -32,17 +32,17 @@ MMA: dict[str, tuple[str, ...]] = {
 }
 
 WARPGROUP, WARP = 128, 32
-"""Threads."""
+"""Number of threads."""
 
 WGMMA_M, WGMMA_N, WGMMA_K_BYTES = 64, 8, 32
-"""Rows of a product, what its columns are a multiple of, and bytes of a row of ``a``."""
+"""Rows of a product, the number that divides its columns, and bytes of a row of ``a``."""
 
 MMA_M, MMA_N, MMA_K_BYTES = 16, 8, 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Product:
-    """A product: types of operands and sum, sizes, where the operands are, and how many threads compute it."""
+    """A product: types of operands and sum, sizes, scopes of the operands, and the number of threads that compute it."""
 
     types: tuple[str, str, str]
     scopes: tuple[str, str, str]
@@ -53,14 +53,14 @@ class _Product:
     threads: int
 
     def why_not(self, sums: Mapping[str, tuple[str, ...]]) -> str:
-        """Why a unit with these types cannot take it."""
+        """Why a unit with these types cannot do it."""
         a, b, c = self.types
         is_pair = a == b or {a, b} <= {*_INT8} or {a, b} <= {*_FLOAT8}
         return "" if is_pair and c in sums.get(a, ()) else f"it does not add {a} x {b} to {c}"
 
 
 def why_not_wgmma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads: int) -> str:
-    """Why ``wgmma`` cannot do a product of so many threads; empty where it can."""
+    """Why ``wgmma`` cannot do a product with this number of threads; empty if it can."""
     product = _read(stmt, buffers, threads)
     if product is None:
         return "its sizes are not constant"
@@ -82,7 +82,7 @@ def why_not_wgmma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], thread
 
 
 def why_not_mma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads: int) -> str:
-    """Why ``mma.sync`` cannot do a product of so many threads; empty where it can."""
+    """Why ``mma.sync`` cannot do a product with this number of threads; empty if it can."""
     product = _read(stmt, buffers, threads)
     if product is None:
         return "its sizes are not constant"
@@ -101,7 +101,7 @@ def why_not_mma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads:
 
 
 def _read(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads: int) -> _Product | None:
-    """What a statement multiplies."""
+    """The product of a statement."""
     a, b, c = (buffers[region.buffer] for region in (stmt.a, stmt.b, stmt.c))
     n, k = _sizes(stmt.b.extents[-2:], is_turned=not stmt.transpose_b)
     m, _ = _sizes(stmt.c.extents[-2:], is_turned=False)
@@ -119,6 +119,6 @@ def _read(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads: int) 
 
 
 def _sizes(extents: tuple[Expr, ...], *, is_turned: bool) -> tuple[int, int]:
-    """Two extents, the second one first where ``is_turned``; 0 for what is not constant."""
+    """Two extents, the second one first if ``is_turned``; 0 for a non-constant one."""
     first, second = (int(e.value) if isinstance(e, Const) else 0 for e in extents)
     return (second, first) if is_turned else (first, second)

@@ -1,4 +1,4 @@
-"""The order of passes as data, and a run of a named one with what each pass made."""
+"""The order of passes as data; runs a named pipeline and keeps the result of each pass."""
 
 from collections.abc import Mapping, Sequence
 
@@ -34,8 +34,8 @@ PIPELINES: dict[str, tuple[Pass, ...]] = {
         InferSharedLayouts("sm_90a"),
     ),
 }
-"""Pipelines by their names. Versions come before loops are written out: their copies then have them already. What is not split into
-roles is written out before, and is a part of the consumer then. Layouts come last: they are chosen for what really runs.
+"""Pipelines by name. Versions come before loops are written out, so that the copies of statements already have them. Loops that are not split
+into roles are written out before that, and are then part of the consumer. Layouts come last: they are chosen for the final statements.
 """
 
 PASSES: dict[str, type[Pass]] = {
@@ -50,20 +50,20 @@ PASSES: dict[str, type[Pass]] = {
         InferSharedLayouts,
     )
 }
-"""Passes by their names, for pipelines of the user's own."""
+"""Passes by name, for the user's own pipelines."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
     "version-buffers": ("plan-pipeline",),
     "inject-pipeline": ("plan-pipeline", "version-buffers"),
     "specialize-warps": ("plan-pipeline", "version-buffers", "inject-pipeline"),
 }
-"""Passes that a pass needs in front of it."""
+"""The passes that must precede each pass."""
 
 TILELANG = "tilelang"
-"""The name for TileLang's own passes."""
+"""The name of TileLang's own passes."""
 
 TILEYARD = "tileyard"
-"""The name for the pipeline that is named as a target's architecture."""
+"""The name of the pipeline that has the same name as a target's architecture."""
 
 WRITTEN = "written"
 """The name of the step before the first pass."""
@@ -86,9 +86,9 @@ def find_pipeline(name: str) -> tuple[Pass, ...]:
 
 
 def choose_pipeline(asked: str, target: str) -> str:
-    """The pipeline of ours that is asked for a target such as ``cuda:sm_90a``; empty for TileLang's own.
+    """The Tileyard pipeline requested for a target such as ``cuda:sm_90a``; empty for TileLang's own.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is none.
     """
     if asked in ("", TILELANG):
         return ""
@@ -106,9 +106,9 @@ def run_pipeline(
     pipeline: str | Sequence[Pass],
     lines: Mapping[int, SourceLine] | None = None,
 ) -> tuple[Step, ...]:
-    """What each pass of a pipeline makes of ``program``, which is the first step. Raises UsageError for an unknown name.
+    """``program`` as the first step, then the result of each pass of a pipeline. Raises UsageError for an unknown name.
 
-    ``lines`` are those of the statements of ``program``, by their pre-order numbers.
+    ``lines`` are those of the statements of ``program``, by pre-order number.
     """
     passes = find_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
     steps = [Step(name=WRITTEN, program=program, lines=dict(lines or {}))]
@@ -128,7 +128,7 @@ def run_pipeline(
 
 
 def _place(note: Note, lines: Mapping[int, SourceLine]) -> Diagnostic:
-    """A note with the lines of its statements. Copies of a statement have the same."""
+    """A note with the lines of its statements. Copies of a statement have the same lines."""
     other = lines.get(note.other)
     text = note.text if other is None else f"{note.text} ({other.file}:{other.line})"
     return Diagnostic(message=text, where=lines.get(note.number))

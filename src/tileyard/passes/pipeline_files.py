@@ -1,4 +1,4 @@
-"""Pipelines of the user's own, in TOML: passes by their names in order, each with options.
+"""Reads the user's own pipelines from TOML: passes by name in order, each with options.
 
     architecture = "sm_80"
 
@@ -6,7 +6,7 @@
     name = "plan-pipeline"
     architecture = "sm_90a"
 
-Options are the fields of a pass. The architecture of all of them is that of the file.
+Options are the fields of a pass. The file's architecture is the default for all of them.
 """
 
 import dataclasses
@@ -28,9 +28,9 @@ class _File(Record, forbid_unknown_fields=True):
 
 
 def read_pipeline(text: str, file: str, architecture: str = "sm_80") -> tuple[Pass, ...]:
-    """The passes that the ``text`` of a ``file`` names. Raises UsageError with file and entry.
+    """The passes in the ``text`` of a ``file``. Raises UsageError with file and entry.
 
-    ``architecture`` counts where the file names none.
+    ``architecture`` applies if the file names none.
     """
     try:
         read = msgspec.convert(decode_toml(text), _File)

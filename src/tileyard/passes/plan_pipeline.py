@@ -1,6 +1,6 @@
 """Plans the pipelines of loops: which copies are asynchronous, what runs ahead, and by how many iterations.
 
-Where the architecture has TMA, loops whose copies can go by it are planned for a producer and a consumer (``specialize_warps.py``),
+If the architecture has TMA, loops whose copies it can do are planned for a producer and a consumer (``specialize_warps.py``),
 unless ``plan_roles.py`` has a reason against it; all others for ``cp.async`` (``inject_pipeline.py``).
 """
 
@@ -42,13 +42,13 @@ BARRIER_BYTES = 8
 
 @dataclass(frozen=True)
 class PlanPipeline:
-    """Plans for the units and the shared memory of an architecture."""
+    """Plans pipelines for the units and the shared memory of an architecture."""
 
     architecture: str
     name: str = "plan-pipeline"
 
     def run(self, program: Program) -> Passed:
-        """Plan the loops that can be pipelined, and say why others cannot be."""
+        """Plan the loops that can be pipelined, and note why others cannot."""
         program = rewrite(program, lambda stmt: (stmt,)).program  # each statement is one object
         planner = _Planner(Storage(program), find_architecture(self.architecture))
         planner.plan()
@@ -83,9 +83,9 @@ class _Planner:
         self.loops: dict[str, LoopPlan] = {}
 
     def plan(self) -> None:
-        """Plan each loop by itself, then drop what uses elsewhere and the size of shared memory forbid.
+        """Plan each loop by itself, then drop plans that conflict with other uses of a tile or with the size of shared memory.
 
-        What roles do not suit is planned without them, which is another plan of the whole.
+        Loops that are not suitable for roles are planned without them, in a new plan of the whole Program.
         """
         while True:
             self._notes, self.loops = {}, {}
@@ -136,7 +136,7 @@ class _Planner:
                 raise _Refused(reason)
 
     def _plan_for_units(self, loop: For) -> LoopPlan:
-        """The plan of a loop by itself: for roles where TMA can do a copy, unless that is declined. Raises _Refused."""
+        """The plan of a single loop: for roles if TMA can do a copy, unless roles are declined for it. Raises _Refused."""
         reason = self._declined.get(loop.var.name)
         if reason is None and self._arch.has_tma:
             plan = self._plan_loop(loop, self._arch)
@@ -157,7 +157,7 @@ class _Planner:
         return choose_load(stmt, self._storage, self._arch).instruction == "tma"
 
     def _plan_loop(self, loop: For, arch: Architecture) -> LoopPlan:
-        """The plan of a loop by itself, for the units of ``arch``; raises _Refused."""
+        """The plan of a single loop, for the units of ``arch``; raises _Refused."""
         written = buffer_effects(loop.body).through(self._storage.owners).written
         rules = Loads(storage=self._storage, arch=arch, written=written)
         guards, inner, conds = 0, without_lets(loop.body), list[Expr]()
@@ -185,7 +185,7 @@ class _Planner:
         return self._follow(plan) if loop.order else plan
 
     def _follow(self, plan: LoopPlan) -> LoopPlan:
-        """The plan with the schedule that the user gives; raises _Refused where that cannot be followed."""
+        """The plan with the user's schedule; raises _Refused if it cannot be followed."""
         rows = scheduled(plan.loop)
         if not rows or plan.guards:
             raise _Refused("its schedule has not one place for each statement")
@@ -214,7 +214,7 @@ class _Planner:
     # ---- all loops --------------------------------------------------------------------------
 
     def _drop_shared_tiles(self) -> None:
-        """Keep copies to tiles of which nobody outside of the loop reads what the loop leaves in them."""
+        """Keep copies to tiles whose content no statement outside of the loop reads after it."""
         dropped = True
         while dropped:
             dropped = False
@@ -250,7 +250,7 @@ class _Planner:
         self._note(one.loop, f"not pipelined: {reason}")
 
     def _drop_what_is_too_large(self) -> None:
-        """Keep loops, in their order, as long as the versions of their tiles fit into shared memory."""
+        """Keep loops, in order, as long as the versions of their tiles fit into shared memory."""
         versions: dict[str, int] = {}
         barriers = 0
         for one in sorted(self.loops.values(), key=lambda one: self._storage.numbers[id(one.loop)]):
@@ -272,7 +272,7 @@ class _Planner:
 
 
 def _is_for_two(plan: LoopPlan) -> bool:
-    """Whether one role can do the producers of a plan, and another one all else as it is written."""
+    """Whether one role can do the producers of a plan, and another role the rest as written."""
     loads = [id(plan.inner[at]) for at in plan.producers]
     late = [row for row in plan.rows if id(row.stmt) not in loads]
     stages = {row.stage for row in plan.rows if id(row.stmt) in loads}
@@ -281,7 +281,7 @@ def _is_for_two(plan: LoopPlan) -> bool:
 
 
 def _has_break(body: tuple[Stmt, ...]) -> bool:
-    """Whether a break in ``body`` leaves the loop that it is the body of."""
+    """Whether a break in ``body`` leaves the loop whose body it is."""
     return any(
         isinstance(stmt, Break)
         or (not isinstance(stmt, For | While) and any(map(_has_break, bodies(stmt))))

@@ -1,7 +1,7 @@
-"""Which loops a producer and a consumer can share, and which of their copies have barriers together.
+"""Determines which loops a producer and a consumer can share, and which of their copies share barriers.
 
-The producer runs through the loops by itself, as far ahead as there are free versions of the tiles. Nothing but the barriers of
-these tiles holds it back, so all else that it touches has to be its own, or has to stay as it is.
+The producer runs through the loops on its own, as far ahead as there are free versions of the tiles. Only the barriers of
+these tiles hold it back, so everything else that it touches must be its own, or must stay unchanged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ WARP = 32
 def find_declined(
     storage: Storage, plans: Mapping[str, LoopPlan], arch: Architecture
 ) -> dict[str, str]:
-    """Which loops that are planned for roles these do not suit, by the names of their variables, each with the reason."""
+    """The loops planned for roles that are not suitable for them, by the names of their variables, each with the reason."""
     chosen = {name: plan for name, plan in plans.items() if plan.for_roles}
     if not chosen:
         return {}
@@ -43,7 +43,7 @@ def find_declined(
 
 
 def group_tiles(plans: Sequence[LoopPlan]) -> tuple[frozenset[str], ...]:
-    """The tiles of these loops that have barriers together: in each loop they are used first and last by the same statements."""
+    """The tiles of these loops that share barriers: in each loop the same statements are their first and last use."""
     together: list[set[str]] = []
     for own in (own for plan in plans for own in _filled_together(plan)):
         joined = [one for one in together if one & own]
@@ -61,7 +61,7 @@ def group_tiles(plans: Sequence[LoopPlan]) -> tuple[frozenset[str], ...]:
 
 
 def _filled_together(plan: LoopPlan) -> list[frozenset[str]]:
-    """For each producer of a loop the tiles that it fills."""
+    """The tiles that each producer of a loop fills."""
     found: dict[int, set[str]] = {}
     for tile, at in plan.tiles.items():
         found.setdefault(at, set()).add(tile)
@@ -69,7 +69,7 @@ def _filled_together(plan: LoopPlan) -> list[frozenset[str]]:
 
 
 def _why_not_kernel(program: Program, arch: Architecture) -> str:
-    """Why a block cannot be split into roles; empty where it can."""
+    """Why a block cannot be split into roles; empty if it can."""
     threads = count_threads(program)
     if threads != block_of(program)[0]:
         return "its threads have several dimensions"
@@ -86,14 +86,14 @@ def _why_not_kernel(program: Program, arch: Architecture) -> str:
 
 
 class _Finder:
-    """What the loops that are planned for roles have to do with the rest of the Program."""
+    """Relations between the loops planned for roles and the rest of the Program."""
 
     def __init__(self, storage: Storage, plans: Mapping[str, LoopPlan]) -> None:
         self._storage, self._plans = storage, plans
         self._slicer = Slicer(storage)
 
     def why_not(self, plan: LoopPlan, arch: Architecture) -> str:
-        """Why a loop cannot be split; empty where it can."""
+        """Why a loop cannot be split; empty if it can."""
         copies = [stmt for at in plan.producers for stmt in walk((plan.inner[at],))]
         loads = [stmt for stmt in copies if isinstance(stmt, Copy)]
         if not any(choose_load(load, self._storage, arch).instruction == "tma" for load in loads):
@@ -109,7 +109,7 @@ class _Finder:
         return ""
 
     def _why_not_source(self, plan: LoopPlan, load: Copy) -> str:
-        """Whether the kernel writes what ``load`` reads before it is over."""
+        """Why ``load`` cannot run ahead: the kernel writes its source before the loop is over; empty if not."""
         owners = self._storage.owners
         source = owners[load.src.buffer]
         for stmt in walk(self._storage.program.body):
@@ -119,7 +119,7 @@ class _Finder:
         return ""
 
     def _why_not_tile(self, tile: str) -> str:
-        """Whether somebody else uses a tile, which its producer may fill as soon as the block begins."""
+        """Why a producer cannot fill a tile as soon as the block begins: others use it before; empty if none does."""
         loops = [plan.loop for plan in self._plans.values() if tile in plan.tiles]
         inside = {id(stmt) for loop in loops for stmt in walk((loop,))}
         for stmt in walk(self._storage.program.body):
@@ -131,7 +131,7 @@ class _Finder:
         return ""
 
     def _is_behind(self, stmt: Stmt, loops: Iterable[For]) -> bool:
-        """Whether ``stmt`` is done when these loops are over, and they never begin again."""
+        """Whether ``stmt`` runs after these loops are over, and they never begin again."""
         numbers, around = self._storage.numbers, self._slicer.around
         repeated = {id(outer) for outer in around(stmt) if isinstance(outer, For | While)}
         return all(

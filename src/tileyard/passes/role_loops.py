@@ -1,4 +1,4 @@
-"""Loops that a producer and a consumer share: their parts, the barriers between the two, and what each of them does.
+"""Loops shared by a producer and a consumer: their parts, the barriers between the two, and the statements of each.
 
 One module because both sides have to agree on every wait and every arrival.
 """
@@ -50,7 +50,7 @@ from tileyard.passes.storage import Storage
 
 @dataclass(frozen=True, kw_only=True)
 class RoleLoop:
-    """The parts of a loop: Lets and conditions around all else, the statements that fill tiles, and those that use them."""
+    """The parts of a loop: Lets and conditions around the rest, the statements that fill tiles, and those that use them."""
 
     loop: For
     lets: tuple[Stmt, ...]
@@ -61,31 +61,31 @@ class RoleLoop:
 
     @property
     def name(self) -> str:
-        """That of its variable."""
+        """The name of the loop's variable."""
         return self.loop.var.name
 
     @property
     def depth(self) -> int:
-        """How many iterations may be under way."""
+        """The number of iterations that may be under way."""
         return max(row.stage for row in scheduled(self.loop)) + 1
 
     @property
     def is_counted(self) -> bool:
-        """Whether its variable says how many iterations have been done."""
+        """Whether its variable determines how many iterations have been done."""
         start = self.loop.start
         is_plain = isinstance(start, Const | Var)
         return not self.is_repeated and not self.conds and is_plain
 
 
 def read_role_loop(loop: For, around: Iterable[Stmt]) -> RoleLoop:
-    """The parts of a loop that is planned for roles, within these statements."""
+    """The parts of a loop that is planned for roles, with the statements ``around`` it."""
     loads = tuple(stmt for group in groups_of(loop) for stmt in group)
     mine = {id(stmt) for stmt in loads}
     late = tuple(stmt for stmt in loop.body if id(stmt) not in mine)
     lets, conds = list[Stmt](), list[Expr]()
     while True:
         (*others, branch) = without_lets(late) or (None,)
-        has_lets = bool(conds) and len(late) > 1  # these are inside of the guard before
+        has_lets = bool(conds) and len(late) > 1  # they are inside of the previous guard
         if others or has_lets or not isinstance(branch, If) or branch.orelse:
             break
         ifs = [stmt for stmt in loads if isinstance(stmt, If) and stmt.cond == branch.cond]
@@ -107,7 +107,7 @@ def read_role_loop(loop: For, around: Iterable[Stmt]) -> RoleLoop:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Tiles that are filled and used together, in so many ``versions``, with a row of barriers for each direction.
+    """Tiles that are filled and used together, in ``versions`` versions, with a row of barriers for each direction.
 
     ``loops`` fill them; with ``is_mixed`` some of the copies go by ``cp.async``, and each thread of the producer arrives.
     """
@@ -121,14 +121,14 @@ class Group:
 
     @property
     def arrivals(self) -> int:
-        """How many arrivals fill a version."""
+        """Number of arrivals that fill a version."""
         return PRODUCER_THREADS if self.is_mixed else 1
 
 
 def read_groups(
     loops: Sequence[RoleLoop], names: Names, storage: Storage, arch: Architecture
 ) -> tuple[Group, ...]:
-    """The groups of all loops; what is together in one loop is together in all."""
+    """The groups of all loops; tiles that are grouped in one loop are grouped in all."""
     together: list[frozenset[str]] = []
     for stmts in (stmts for one in loops for stmts in groups_of(one.loop)):
         tiles = tiles_filled(stmts)
@@ -160,7 +160,7 @@ def read_groups(
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the roles. ``registers`` count iterations, for loops that are counted together; ``threads`` is how many it has."""
+    """One of the roles. ``registers`` count iterations, for loops that are counted together; ``threads`` is its number of threads."""
 
     groups: tuple[Group, ...]
     registers: Mapping[frozenset[str], str]
@@ -170,7 +170,7 @@ class Side:
     copies: Copies
 
     def produce(self, one: RoleLoop) -> For:
-        """The loop of the producer."""
+        """The producer's loop."""
         body = list[Stmt]()
         lets = needed_lets(one.loads, one.loads) if one.conds else ()
         for group in self._groups_of(one):
@@ -183,7 +183,7 @@ class Side:
         return self._loop(one, around, (*body, *self._counted(one)))
 
     def consume(self, one: RoleLoop) -> For:
-        """The loop of the consumer."""
+        """The consumer's loop."""
         late, body = one.late, list[Stmt]()
         plan = {group: _uses(late, group) for group in self._groups_of(one)}
         for at, stmt in enumerate((*late, None)):
@@ -213,7 +213,7 @@ class Side:
         return tuple(group for group in self.groups if one.name in group.loops)
 
     def _count(self, one: RoleLoop, group: Group) -> Expr:
-        """How many iterations have been done of the loops of a group."""
+        """The number of iterations done so far of the loops of a group."""
         if group.loops in self.registers:
             return _register(self.registers[group.loops])
         var, start = one.loop.var, one.loop.start
@@ -236,7 +236,7 @@ class Side:
         return WaitBarrier(_place(row, group, count), parity)
 
     def _filled(self, stmts: tuple[Stmt, ...], group: Group, count: Expr) -> tuple[Stmt, ...]:
-        """``stmts`` with their copies issued."""
+        """``stmts`` with their copies issued asynchronously."""
         found = list[Stmt]()
         for stmt in self._at(stmts, {group: count}):
             if isinstance(stmt, If):
@@ -267,7 +267,7 @@ class Side:
         return Arrive(place, count=group.arrivals)
 
     def _wait_full(self, one: RoleLoop, group: Group, late: tuple[Stmt, ...]) -> list[Stmt]:
-        """Wait until a version is full; what ``cp.async`` wrote is shown to ``wgmma``, which sees it only then."""
+        """Wait until a version is full; a fence makes writes of ``cp.async`` visible to ``wgmma``."""
         found = [self._wait(group.full, group, self._count(one, group), flip=0)]
         products = (stmt for stmt in walk(late) if isinstance(stmt, Gemm | SparseGemm))
         by_wgmma = (
@@ -279,14 +279,14 @@ class Side:
         return [*found, Fence(self.threads)] if group.is_mixed and read & group.tiles else found
 
     def _release(self, one: RoleLoop, group: Group, late: tuple[Stmt, ...]) -> list[Stmt]:
-        """Say that a version is empty; what was written there is before what TMA will write only behind a fence."""
+        """Signal that a version is empty; a fence comes first if statements have written there, because TMA will write there next."""
         place = _place(group.empty, group, self._count(one, group))
         is_written = buffer_effects(late).written & group.tiles
         fence: list[Stmt] = [Fence(self.threads)] if is_written else []
         return [*fence, Arrive(place, count=self.threads)]
 
     def _at_slots(self, one: RoleLoop, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """Statements of a loop, whose tiles have the versions that registers count."""
+        """Statements of a loop with the versions of their tiles as counted in registers."""
         return self._at(stmts, {g: self._count(one, g) for g in self._groups_of(one)})
 
     def _at(self, stmts: tuple[Stmt, ...], counts: Mapping[Group, Expr]) -> tuple[Stmt, ...]:
@@ -306,7 +306,7 @@ class Side:
 
 
 def _uses(late: tuple[Stmt, ...], group: Group) -> tuple[int, int]:
-    """The places of the first and the last statement that use tiles of a group; behind all of them where none does."""
+    """The positions of the first and the last statement that use tiles of a group; after all statements if none does."""
     found = [at for at, stmt in enumerate(late) if buffers_in((stmt,)) & group.tiles]
     return (found[0], found[-1]) if found else (len(late), len(late))
 

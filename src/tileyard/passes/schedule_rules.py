@@ -1,8 +1,8 @@
-"""Whether a schedule of the user's keeps the dependences of its loop, and how many versions of tiles it takes.
+"""Checks that a user's schedule keeps the dependences of its loop, and counts the versions of tiles that it needs.
 
-In each step a statement does the iteration that its stage says, and statements follow each other as its places say. What an
-iteration fills anew before it uses it may have a version for each iteration under way. All else is one thing for all iterations,
-so those that use it stay as they are one after the other.
+In each step a statement does the iteration given by its stage, and statements run in the order of their places. A tile that
+each iteration refills before it uses it may have a version for each iteration under way. Everything else is shared by all
+iterations, so the statements that use it must keep their order.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from tileyard.passes.storage import Storage
 
 @dataclass(frozen=True)
 class _Item:
-    """A statement, or a Let whose value changes in the loop: when it is done, and what it reads and writes."""
+    """A statement, or a Let whose value changes in the loop: its stage and place, and what it reads and writes."""
 
     stmt: Stmt
     stage: int
@@ -25,7 +25,7 @@ class _Item:
     effects: Effects
 
     def lag_to(self, later: "_Item") -> int:
-        """How many iterations may have done this one when ``later`` is done for the first of them, with that."""
+        """The number of iterations that may have done this one, including its own, when ``later`` is done for the first of them."""
         return later.stage - self.stage + (later.place > self.place)
 
 
@@ -33,7 +33,7 @@ class _Item:
 class ScheduleRules:
     """The loop with this ``body`` under a schedule, whose ``rows`` are in the order of the text.
 
-    ``loads`` are the tiles that copies fill which may be asynchronous, by the identities of their statements.
+    ``loads`` are the tiles filled by copies that may be asynchronous, by the identities of their statements.
     """
 
     storage: Storage
@@ -43,7 +43,7 @@ class ScheduleRules:
 
     @cached_property
     def asynchronous(self) -> frozenset[int]:
-        """The loads that run ahead of all that uses what they fill. They are issued first in each step."""
+        """The loads that run ahead of all uses of what they fill. They are issued first in each step."""
         found, last = set[int](), max(row.stage for row in self.rows)
         for row in self.rows:
             tiles = self.loads.get(id(row.stmt), frozenset())
@@ -54,7 +54,7 @@ class ScheduleRules:
 
     @cached_property
     def versions(self) -> dict[str, int]:
-        """How many versions of the tiles that iterations fill anew are needed."""
+        """The number of versions needed of each tile that iterations refill."""
         found = {}
         for tile in self.filled:
             users = [one for one in self._items if tile in one.effects.read | one.effects.written]
@@ -67,7 +67,7 @@ class ScheduleRules:
 
     @cached_property
     def filled(self) -> dict[str, Stmt]:
-        """The tiles that each iteration fills anew before it uses them, and by what."""
+        """The tiles that each iteration refills before it uses them, each with the statement that fills it."""
         found: dict[str, Stmt] = {}
         used = set[str]()
         for one in self._items:
@@ -80,7 +80,7 @@ class ScheduleRules:
         return found
 
     def find_broken(self) -> Stmt | None:
-        """A statement that cannot run ahead as far as the schedule says, or out of its order; None where all can."""
+        """A statement that cannot run as far ahead as the schedule asks, or out of order; None if all can."""
         items = self._items
         for number, first in enumerate(items):
             for second in items[number + 1 :]:
@@ -93,7 +93,7 @@ class ScheduleRules:
 
     @cached_property
     def _items(self) -> list[_Item]:
-        """In the order of the text. A Let comes in front of the next statement of the stage in which it is needed."""
+        """The items in the order of the text. A Let is placed before the next statement of the stage that needs it."""
         items = []
         for at, stmt in enumerate(self.body):
             row = next((row for row in self.rows if row.stmt is stmt), None)
@@ -127,7 +127,7 @@ class ScheduleRules:
         return frozenset(found)
 
     def _find_torn(self) -> Stmt | None:
-        """A statement that needs the value of such a variable in another stage, or behind another stage's statements."""
+        """A statement that needs the value of such a variable in another stage, or after statements of another stage."""
         late = [row for row in self.rows if id(row.stmt) not in self.asynchronous]
         order = sorted(late, key=lambda row: row.place)
         for stmt in self.body:
@@ -152,7 +152,7 @@ class ScheduleRules:
         ]
 
     def _effects_of(self, stmt: Stmt) -> Effects:
-        """With those of the Lets that it needs. Messages to the user count as one more buffer, with an empty name, that is written."""
+        """The effects of a statement and its Lets. Messages to the user count as writes to an additional buffer with an empty name."""
         effects = buffer_effects(with_lets(self.body, stmt)).through(self.storage.owners)
         says = any(isinstance(inner, Print | Assert) for inner in walk((stmt,)))
         return Effects(read=effects.read, written=effects.written | ({""} if says else set()))
@@ -166,5 +166,5 @@ class ScheduleRules:
 
 
 def _conflicts(first: Effects, second: Effects) -> frozenset[str]:
-    """The buffers that both use, and one of them writes."""
+    """The buffers that both use and at least one of them writes."""
     return (first.written & (second.read | second.written)) | (first.read & second.written)

@@ -1,7 +1,7 @@
 """How the plan of a loop is written in it, for the passes that follow plans.
 
-A planned loop still does one iteration after the other. Its ``stage`` says by how many iterations a statement is late, and its
-``order`` in which order statements follow each other then; both count the statements of its body other than Let. With a ``group``
+A planned loop still does one iteration after another. ``stage`` is the number of iterations by which a statement is late, and
+``order`` is the order of the statements in a step; both count the statements of its body other than Let. With a ``group``
 the loop is planned for roles: each group has the statements whose copies one row of barriers counts.
 """
 
@@ -11,7 +11,7 @@ from tileyard.model import Record
 
 
 class Scheduled(Record):
-    """A statement of a planned loop: its place among all, and by how many iterations it is late. Lets have none of their own."""
+    """A statement of a planned loop: its place among all, and the number of iterations by which it is late. Lets have none of their own."""
 
     stmt: Stmt
     place: int
@@ -19,7 +19,7 @@ class Scheduled(Record):
 
 
 def scheduled(loop: Stmt) -> tuple[Scheduled, ...]:
-    """The statements of a planned loop in the order of its text, without its Lets; nothing for any other statement."""
+    """The statements of a planned loop in the order of its text, without its Lets; empty for any other statement."""
     if not isinstance(loop, For) or not loop.order:
         return ()
     stmts = without_lets(loop.body)
@@ -30,7 +30,7 @@ def scheduled(loop: Stmt) -> tuple[Scheduled, ...]:
 
 
 class Waiting(Record):
-    """How a pipeline waits for copies: at the beginning of each step, for those that were issued ``lag`` steps before or earlier.
+    """How a pipeline waits for copies: at the beginning of each step, for those issued ``lag`` steps before or earlier.
 
     The first wait is in step ``first``. Copies are issued up to iterations of stage ``issued``.
     """
@@ -41,7 +41,7 @@ class Waiting(Record):
 
 
 def find_waiting(loop: For) -> Waiting:
-    """How the pipeline of a planned loop waits: as long as no tile is used before, and no longer. One that nobody uses has time to the end."""
+    """How the pipeline of a planned loop waits: as late as the first use of a tile allows. An unused tile has time until the end."""
     rows = [row for row in scheduled(loop) if not isinstance(row.stmt, WaitGroup)]
     firsts, lags, stages = list[int](), list[int](), list[int]()
     for row in rows:
@@ -67,7 +67,7 @@ def is_for_roles(stmt: Stmt) -> bool:
 
 
 def groups_of(loop: Stmt) -> tuple[tuple[Stmt, ...], ...]:
-    """The statements whose copies a producer does, those of each row of barriers; none for a loop that is not for roles."""
+    """The statements with the producer's copies, per row of barriers; none for a loop that is not for roles."""
     if not isinstance(loop, For):
         return ()
     stmts = without_lets(loop.body)
@@ -95,7 +95,7 @@ def needed_lets(body: tuple[Stmt, ...], stmts: tuple[Stmt, ...]) -> tuple[Stmt, 
 
 
 def with_lets(body: tuple[Stmt, ...], stmt: Stmt) -> tuple[Stmt, ...]:
-    """``stmt`` behind the Lets of ``body`` on which it depends."""
+    """``stmt`` after the Lets of ``body`` on which it depends."""
     return (*needed_lets(body, (stmt,)), stmt)
 
 

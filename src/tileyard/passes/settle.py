@@ -1,8 +1,8 @@
-"""Makes an asynchronous Program synchronous: what is issued is done at once, and only other roles are waited for.
+"""Makes an asynchronous Program synchronous: issued operations are done at once, and only other roles are waited for.
 
 That is one of the orders that the asynchronous meaning allows. A barrier becomes a count in shared memory: an arrival
-adds to it, a phase ends with every so many, and a wait looks at its parity. Targets without asynchronous operations take
-what comes out, and their build keys are over it.
+adds to it, a phase ends at each multiple of its arrivals, and a wait checks the phase's parity. Targets without asynchronous
+operations take the result, and their build keys are over it.
 """
 
 from typing import TypeGuard
@@ -63,7 +63,7 @@ class _Settling:
                 meetings |= set().union(*found) - {0}
                 meetings |= set.intersection(
                     *found
-                )  # else nobody would leave the block's own barrier
+                )  # else no role would leave the block's own barrier
         self.made = {
             number: Buffer(
                 self._names.fresh(f"sync_{number}"), COUNT, (Const(1, "int32"),), "shared"
@@ -116,7 +116,7 @@ class _Settling:
         )
 
     def _sync(self, stmt: Sync) -> tuple[Stmt, ...]:
-        """Count the threads that arrive, and wait until as many have come as the phase asks for."""
+        """Count the threads that arrive, and wait until the number that the phase requires has come."""
         place = Load(self.made[stmt.barrier].name, (Const(0, "int32"),), COUNT)
         before = Var(self._names.fresh(f"before_{stmt.barrier}"), COUNT)
         size = Const(stmt.count, COUNT)
@@ -134,7 +134,7 @@ class _Settling:
         return Await(Op("ne", (current, convert(parity, COUNT)), "bool"), f"for {place.buffer}")
 
     def _expected(self, place: Load) -> Expr:
-        """How many arrivals end a phase of this barrier."""
+        """The number of arrivals that end a phase of this barrier."""
         counts = self._arrivals[place.buffer]
         found: Expr = Const(counts[-1], COUNT)
         for number in reversed(range(len(counts) - 1)):
@@ -145,7 +145,7 @@ class _Settling:
 
 
 def _is_meeting(stmt: Stmt) -> TypeGuard[Sync]:
-    """Whether others have to come, too."""
+    """Whether other threads have to arrive, too."""
     return isinstance(stmt, Sync) and stmt.threads < stmt.count and not stmt.given
 
 
@@ -165,7 +165,7 @@ def _settled_buffer(buffer: Buffer) -> Buffer:
 
 
 def _settled_param(param: Param) -> Param:
-    """An array without a layout; a number as it is."""
+    """An array without a layout; a number unchanged."""
     if isinstance(param, Scalar):
         return param
     return Tensor(_settled_buffer(param.buffer), param.role)

@@ -1,7 +1,7 @@
-"""The part of a Program that some of its statements need: what a role that does these alone has to carry out.
+"""The part of a Program that some of its statements need: what a role that does only these has to carry out.
 
 That is the control flow around them, and what their indices and conditions depend on: variables, and registers that the block's
-threads compute from what nobody writes. Each of these can be done twice.
+threads compute from data that is never written. Each of these can be done twice.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ _REPEATABLE = ("serial", "unroll", "pipelined")
 
 
 class CannotSlice(Exception):
-    """Some statement needs what only the whole Program has: the reason."""
+    """A statement needs something that only the whole Program has: the reason."""
 
 
 class Slicer:
-    """Slices of one Program, in which each statement is one object."""
+    """Slices of one Program, in which each statement is a separate object."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -30,7 +30,7 @@ class Slicer:
         self._read(storage.program.body, ())
 
     def around(self, stmt: Stmt) -> tuple[Stmt, ...]:
-        """The statements in whose bodies ``stmt`` is, the outermost first."""
+        """The statements whose bodies contain ``stmt``, outermost first."""
         return self._around[id(stmt)]
 
     @cached_property
@@ -39,7 +39,7 @@ class Slicer:
         return buffer_effects(self._storage.program.body).through(self._storage.owners).written
 
     def slice(self, roots: Iterable[Stmt]) -> frozenset[int]:
-        """The identities of ``roots``, which are copies, and of all that they need. Raises CannotSlice."""
+        """The identities of ``roots``, which are copies, and of everything that they need. Raises CannotSlice."""
         needed, left = set[int](), list(roots)
         while left:
             stmt = left.pop()
@@ -76,7 +76,7 @@ class Slicer:
             raise CannotSlice(f"it depends on a {stmt.kind} loop")
 
     def _sources(self, name: str) -> list[Stmt]:
-        """What writes the buffer that is read; nothing for what nobody writes."""
+        """The statements that write the buffer that is read; none for a buffer that is never written."""
         if self._storage.owners[name] not in self.written:
             return []
         writers = self._writers.get(name, [])

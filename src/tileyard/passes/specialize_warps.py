@@ -1,9 +1,9 @@
-"""Splits a block into a producer, which copies tiles, and a consumer, which does all else.
+"""Splits a block into a producer, which copies tiles, and a consumer, which does everything else.
 
-They meet at two rows of barriers for each group of tiles, with a barrier for each version: the producer waits until a version is
-empty, fills it, and arrives at ``full``; the consumer waits for that, and arrives at ``empty`` behind its last use. Iterations are
-counted by the variable of the loop, or in a register of each role where the loop runs more than once, has a guard, or shares its
-tiles with another one. So phases go on from loop to loop.
+They meet at two rows of barriers per group of tiles, with one barrier per version: the producer waits until a version is
+empty, fills it, and arrives at ``full``; the consumer waits for that, and arrives at ``empty`` after its last use. Iterations are
+counted by the variable of the loop, or in a register of each role if the loop runs more than once, has a guard, or shares its
+tiles with another one. So phases continue from loop to loop.
 """
 
 from collections.abc import Iterator
@@ -41,18 +41,18 @@ from tileyard.passes.storage import Storage
 
 WARPGROUP = 128
 REGISTERS = {1: (24, 240), 2: (24, 240), 3: (24, 160)}
-"""For the warpgroups of the consumer the registers of a thread of each role: 64,512 at most for all. Source: PTX ISA, "setmaxnreg"."""
+"""Registers per thread of each role, by the number of the consumer's warpgroups: at most 64,512 for all. Source: PTX ISA, "setmaxnreg"."""
 
 
 @dataclass(frozen=True)
 class SpecializeWarps:
-    """Producer and consumer for the loops that are planned for roles, on an architecture."""
+    """Splits the loops that are planned for roles into producer and consumer, on an architecture."""
 
     architecture: str
     name: str = "specialize-warps"
 
     def run(self, program: Program) -> Passed:
-        """Split the block, if a loop is planned for that."""
+        """Split the block, if a loop is planned for roles."""
         split = _Split(program, self.architecture)
         if not any(map(is_for_roles, walk(program.body))):
             return Passed(
@@ -69,7 +69,7 @@ class SpecializeWarps:
 
 
 class _Split:
-    """``made`` are the barriers and registers that the roles have."""
+    """``made`` are the barriers and registers of the roles."""
 
     def __init__(self, program: Program, architecture: str) -> None:
         self._program, self._arch = program, find_architecture(architecture)
@@ -80,7 +80,7 @@ class _Split:
         self.made: list[Buffer] = []
 
     def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """The barriers, what both roles need, and the roles."""
+        """The barriers, the statements that both roles need, and the roles."""
         storage = Storage(msgspec.structs.replace(self._program, body=body))
         slicer = Slicer(storage)
         loops = [s for s in walk(body) if isinstance(s, For) and is_for_roles(s)]
@@ -112,7 +112,7 @@ class _Split:
         )
         return (*first, *(stmt for stmt in body if id(stmt) in front), *last)
 
-    # ---- what they share --------------------------------------------------------------------
+    # ---- shared by the roles ----------------------------------------------------------------
 
     def _make_barriers(self, groups: tuple[Group, ...], threads: int) -> Iterator[Stmt]:
         for group in groups:
@@ -125,7 +125,7 @@ class _Split:
     def _make_registers(
         self, loops: tuple[RoleLoop, ...], groups: tuple[Group, ...], name: str
     ) -> dict[frozenset[str], str]:
-        """A register of a role for each set of loops that their own variables do not count."""
+        """A register of a role for each set of loops that are not counted by their own variables."""
         counted = {frozenset({one.name}) for one in loops if one.is_counted}
         found = {}
         for together in dict.fromkeys(group.loops for group in groups):
@@ -135,7 +135,7 @@ class _Split:
         return found
 
     def _find_front(self, body: tuple[Stmt, ...]) -> frozenset[int]:
-        """The identities of statements of the block's own body that only compute what the producer needs, once and for all."""
+        """The identities of statements of the block's own body that only compute, once, what the producer needs."""
         found = {id(stmt) for stmt in body if self._is_setup(stmt)}
         size = -1
         while size != len(found):
@@ -162,7 +162,7 @@ class _Split:
     # ---- roles ------------------------------------------------------------------------------
 
     def _producer(self, body: tuple[Stmt, ...], side: Side) -> tuple[Stmt, ...]:
-        """What fills the tiles, and what that depends on, with variables and registers of its own."""
+        """The statements that fill the tiles, and their dependences, with the producer's own variables and registers."""
         kept = self._sliced(body, side)
         local = {b.name: b for b in self._program.buffers if b.scope == "local"}
         names = {}
@@ -183,7 +183,7 @@ class _Split:
         return tuple(found)
 
     def _consumer(self, body: tuple[Stmt, ...], side: Side) -> tuple[Stmt, ...]:
-        """All but the copies, without what only these needed."""
+        """Everything but the copies, without what only the copies needed."""
         used = self._consumed(body, side)
         while True:
             names, read = variables_in(used), buffer_effects(used).read
@@ -207,7 +207,7 @@ class _Split:
     def _without_unused(
         self, body: tuple[Stmt, ...], names: set[str], read: frozenset[str]
     ) -> tuple[Stmt, ...]:
-        """``body`` without variables and registers of the producer's that nobody reads here."""
+        """``body`` without variables and registers of the producer that no statement here reads."""
         found = list[Stmt]()
         for stmt in body:
             old = bodies(stmt)
@@ -227,19 +227,19 @@ class _Split:
         return tuple(found)
 
     def _start(self, side: Side) -> tuple[Stmt, ...]:
-        """Nothing is counted yet."""
+        """Set all counts to 0."""
         return tuple(Store(name, (ZERO,), ZERO) for name in side.registers.values())
 
 
 def _count_registers(groups: tuple[Group, ...], threads: int) -> tuple[int, ...]:
-    """The registers that the roles ask for; nothing where threads of the producer copy by themselves, and need some."""
+    """The registers that the roles request; none if threads of the producer copy themselves, and need some."""
     if threads % WARPGROUP or any(group.is_mixed for group in groups):
         return ()
     return REGISTERS.get(threads // WARPGROUP, ())
 
 
 def _as_serial(stmt: Stmt) -> Stmt:
-    """A loop that asks for stages, of which only a part is left, as one that asks for none."""
+    """A loop with stages, of which only a part is left, as a loop without stages."""
     if not isinstance(stmt, For) or stmt.kind != "pipelined":
         return stmt
     kind: LoopKind = "serial"

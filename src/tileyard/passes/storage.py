@@ -1,4 +1,4 @@
-"""What a Program declares: its buffers, whose storage they are, and the values of its variables."""
+"""The declarations of a Program: its buffers, the owners of their storage, and the values of its variables."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from tileyard.ir.walk import number_statements, walk, written_region
 
 @dataclass(frozen=True)
 class Storage:
-    """The declarations of ``program``, by their names."""
+    """The declarations of ``program``, by name."""
 
     program: Program
 
@@ -32,7 +32,7 @@ class Storage:
 
     @cached_property
     def owners(self) -> dict[str, str]:
-        """For each buffer the one whose storage it has."""
+        """The owner of each buffer's storage."""
         return {b.name: b.view_of or b.name for b in self.buffers.values()}
 
     @cached_property
@@ -49,11 +49,11 @@ class Storage:
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """The pre-order numbers of statements by their identities; each statement has to be one object."""
+        """The pre-order numbers of statements by identity; each statement must be a separate object."""
         return {id(stmt): number for number, stmt in number_statements(self.program)}
 
     def filled_by(self, stmt: Stmt) -> str:
-        """The buffer of which a tile operation, or a parallel loop over its elements, writes all; empty for none."""
+        """The buffer that a tile operation, or a parallel loop over its elements, overwrites completely; empty for none."""
         region = written_region(stmt)
         if region is not None:
             return region.buffer if self.is_whole(region) else ""

@@ -1,7 +1,7 @@
-"""Swizzles of tiles in shared memory: which of their rows' chunks of 16 bytes change places, so that a column has them in all banks.
+"""Swizzles of tiles in shared memory: they permute the chunks of 16 bytes in each row, so that a column is spread over all banks.
 
-Eight rows of ``span`` bytes are stored one after the other, and row ``i`` has chunk ``c`` at ``c ^ i``, or at ``c ^ (i >> 1)`` and ``c ^ (i >> 2)``
-for spans of 64 and 32 bytes. These are the swizzles that a TMA descriptor and wgmma's matrix descriptor know.
+Eight rows of ``span`` bytes are stored one after another, and row ``i`` has chunk ``c`` at ``c ^ i``, or at ``c ^ (i >> 1)`` and ``c ^ (i >> 2)``
+for spans of 64 and 32 bytes. These are the swizzles that a TMA descriptor and wgmma's matrix descriptor support.
 Source: CUDA Driver API, "CUtensorMapSwizzle"; PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
 """
 
@@ -20,7 +20,7 @@ from tileyard.ir.syntax import ZERO, layout_indices
 Integers = NDArray[np.int64]
 
 SPANS = (128, 64, 32)
-"""Bytes of a row within which its chunks change places."""
+"""Bytes of a row within which its chunks are permuted."""
 
 CHUNK = 16
 """Bytes that stay together."""
@@ -29,22 +29,22 @@ GROUP = 8
 """Rows after which a swizzle repeats."""
 
 _LARGEST = 4
-"""Bytes of an element at most."""
+"""Largest size of an element in bytes."""
 
 MATRIX = 2
-"""Dimensions of a matrix: the last ones of a tile, behind its versions."""
+"""Dimensions of a matrix: the last ones of a tile, after its versions."""
 
 
 def constant_shape(buffer: Buffer) -> tuple[int, ...]:
-    """The shape of a tile, empty where it is not constant."""
+    """The shape of a tile, empty if it is not constant."""
     found = tuple(int(part.value) for part in buffer.shape if isinstance(part, Const))
     return found if len(found) == len(buffer.shape) else ()
 
 
 def possible_spans(buffer: Buffer) -> tuple[int, ...]:
-    """The spans by which the rows of a tile can be divided, the largest first.
+    """The spans into which the rows of a tile can be divided, largest first.
 
-    None for elements of 8 bytes, for whose products TileLang has layouts of its own.
+    None for elements of 8 bytes, for whose products TileLang has its own layouts.
     """
     shape, size = constant_shape(buffer), find_dtype(buffer.dtype).bits // 8
     if len(shape) < MATRIX or shape[-2] % GROUP or size > _LARGEST:
@@ -67,7 +67,7 @@ def make_swizzle(buffer: Buffer, span: int) -> Layout:
     width, bit = block // 2, GROUP // 2
     while width >= chunk:
         bits = (_Bit(column, columns, width), _Bit(row, rows, bit))
-        left, right = sorted(bits, key=_Bit.order, reverse=True)  # as TVM's simplifier has them
+        left, right = sorted(bits, key=_Bit.order, reverse=True)  # in the order of TVM's simplifier
         swapped = _op("floormod", _op("add", left.expr(), right.expr()), 2)
         place = _op("add", place, _times(swapped, width))
         width, bit = width // 2, bit // 2
@@ -89,7 +89,7 @@ class _Bit(NamedTuple):
         return _quotient(_modulo(self.at, self.extent, 2 * self.weight), self.weight)
 
     def order(self) -> tuple[int, bool]:
-        """The sum of two bits begins with the greater one."""
+        """The order of two bits in a sum: it begins with the larger one."""
         return self.weight, self.extent <= 2 * self.weight
 
 
@@ -115,9 +115,9 @@ def _modulo(expr: Expr, extent: int, by: int) -> Expr:
 
 
 def swizzled_addresses(buffer: Buffer, span: int, at: Sequence[Integers]) -> Integers:
-    """The bytes from the begin of a tile at which its elements ``at`` these indices begin, with a swizzle of ``span`` bytes.
+    """The addresses of a tile's elements at the indices ``at``, in bytes from its beginning, with a swizzle of ``span`` bytes.
 
-    A span of 0 has the elements in rows.
+    A span of 0 means rows.
     """
     shape, size = constant_shape(buffer), find_dtype(buffer.dtype).bits // 8
     if not span:
@@ -133,9 +133,9 @@ def swizzled_addresses(buffer: Buffer, span: int, at: Sequence[Integers]) -> Int
 
 
 def laid_out_addresses(buffer: Buffer, layout: Layout) -> Integers:
-    """The same of all elements in the order of rows, with a layout.
+    """The addresses of all elements in row-major order, with a layout.
 
-    Its coordinates are those of the smallest box that holds all of them.
+    Its coordinates are those of the smallest box that contains all of them.
     """
     shape = constant_shape(buffer)
     corners = np.indices(shape, np.int32).reshape(len(shape), -1)
@@ -152,7 +152,7 @@ def laid_out_addresses(buffer: Buffer, layout: Layout) -> Integers:
 
 @cache
 def is_known_swizzle(buffer: Buffer) -> bool:
-    """Whether a tile has its elements in rows, or in a swizzle that a TMA descriptor knows."""
+    """Whether a tile has its elements in rows, or in a swizzle that a TMA descriptor supports."""
     if buffer.layout is None:
         return True
     found, at = laid_out_addresses(buffer, buffer.layout), _all_indices(buffer)
@@ -162,7 +162,7 @@ def is_known_swizzle(buffer: Buffer) -> bool:
 
 @cache
 def count_together(buffer: Buffer) -> int:
-    """Bytes of a row of a tile that its layout leaves together and aligned, wherever they begin with a multiple: 16 at most."""
+    """Bytes of a row that a tile's layout keeps together and aligned, at every multiple of this number: at most 16."""
     size = find_dtype(buffer.dtype).bits // 8
     if buffer.layout is None or size >= CHUNK:
         return CHUNK
@@ -179,7 +179,7 @@ def count_together(buffer: Buffer) -> int:
 
 
 def _all_indices(buffer: Buffer) -> list[Integers]:
-    """The indices of all elements of a tile, in the order of rows."""
+    """The indices of all elements of a tile, in row-major order."""
     shape = constant_shape(buffer)
     return list(np.indices(shape, np.int64).reshape(len(shape), -1))
 

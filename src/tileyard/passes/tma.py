@@ -1,4 +1,4 @@
-"""What the tensor memory accelerator can copy from an array to a tile in shared memory.
+"""Determines what the tensor memory accelerator can copy from an array to a tile in shared memory.
 
 Source: PTX ISA, "Tensors" and "cp.async.bulk.tensor"; CUDA driver API, ``cuTensorMapEncodeTiled``.
 """
@@ -14,7 +14,7 @@ from tileyard.passes.swizzles import is_known_swizzle
 
 @dataclass(frozen=True, kw_only=True)
 class TmaLimits:
-    """Bytes to which addresses, strides and rows of a box are aligned, elements of a box in a dimension, and dimensions."""
+    """Limits of TMA: alignment in bytes of addresses, strides and box rows; elements of a box per dimension; dimensions."""
 
     aligned_bytes: int = 16
     box: int = 256
@@ -25,7 +25,7 @@ LIMITS = TmaLimits()
 
 
 def why_not_tma(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) -> str:
-    """Why it cannot do ``copy``; empty where it can. ``lets`` are the values of variables by their names."""
+    """Why it cannot do ``copy``; empty if it can. ``lets`` are the values of variables by name."""
     if src.dtype != dst.dtype:
         return f"it converts {src.dtype} to {dst.dtype}"
     if src.dtype == "bool":
@@ -54,7 +54,7 @@ def why_not_tma(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) 
 
 
 def _strides(src: Buffer, lets: Mapping[str, Expr]) -> list[int]:
-    """For each dimension but the last one a number that divides its stride in elements."""
+    """For each dimension but the last a number that divides its stride in elements."""
     if src.strides:
         return [find_divisor(stride, lets) or 1 for stride in src.strides[:-1]]
     found, product = list[int](), 1

@@ -1,6 +1,6 @@
-"""Gives the tiles of planned loops as many versions as iterations are under way between what fills them and their last use.
+"""Gives the tiles of planned loops a version for each iteration under way between the statement that fills them and their last use.
 
-A tile grows a leading dimension, in its layout, too. In a loop that needs versions of it, the version is ``k % versions``; elsewhere it is the first.
+A tile gets a leading dimension, in its layout, too. In a loop that needs versions of it, the version is ``k % versions``; elsewhere it is the first.
 """
 
 import itertools
@@ -38,7 +38,7 @@ from tileyard.passes.schedules import (
 
 @dataclass(frozen=True)
 class VersionBuffers:
-    """Versions of what asynchronous copies fill, as the schedules of the loops need them."""
+    """Versions of the tiles that asynchronous copies fill, as required by the schedules of the loops."""
 
     name: str = "version-buffers"
 
@@ -76,7 +76,7 @@ class VersionBuffers:
 
 
 def _count_versions(loop: Stmt, tiles: frozenset[str]) -> dict[str, int]:
-    """How many versions a planned loop needs of each of the ``tiles`` that it fills."""
+    """The number of versions that a planned loop needs of each of the ``tiles`` that it fills."""
     found = dict[str, int]()
     rows = scheduled(loop)
     if is_for_roles(loop):  # barriers hold the producer back until a version is empty
@@ -94,14 +94,14 @@ def _count_versions(loop: Stmt, tiles: frozenset[str]) -> dict[str, int]:
                 for other in rows
                 if tile in buffers_in(bodies[id(other.stmt)])
             ]
-            # A copy is in flight up to the wait for it, even if nobody uses the tile.
+            # A copy is in flight up to the wait for it, even if the tile is unused.
             waits = [waiting.lag, waiting.first - row.stage] if is_issued else []
             found[tile] = max([found.get(tile, 1), *uses, *waits])
     return found
 
 
 def _versioned(at: Mapping[str, Expr], ranks: Mapping[str, int]) -> Callable[[Stmt], Stmt]:
-    """Gives statements the versions ``at`` which they use tiles that have several. What has a version, having more indices
+    """Gives each access to a tile with several versions its version ``at``. An access that already has one, with more indices
     than the tile's ``ranks``, keeps it.
     """
 
@@ -122,7 +122,7 @@ def _grown(buffer: Buffer, versions: int) -> Buffer:
 
 
 def _grown_layout(layout: Layout, rank: int) -> Layout:
-    """A layout with the versions one after the other: each has its elements where the one tile had them."""
+    """A layout with the versions one after another: each has its elements where the single tile had them."""
     names = layout_indices(rank + 1)
     later: dict[Expr, Expr] = {
         Var(old, "int32"): Var(new, "int32") for old, new in itertools.pairwise(names[:-1])

@@ -1,1 +1,1 @@
-"""Cuts a failing Program down to a small one that still fails. Who asks decides what failing is."""
+"""Cuts a failing Program down to a small one that still fails. The caller decides what a failure is."""

@@ -1,6 +1,6 @@
-"""Edits of Programs from which cuts are made: statements replaced by their numbers, expressions everywhere.
+"""Edits of Programs on which the cuts are built: replace statements by number, and expressions everywhere.
 
-A candidate need not be valid: the search leaves out those that are not.
+A candidate need not be valid: the search skips invalid ones.
 """
 
 import itertools
@@ -32,16 +32,16 @@ from tileyard.ir.rewrite import with_bodies, with_expressions
 from tileyard.ir.walk import bodies, read_regions, replace_parts, walk, written_region
 
 Search = Generator[Program, bool, None]
-"""Yields candidates one after the other, and receives whether each one fails in the same way."""
+"""Yields one candidate after another, and receives whether each one fails in the same way."""
 
 Known = Callable[[Expr], Expr | None]
-"""The expression that takes the place of another one, None where that one stays."""
+"""Returns the replacement for an expression, or None to keep it."""
 
 
 def replace_statements(program: Program, changes: Mapping[int, tuple[Stmt, ...]]) -> Program:
-    """``program`` with other statements in place of those with these pre-order numbers.
+    """``program`` with the statements of these pre-order numbers replaced.
 
-    A statement whose bodies lose all that was in them is dropped, too.
+    A statement whose bodies all become empty is dropped, too.
     """
     body = _replace(program.body, changes, itertools.count())
     return msgspec.structs.replace(program, body=body)
@@ -68,7 +68,7 @@ def _replace(
 
 
 def _without_empty(stmt: Stmt) -> Stmt:
-    """``stmt`` without empty roles, and with the branch first that has statements."""
+    """``stmt`` without empty roles, and with the non-empty branch first."""
     if isinstance(stmt, Roles):
         kept = [n for n, body in enumerate(stmt.bodies) if body]
         return keep_roles(stmt, kept)
@@ -78,7 +78,7 @@ def _without_empty(stmt: Stmt) -> Stmt:
 
 
 def keep_roles(stmt: Roles, kept: list[int]) -> Roles:
-    """The roles of these numbers."""
+    """``stmt`` with only the roles of these numbers."""
     threads = tuple(stmt.threads[n] for n in kept) if stmt.threads else ()
     registers = tuple(stmt.registers[n] for n in kept) if stmt.registers else ()
     return msgspec.structs.replace(
@@ -87,7 +87,7 @@ def keep_roles(stmt: Roles, kept: list[int]) -> Roles:
 
 
 def replace_in_body(body: tuple[Stmt, ...], known: Known) -> tuple[Stmt, ...]:
-    """``body`` with every part of its expressions for which ``known`` has another one."""
+    """``body`` with each part of its expressions replaced where ``known`` returns a replacement."""
     return tuple(
         with_expressions(
             with_bodies(stmt, tuple(replace_in_body(inner, known) for inner in bodies(stmt))),
@@ -98,7 +98,7 @@ def replace_in_body(body: tuple[Stmt, ...], known: Known) -> tuple[Stmt, ...]:
 
 
 def replace_everywhere(program: Program, known: Known) -> Program:
-    """``program`` with every part of its expressions replaced: shapes, strides, layouts, grid and statements."""
+    """``program`` with each part of its expressions replaced: shapes, strides, layouts, grid and statements."""
 
     def all_of(exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(replace_parts(expr, known) for expr in exprs)
@@ -142,7 +142,7 @@ def constant(value: int, dtype: str) -> Const:
 
 
 def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions of ``stmt`` that may be simplified, in the order in which ``with_own_expressions`` takes them."""
+    """The expressions of ``stmt`` that may be simplified, in the order that ``with_own_expressions`` expects."""
     found: list[Expr] = []
 
     def note(expr: Expr) -> Expr:
@@ -154,13 +154,13 @@ def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
 
 
 def with_own_expressions(stmt: Stmt, exprs: tuple[Expr, ...]) -> Stmt:
-    """``stmt`` with these expressions in place of its own."""
+    """``stmt`` with its own expressions replaced by these."""
     left = iter(exprs)
     return _change_own(stmt, lambda _: next(left))
 
 
 def _change_own(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
-    """``change`` of each expression but of a variable that is bound and of extents of regions; of a barrier's place the index is changed."""
+    """``stmt`` with ``change`` applied to its expressions, except bound variables and extents of regions; of a barrier element, to the index only."""
     fixed: list[object] = [getattr(stmt, "var", None)]
     fixed += [extent for region in regions_of(stmt) for extent in region.extents]
     if isinstance(stmt, InitBarrier):
@@ -183,7 +183,7 @@ def regions_of(stmt: Stmt) -> tuple[Region, ...]:
 
 
 def barriers_of(stmt: Stmt) -> frozenset[str]:
-    """The rows of barriers that ``stmt`` itself names."""
+    """The rows of barriers that ``stmt`` itself uses."""
     match stmt:
         case Arrive() | WaitBarrier():
             return frozenset({stmt.barrier.buffer})

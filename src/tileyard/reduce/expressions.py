@@ -1,4 +1,4 @@
-"""Cuts of expressions: each part gives way to 0, to 1, or to one of its operands."""
+"""Cuts of expressions: replace each part by 0, by 1, or by one of its operands."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from tileyard.reduce.edits import (
 
 
 def simplify_expressions(program: Program) -> Search:
-    """The parts of each statement's own expressions, from the whole of one to its operands."""
+    """Simplify the parts of each statement's own expressions, from the whole expression down to its operands."""
     for number in range(sum(1 for _ in walk(program.body))):
         place = 0
         while True:
@@ -39,7 +39,7 @@ def _parts(stmt: Stmt) -> Iterator[Expr]:
 
 
 def _simpler(expr: Expr) -> Iterator[Expr]:
-    """What may take the place of an expression, of the same dtype."""
+    """The possible replacements of an expression, of the same dtype."""
     for value in (0, 1):
         simple = constant(value, expr.dtype)
         if expr != simple:
@@ -50,7 +50,7 @@ def _simpler(expr: Expr) -> Iterator[Expr]:
 
 
 def _with_part(stmt: Stmt, place: int, new: Expr) -> Stmt:
-    """``stmt`` with another expression as the part that ``_parts`` gives at this place."""
+    """``stmt`` with the part at this position of ``_parts`` replaced."""
     at = 0
 
     def changed(expr: Expr) -> Expr:

@@ -1,7 +1,7 @@
-"""The search for a small Program that still fails: delta debugging by the cuts of this room.
+"""The search for a small Program that still fails: delta debugging with the cuts of this room.
 
-It runs nothing: it yields candidates, each valid and smaller than the smallest Program so far that fails, and receives whether the
-candidate fails in the same way. Their order depends on the Program alone.
+It runs nothing: it yields candidates, each valid and smaller than the smallest failing Program so far, and receives whether the
+candidate fails in the same way. The order of candidates depends only on the Program.
 """
 
 from collections.abc import Callable
@@ -33,20 +33,20 @@ CUTS: tuple[Callable[[Program], Search], ...] = (
     drop_pairs,
     simplify_expressions,
 )
-"""The cuts in their order. Sizes come first: a small kernel runs fast. Expressions come last: few are left then."""
+"""The cuts in order. Sizes come first, because a small kernel runs fast. Expressions come last, because few are left by then."""
 UNRUN_CUTS = (*CUTS[1:], CUTS[0])
-"""The order for candidates that nothing runs: then the number of statements decides how long each of them takes."""
+"""The order for candidates that are not run: then the number of statements determines how long each of them takes."""
 
 
 def count_statements(program: Program) -> int:
-    """How many statements a Program has, nested ones included."""
+    """The number of statements of a Program, nested ones included."""
     return sum(1 for _ in walk(program.body))
 
 
 def search(program: Program, *, is_run: bool = True) -> Search:
-    """Candidates in place of ``program``, round after round of all cuts, until a round finds nothing.
+    """Yield candidates to replace ``program``, in rounds of all cuts, until a round finds nothing smaller.
 
-    ``is_run`` says that candidates are run by who looks at them.
+    ``is_run`` states that the caller runs the candidates.
     """
     tried, weight = {program}, _weigh(program)
     before = None
@@ -75,7 +75,7 @@ def _is_valid(candidate: Program) -> bool:
 
 
 def _weigh(program: Program) -> tuple[int, int, int, int]:
-    """The size of a Program: its statements, its declarations, the parts of its expressions, its numbers, in this order."""
+    """The size of a Program: its statements, its declarations, the parts of its expressions, its numbers, in this order of weight."""
     buffers = all_buffers(program)
     stmts = list(walk(program.body))
     exprs: list[Expr] = [e for buffer in buffers.values() for e in (*buffer.shape, *buffer.strides)]

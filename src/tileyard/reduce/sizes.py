@@ -39,11 +39,11 @@ FACTORS = (16, 8, 4, 2)
 FEW = (1, 2, 3)
 GEMM_TILE = 16
 WGMMA_TILE = 64
-"""No product gets smaller tiles: TileLang takes none."""
+"""Smallest tile sizes of products: TileLang accepts no smaller ones."""
 
 
 def bind_numbers(program: Program, numbers: Mapping[str, Value]) -> Program:
-    """``program`` with its dimensions and scalar parameters as constants, where ``numbers`` has them."""
+    """``program`` with its dimensions and scalar parameters replaced by constants where ``numbers`` has them."""
     scalars = [param.var for param in program.params if isinstance(param, Scalar)]
     found: dict[Expr, Expr] = {
         var: _literal(numbers[var.name], var.dtype)
@@ -66,7 +66,7 @@ def _literal(value: Value, dtype: str) -> Const:
 
 
 def shrink_sizes(program: Program) -> Search:
-    """All sizes by a factor, then each number that is a size, wherever it is, then the extent of each axis and loop."""
+    """Shrink all sizes by a factor, then each number that is a size, wherever it occurs, then the extent of each axis and loop."""
     least = _least(program)
     for factor in FACTORS:
         found = {size: max(size // factor, min(size, least)) for size in _sizes(program)}
@@ -104,7 +104,7 @@ def _shrink_extents(program: Program) -> Search:
 
 
 def _sizes(program: Program) -> list[int]:
-    """The numbers that are an extent of something, the largest first."""
+    """The numbers that are extents, largest first."""
     exprs = [extent for buffer in all_buffers(program).values() for extent in buffer.shape]
     exprs += [axis.extent for axis in program.grid]
     for stmt in walk(program.body):
@@ -116,7 +116,7 @@ def _sizes(program: Program) -> list[int]:
 
 
 def _least(program: Program) -> int:
-    """The least size that a size may become."""
+    """The smallest value that a size may be reduced to."""
     issued = [inner for s in walk(program.body) if isinstance(s, Issue) for inner in walk(s.body)]
     if any(isinstance(stmt, Gemm | SparseGemm) for stmt in issued):
         return WGMMA_TILE
@@ -125,7 +125,7 @@ def _least(program: Program) -> int:
 
 
 def _below(size: int, least: int) -> Iterator[int]:
-    """Powers of two below ``size``; only small ones of a small size, as of a number of stages."""
+    """Powers of two below ``size``; for a small size, such as a number of stages, only small ones."""
     smaller = 1 if size < least else least
     while smaller < size:
         yield smaller
@@ -145,7 +145,7 @@ def _resize(program: Program, sizes: Mapping[int, int]) -> Program:
 
 
 def drop_unused(program: Program) -> Search:
-    """Parameters, buffers, dimensions and axes but the first that nothing uses: all of them, else each."""
+    """Drop parameters, buffers, dimensions and axes (except the first) that nothing uses: all of them at once, else one by one."""
     unused = _unused(program)
     candidate = _without(program, unused)
     if not unused or (yield candidate):
@@ -187,7 +187,7 @@ def _without(program: Program, names: Collection[str]) -> Program:
 
 
 def drop_attributes(program: Program) -> Search:
-    """Layouts, strides, schedules of loops, stages, and all barriers of a row but one."""
+    """Drop layouts, strides, schedules of loops, stages, and all barriers of a row except one."""
     for plain in (_plain_layouts(program), _plain_loops(program)):
         if plain != program and (yield plain):
             program = plain
@@ -222,7 +222,7 @@ def _plain_loops(program: Program) -> Program:
 
 
 def _with_one_barrier(program: Program, row: Buffer) -> Program:
-    """``program`` with the first barrier of a row in place of them all."""
+    """``program`` with the first barrier of a row in place of all of them."""
     first = Load(row.name, (constant(0, "int32"),), row.dtype)
     one = constant(1, "int32")
 

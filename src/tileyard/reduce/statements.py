@@ -1,4 +1,4 @@
-"""Cuts of statements: some are dropped, branches, loops, roles and issues give way to what is in them, others to a fill."""
+"""Cuts of statements: drop them, unwrap branches, loops, roles and issues, or replace a statement by a fill."""
 
 import itertools
 from collections.abc import Iterator
@@ -41,14 +41,14 @@ from tileyard.reduce.edits import (
 )
 
 FEW_STATEMENTS = 24
-"""No more statements than these, and pairs of them are tried."""
+"""Largest number of statements for which pairs are tried."""
 
 
-# ---- dropped --------------------------------------------------------------------------------
+# ---- dropping -------------------------------------------------------------------------------
 
 
 def drop_statements(program: Program) -> Search:
-    """Statements of one depth after the other: first halves of them, then smaller parts, the last ones first."""
+    """Drop statements, one depth after another: first halves of them, then smaller parts, the last ones first."""
     for depth in itertools.count():
         numbers = _at_depth(program, depth)
         if not numbers:
@@ -66,7 +66,7 @@ def drop_statements(program: Program) -> Search:
 
 
 def _at_depth(program: Program, depth: int) -> list[int]:
-    """The numbers of the statements that are within so many others."""
+    """The numbers of the statements at this nesting depth."""
 
     def depths(body: tuple[Stmt, ...], outer: int) -> Iterator[int]:
         for stmt in body:
@@ -78,7 +78,7 @@ def _at_depth(program: Program, depth: int) -> list[int]:
 
 
 def drop_pairs(program: Program) -> Search:
-    """Two statements at once, as an arrive and its wait, of a Program that is small already."""
+    """Drop two statements at once, such as an arrive and its wait, of a Program that is already small."""
     numbered = list(number_statements(program))
     if len(numbered) > FEW_STATEMENTS:
         numbered = [(number, s) for number, s in numbered if isinstance(s, Synchronization)]
@@ -93,7 +93,7 @@ def drop_pairs(program: Program) -> Search:
 
 
 def drop_buffers(program: Program) -> Search:
-    """Everything that touches one buffer or row of barriers; what is issued to a row is done at once instead."""
+    """Drop everything that touches one buffer or row of barriers; what is issued to a row is done at once instead."""
     for name in reversed(list(all_buffers(program))):
         changes = {n: _without(s, name) for n, s in number_statements(program) if _names(s, name)}
         if changes:
@@ -108,7 +108,7 @@ def _names(stmt: Stmt, buffer: str) -> bool:
 
 
 def _without(stmt: Stmt, buffer: str) -> tuple[Stmt, ...]:
-    """What is left of a statement without a buffer that it names itself."""
+    """The rest of a statement without a buffer that it names itself."""
     match stmt:
         case Issue():
             return stmt.body
@@ -118,11 +118,11 @@ def _without(stmt: Stmt, buffer: str) -> tuple[Stmt, ...]:
             return ()
 
 
-# ---- unwrapped ------------------------------------------------------------------------------
+# ---- unwrapping -----------------------------------------------------------------------------
 
 
 def unwrap_statements(program: Program) -> Search:
-    """Each statement gives way to something simpler: see ``_simpler``."""
+    """Replace each statement by something simpler: see ``_simpler``."""
     number = 0
     while number < sum(1 for _ in walk(program.body)):
         stmt = dict(number_statements(program))[number]
@@ -136,7 +136,7 @@ def unwrap_statements(program: Program) -> Search:
 
 
 def _simpler(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
-    """What may take the place of a statement, the smallest first."""
+    """The possible replacements of a statement, the smallest first."""
     yield from _filled(stmt, program)
     match stmt:
         case For():
@@ -163,7 +163,7 @@ def _simpler(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
 
 
 def _filled(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
-    """A fill of the one buffer that a statement writes; nothing where others wait for it, or read what it binds."""
+    """A fill of the only buffer that a statement writes; nothing if others wait for it, or read a variable that it binds."""
     inside = list(walk((stmt,)))
     if any(isinstance(one, Synchronization | Roles | Issue) for one in inside):
         return
@@ -181,7 +181,7 @@ def _filled(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
 
 
 def inline_lets(program: Program) -> Search:
-    """Each variable gives way to 0 or 1, else to its value; the one that an update binds to 0."""
+    """Replace each variable by 0 or 1, else by its value; one that an atomic update binds by 0."""
     number = 0
     while number < sum(1 for _ in walk(program.body)):
         stmt = dict(number_statements(program))[number]
@@ -195,7 +195,7 @@ def inline_lets(program: Program) -> Search:
 
 
 def _values(stmt: Stmt) -> Iterator[tuple[dict[Expr, Expr], tuple[Stmt, ...]]]:
-    """What may take the place of the variable that ``stmt`` binds, and what is left of ``stmt`` then."""
+    """Replacements for the variable that ``stmt`` binds, each with the rest of ``stmt``."""
     match stmt:
         case Let(var=var):
             for value in (constant(0, var.dtype), constant(1, var.dtype), stmt.value):

@@ -88,7 +88,7 @@ def _loop(title: str, macro: Any, more: dict[str, Any], kept: Kept, why: str, na
 _DEVICE = "cluster or tensor memory"
 _RAW = "instruction"
 _SAME = "hint"
-_REGISTERS = "how many registers warps get changes no order"
+_REGISTERS = "the number of a warp's registers changes no order"
 
 
 def _copies() -> Iterator[Row]:
@@ -149,7 +149,7 @@ def _copies() -> Iterator[Row]:
         said="leader_scope_threads",
     )
     yield _row(
-        "T.tma_copy(a, O)", lambda t: T.tma_copy(t.a, t.O), "kept", "TileLang commits it by itself"
+        "T.tma_copy(a, O)", lambda t: T.tma_copy(t.a, t.O), "kept", "TileLang commits it itself"
     )
     yield _whole(
         "T.im2col(..)",
@@ -213,10 +213,12 @@ def _groups() -> Iterator[Row]:
         "T.ptx_wait_group(0), in T.Parallel",
         kernels.single_waits,
         "given up",
-        "single threads wait, and the groups of the others say nothing: `tileyard check` says so",
+        "single threads wait, so the groups of the others are meaningless: `tileyard check` reports it",
         names="-",
     )
-    ordered = "registers are ordered by the issue and the wait: what is read or written between them is found"
+    ordered = (
+        "registers are ordered by the issue and the wait: reads and writes between them are found"
+    )
     yield _row(
         "T.warpgroup_arrive()",
         lambda t: T.warpgroup_arrive(),
@@ -253,7 +255,7 @@ def _products() -> Iterator[Row]:
             f"T.{name}(a, b, c)",
             lambda t, f=getattr(T, name): f(t.a, t.b, t.c),
             "kept",
-            "TileLang commits it by itself",
+            "TileLang commits it itself",
             names=name,
         )
     yield _row(
@@ -266,7 +268,7 @@ def _products() -> Iterator[Row]:
     for name, how, kept, why in (
         ("gemm_sp", {}, "over at once", "TileLang waits itself"),
         ("gemm_sp", {"wg_wait": -1}, "kept", "as on a GPU that has wgmma: others wait at once"),
-        ("wgmma_gemm_sp", {}, "kept", "TileLang commits it by itself"),
+        ("wgmma_gemm_sp", {}, "kept", "TileLang commits it itself"),
     ):
         said = "".join(f", {word}={value}" for word, value in how.items())
         multiply = partial(getattr(T, name), **how)
@@ -336,7 +338,7 @@ def _barriers() -> Iterator[Row]:
         "T.ptx_fence_barrier_init()",
         lambda t: T.ptx_fence_barrier_init(),
         "dropped",
-        "barriers are ready from where they are declared",
+        "barriers are initialized where they are declared",
         names="ptx_fence_barrier_init",
     )
     yield from _listed("ptx_init_barrier_thread_count ptx_wait_barrier create_barriers", _RAW)
@@ -365,7 +367,7 @@ def _threads() -> Iterator[Row]:
     yield _row(
         "T.fence_proxy_async()", lambda t: T.fence_proxy_async(), "kept", names="fence_proxy_async"
     )
-    warp = "threads of one warp or role are one in the IR"
+    warp = "threads of one warp or role act as one in the IR"
     yield _row("T.sync_warp()", lambda t: T.sync_warp(), "dropped", warp, names="sync_warp")
     grids = "what another grid does before or after is outside of a Program"
     yield _row("T.pdl_sync()", lambda t: T.pdl_sync(), "dropped", grids, names="pdl_sync")
@@ -407,8 +409,8 @@ def _roles_and_hints() -> Iterator[Row]:
         ("T.annotate_consumer_reg_alloc(240)", lambda t: T.annotate_consumer_reg_alloc(240), "annotate_consumer_reg_alloc", _REGISTERS),
         ("T.annotate_producer_reg_dealloc(24)", lambda t: T.annotate_producer_reg_dealloc(24), "annotate_producer_reg_dealloc", _REGISTERS),
         ("T.use_swizzle(8)", lambda t: T.use_swizzle(8), "use_swizzle", "blocks are independent, whatever their order"),
-        ("T.annotate_safe_value({A: 0})", lambda t: T.annotate_safe_value({t.A: 0}), "annotate_safe_value", "zeros are what is read outside of an array; other values are refused"),
-        ("T.annotate_l2_hit_ratio({A: 0.5})", lambda t: T.annotate_l2_hit_ratio({t.A: 0.5}), "annotate_l2_hit_ratio", "a cache keeps no order"),
+        ("T.annotate_safe_value({A: 0})", lambda t: T.annotate_safe_value({t.A: 0}), "annotate_safe_value", "reads outside of an array return zeros; other values are refused"),
+        ("T.annotate_l2_hit_ratio({A: 0.5})", lambda t: T.annotate_l2_hit_ratio({t.A: 0.5}), "annotate_l2_hit_ratio", "caching changes no order"),
         ("T.annotate_min_blocks_per_sm(2)", lambda t: T.annotate_min_blocks_per_sm(2), "annotate_min_blocks_per_sm", "blocks are independent"),
         ("T.annotate_restrict_buffers(A)", lambda t: T.annotate_restrict_buffers(t.A), "annotate_restrict_buffers", "arrays of one launch do not overlap here"),
         ("T.annotate_compile_flags(['-O3'])", lambda t: T.annotate_compile_flags(["-O3"]), "annotate_compile_flags", "for the compiler of the GPU's code"),
@@ -474,7 +476,7 @@ def _pipelines() -> Iterator[Row]:
         kernels.pipelined,
         two | {"order": [0, 0]},
         "given up",
-        "TileLang makes no pipeline of it",
+        "TileLang does not pipeline it",
         "-",
     )
     grouped = {"num_stages": 2, "annotations": {"tl_pipeline_group": [[0], [1]]}}
