@@ -1,4 +1,4 @@
-"""The three things that ``tileyard run-artifact`` is asked for, as the command line shows them."""
+"""The three functions of ``tileyard run-artifact``, as the command line shows them."""
 
 import re
 import secrets

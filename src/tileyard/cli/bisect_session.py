@@ -1,4 +1,4 @@
-"""One bisection as the command line shows it: a run of ``regress`` for each commit that is tested, and what they have shown."""
+"""One bisection on the command line: a run of ``regress`` per tested commit, and their results."""
 
 import time
 from collections.abc import Sequence

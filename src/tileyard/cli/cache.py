@@ -1,4 +1,4 @@
-"""``tileyard cache``: what can be made again, and what of it is to stay."""
+"""``tileyard cache``: the files that can be made again, and which of them are kept."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Suites, jobs and times read for ``tileyard ci``, and what was found printed.
+"""Reads suites, jobs and times for ``tileyard ci``, and prints the results.
 
 One module because both commands read the same suites and times.
 """

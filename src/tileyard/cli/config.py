@@ -1,4 +1,4 @@
-"""``tileyard config``: the settings that differ from the defaults, and where each comes from."""
+"""``tileyard config``: shows the settings that differ from the defaults, and where each comes from."""
 
 import os
 from typing import TYPE_CHECKING

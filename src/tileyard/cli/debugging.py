@@ -1,7 +1,7 @@
-"""A kernel in gdb: the files that the debugger reads, and the process that it runs.
+"""Runs a kernel in gdb: writes the files that the debugger reads, and is the process that it runs.
 
-The process is this module's: ``python -P -m tileyard.cli.debugging HOME RUN_KEY`` runs a kernel once, with the
-inputs of its recorded run, on one thread, and says whether its outputs are right.
+``python -P -m tileyard.cli.debugging HOME RUN_KEY`` runs a kernel once, with the inputs of its recorded
+run, on one thread, and reports whether its outputs are right.
 """
 
 import os

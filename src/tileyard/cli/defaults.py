@@ -1,7 +1,7 @@
 """Defaults of options from the project's file: which options have one, and where it is written.
 
-The order is the same for every option: the command line, then its environment variable, then the table
-of the verb, then the top level of the file. This module needs no typer, since ``lease`` has none.
+The order is the same for every option: the command line, then its environment variable, then the table of the
+verb, then the top level of the file. This module does not use typer, because ``lease`` does not load it.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The program ``tileyard``: ``lease`` and ``exec`` go their own short ways, all else to the command line proper."""
+"""The program ``tileyard``: ``lease`` and ``exec`` have fast paths of their own; everything else goes to ``main``."""
 
 import os
 import sys

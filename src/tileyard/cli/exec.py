@@ -1,6 +1,6 @@
-"""``tileyard exec``: run a Python script that was written for a GPU on the CPU.
+"""``tileyard exec``: runs a Python script that was written for a GPU on the CPU.
 
-Its arguments are taken apart by hand: what stands after the script is the script's own.
+Its arguments are parsed by hand: everything after the script belongs to the script.
 """
 
 import os

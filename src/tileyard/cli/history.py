@@ -1,4 +1,4 @@
-"""``tileyard history``: how long the cases of suites take, what has moved, and what ``regress`` timed of a case."""
+"""``tileyard history``: shows how long cases of suites take, what has changed, and the times that ``regress`` measured for a case."""
 
 import datetime
 import re

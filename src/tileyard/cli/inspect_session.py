@@ -1,4 +1,4 @@
-"""Finds an artifact by whatever name it is called, and shows what of it is asked for."""
+"""Finds an artifact by any of its names, and shows the requested parts of it."""
 
 import re
 import tempfile

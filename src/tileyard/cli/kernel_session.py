@@ -1,4 +1,4 @@
-"""One config that is run, or the configs that are built, as the command line shows them: table, verdict, code."""
+"""Runs one config, or builds several, and shows the result on the command line: table, verdict, exit code."""
 
 from collections.abc import Mapping
 from pathlib import Path

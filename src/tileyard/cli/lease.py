@@ -1,7 +1,7 @@
-"""``tileyard lease``: run any command while holding devices.
+"""``tileyard lease``: runs any command while holding devices.
 
-Its arguments are taken apart by hand: what stands after ``--`` is the user's, byte for byte, and
-the whole must not cost much more than ``flock`` does.
+Its arguments are parsed by hand: everything after ``--`` is the user's, byte for byte, and the command
+must not cost much more than ``flock`` does.
 """
 
 import os

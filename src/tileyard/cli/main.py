@@ -1,4 +1,4 @@
-"""The command line: hands each command its arguments, and turns failures into one line."""
+"""The command line: passes each command its arguments, and turns failures into one line."""
 
 import os
 import traceback

@@ -1,4 +1,4 @@
-"""What the commands that look at records share."""
+"""Functions that the commands which read records share."""
 
 import contextlib
 import os

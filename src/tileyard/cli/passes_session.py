@@ -1,4 +1,4 @@
-"""What passes make of a kernel, as the command line shows it."""
+"""Shows the results of passes on a kernel on the command line."""
 
 import asyncio
 import difflib

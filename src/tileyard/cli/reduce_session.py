@@ -1,4 +1,4 @@
-"""A reduction of a failing kernel, as the command line carries it out: the search here, what runs in other processes."""
+"""Reduces a failing kernel for the command line: the search runs here, kernels run in other processes."""
 
 import asyncio
 import os

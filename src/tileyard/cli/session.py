@@ -1,4 +1,4 @@
-"""Verbs as the command line carries them out: progress, Ctrl-C; and the result of a tuning run."""
+"""Carries out verbs for the command line: progress and Ctrl-C; and prints the result of a tuning run."""
 
 import contextlib
 import signal

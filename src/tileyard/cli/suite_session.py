@@ -1,4 +1,4 @@
-"""One run of a suite as the command line shows it: progress, verdicts, reports, exit status."""
+"""One run of a suite on the command line: progress, verdicts, reports, exit status."""
 
 import os
 import sys

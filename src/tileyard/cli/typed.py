@@ -1,4 +1,4 @@
-"""Commands as typer takes them, with the options of their records."""
+"""Converts commands to typer's form, with the options of their records."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature

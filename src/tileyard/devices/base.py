@@ -1,4 +1,4 @@
-"""What a class of devices is: everything that rooms above may ask of one without knowing its name."""
+"""A class of devices: everything that rooms above may ask of it without knowing its name."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The classes of devices of which something is known. Of any other devices can be declared, too."""
+"""The known classes of devices. Devices of any other class can be declared, too."""
 
 from tileyard.devices.base import DeviceClass
 from tileyard.devices.cpu import CPU

@@ -1,6 +1,6 @@
-"""What a CPU is and how it is driven, as the kernel tells it: the identity behind measurements.
+"""Identifies a CPU and its settings, as the kernel reports them: the identity that measurements refer to.
 
-Also sets of its cores: how they are written, and their locks.
+Also sets of its cores: their notation, and their locks.
 """
 
 import platform

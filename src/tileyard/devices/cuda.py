@@ -1,7 +1,7 @@
-"""CUDA devices: plain facts that NVML states, translated to Devices.
+"""CUDA devices: facts that NVML reports, translated to Devices.
 
-The facts are read by ``nvml``, in a process of its own: a driver that hangs only hangs that one. What a GPU
-says of itself while it is used is asked by the runner that holds it, which is ended as any that hangs.
+``nvml`` reads the facts in a process of its own, so a hung driver hangs only that process. The state of
+a GPU in use is read by the runner that holds it, which is ended as any other that hangs.
 """
 
 import importlib

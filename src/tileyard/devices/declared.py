@@ -1,6 +1,6 @@
-"""Devices that people declare in TOML, so that whatever has a command-line runner can be shared.
+"""Devices declared in TOML, so that anything with a command-line runner can be shared.
 
-Three files may declare devices, and the later one wins, name by name and as a whole:
+Three files may declare devices. A later one replaces the whole entry of the same name:
 ``/etc/tileyard/devices.toml`` for the host, ``$TILEYARD_HOME/devices.toml``, and the project's file,
 which also has defaults of options; the command line reads those.
 """

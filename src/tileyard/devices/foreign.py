@@ -1,8 +1,7 @@
-"""Devices that belong to a queue which is already there, such as task-submit or srun.
+"""Devices that belong to an existing queue, such as task-submit or srun.
 
-A site says in TOML how its queue is spoken to: a command that submits, one that cancels, and what
-the queue calls the device that it gives. This module checks that and fills the templates; nothing
-here starts a process.
+A site describes its queue in TOML: a command that submits, one that cancels, and the queue's name for
+the device that it gives. This module checks that and fills the templates; it starts no process.
 """
 
 import re

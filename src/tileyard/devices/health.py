@@ -1,13 +1,13 @@
-"""Which devices are well, and how one in quarantine comes back: three good probes, or a person.
+"""The health of devices, and how one leaves quarantine: after three good probes, or by a person.
 
-A probe runs in a process that can be killed: a hung driver hangs the probe and nothing else. So does the
-other question that only a driver answers: which GPUs there are.
+A probe runs in a process that can be killed: a hung driver hangs only the probe. The other question
+that only a driver answers, which GPUs there are, is asked in the same way.
 
 Several users share the directory, and none can remove another's files. So everyone only adds: a
 statement puts a device into quarantine, a lift names the statements that it lifts, and a good probe
 names those that it has seen. Nothing depends on clocks, and a statement made meanwhile counts.
 
-One module because a probe, what it says of a device and what follows from that are one matter.
+One module because a probe, its result and the consequences are one matter.
 """
 
 import asyncio

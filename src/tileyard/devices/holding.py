@@ -1,7 +1,7 @@
-"""A lease in the hands of this very process: a keeper holds it until it is given back, or all ends.
+"""A lease held by this very process: a keeper holds it until it is returned or this process ends.
 
-What the keeper keeps alive is a shell that waits for a word. If this process dies without having
-given it, the shell dies of a signal, so that the keeper has the devices probed, as after any crash.
+The keeper keeps a shell alive that waits for a word. If this process dies without sending it, the shell
+dies of a signal, so that the keeper has the devices probed, as after any crash.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Making the host's lock directory for all users: what ``tileyard devices --install`` does as root."""
+"""Makes the host's lock directory for all users, as root: ``tileyard devices --install``."""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
-"""The host's lock directory, before it is used: made, or checked.
+"""Makes or checks the host's lock directory before it is used.
 
-What lies in it is the keeper's (``processes/keeper/directory.py``), as is how it is opened and checked
-(``files.py`` there). Root's serves all users; one that a user made serves that user alone.
+The keeper owns its content (``processes/keeper/directory.py``), and how it is opened and checked
+(``files.py`` there). Root's directory serves all users; a user's serves only that user.
 """
 
 import contextlib

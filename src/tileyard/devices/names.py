@@ -1,4 +1,4 @@
-"""How accelerators are named: ``class:which`` for people, an id that never changes for the lock."""
+"""Names of accelerators: ``class:which`` for people, an id that never changes for the lock."""
 
 import pwd
 import re

@@ -1,7 +1,7 @@
-"""The program that asks NVML what GPUs there are, or how one is: ``list``, or ``probe UUID``.
+"""The program that asks NVML which GPUs there are, or for the state of one: ``list``, or ``probe UUID``.
 
-``list`` answers its starter on the channel. ``probe`` says what it found in its last line, and ends
-with 0 if the GPU is well, 1 if it is sick or cannot be asked, and 75 if there is no NVML to ask.
+``list`` answers its starter on the channel. ``probe`` states its finding in its last line, and exits with 0 if
+the GPU is well, 1 if it is sick or cannot be asked, and 75 if NVML is not installed.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Who has a device and who waits for it, as the host's lock directory tells."""
+"""Who holds a device and who waits for it, according to the host's lock directory."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""The foreign queues of this site, from the files in which devices are declared.
+"""The foreign queues of this site, from the files that declare devices.
 
 Also what this host knows of them without asking: their clients, and our tasks.
 """

@@ -1,11 +1,11 @@
-"""Probes devices in quarantine from time to time, for as long as somebody waits for one of them.
+"""Probes devices in quarantine from time to time while somebody waits for one of them.
 
 Run as ``python -P -m tileyard.devices.reprobe lifeline=FD``, with a ``Job`` on stdin; it ends as soon
-as the other end of that pipe is closed. On stdout stands the name of each device that has come back.
+as the other end of that pipe is closed. It prints the name of each recovered device to stdout.
 
-Any number of these may run on a host: the first one holds the device for its probe, and the
-kernel's word on when a device was last held keeps all others from it for an interval. What a
-person has put into quarantine is left alone.
+Any number of these may run on a host: the first one holds the device for its probe, and the kernel's
+record of when a device was last held keeps all others from it for an interval. Devices that a person
+has put into quarantine are left alone.
 """
 
 import asyncio

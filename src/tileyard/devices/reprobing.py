@@ -1,7 +1,7 @@
-"""Has devices in quarantine probed while somebody waits for one of them.
+"""Starts probes of devices in quarantine while somebody waits for one of them.
 
-That is done by a process of its own (``reprobe.py``), so that it can neither delay the waiting nor
-outlast it: it ends when this end of its pipe does.
+A separate process (``reprobe.py``) probes, so that it can neither delay the waiting nor outlast it: it
+ends when this end of its pipe is closed.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """All devices of a host at one moment: health, holder, queue, and how busy they are.
 
-Beside them stand the queues through which devices of others can be had. How busy cores are is the
-kernel's account of them, of all processes; for GPUs it is NVML's own figure; of other devices nothing is
-known. Nobody watches when no command does, so there is no history.
+It also lists the queues that provide other devices. The load of cores is the kernel's count, for all
+processes; that of GPUs is NVML's figure; that of other devices is not known. Nothing watches between
+commands, so there is no history.
 """
 
 import contextlib

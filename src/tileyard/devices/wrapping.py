@@ -1,8 +1,8 @@
-"""A command of a user's own under a lease: run as if it had been called directly, ended as a tree.
+"""Runs a user's command under a lease, as if called directly, and ends it as a tree.
 
-The caller waits in this process while the command runs under a keeper, in a session of its own and
-with the caller's standard streams. Signals are passed on. No asyncio here: it costs as much as the
-rest of the start.
+The caller waits in this process while the command runs under a keeper, in a session of its own and with
+the caller's standard streams. Signals are passed on. No asyncio here: it costs as much as the rest of
+the start.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Checks of the host itself, and which checks there are, in the order in which they are shown.
+"""Checks of the host itself, and the list of all checks in the order in which they are shown.
 
 A new check is a line of ``CHECKS``.
 """

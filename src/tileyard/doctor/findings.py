@@ -1,4 +1,4 @@
-"""What a check finds: one line each, and what to do."""
+"""Findings of checks: one line each, with advice."""
 
 import enum
 import time

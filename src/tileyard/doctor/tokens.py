@@ -1,7 +1,7 @@
-"""Whether two sides, as a host and a container, see the same locks: one writes, the other reads.
+"""Checks that two sides, such as a host and a container, see the same locks: one writes, the other reads.
 
-The token that is passed between them says what the writer saw of itself: the kernel that runs it
-(its boot id), the directory (inode and device), and its user. So the reader can say what differs.
+The token that is passed between them states what the writer saw of itself: the kernel that runs it (its boot
+id), the directory (inode and device), and its user. So the reader can report the difference.
 """
 
 import os

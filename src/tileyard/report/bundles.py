@@ -1,4 +1,4 @@
-"""A bundle for people: what it is, what it needs, and what may surprise its user."""
+"""Describes a bundle: its content, its requirements, and what may surprise its user."""
 
 from collections.abc import Iterator
 

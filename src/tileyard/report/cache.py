@@ -1,4 +1,4 @@
-"""A collection of garbage for people: what went, what is left, and what could not go."""
+"""Describes a garbage collection: what was removed, what is left, and what could not be removed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What ``regress`` timed of a case, run by run, for people: times, intervals drawn, and where they changed."""
+"""The times that ``regress`` measured for a case, run by run, as text: intervals drawn, and where they changed."""
 
 import datetime
 from collections.abc import Iterator

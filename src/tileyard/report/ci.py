@@ -1,4 +1,4 @@
-"""What jobs of a CI run do twice, and a suite cut into jobs, for people."""
+"""Describes the work that jobs of a CI run duplicate, and a suite divided into jobs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

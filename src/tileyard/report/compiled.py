@@ -1,4 +1,4 @@
-"""What was built: how the configs of a kernel ended, one artifact, and what each takes of a device."""
+"""Describes builds: how the configs of a kernel ended, one artifact, and the device resources of each."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""The terminal as Tileyard writes to it: nothing in a log, a name or a message is obeyed or read as markup.
+"""Writes to the terminal: control sequences and markup in logs, names and messages have no effect.
 
-A reader that closes the other end does not end the run: the rest of the output is dropped.
+If a reader closes its end, the run goes on and the rest of the output is dropped.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""A run of a suite for GitHub Actions: a page for the job, and annotations at the lines of cases."""
+"""Reports a suite's run to GitHub Actions: a page for the job, and annotations at the lines of cases."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

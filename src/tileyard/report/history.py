@@ -1,4 +1,4 @@
-"""The distribution of how long cases take, for people."""
+"""Describes the distribution of case durations."""
 
 import datetime
 from collections.abc import Sequence

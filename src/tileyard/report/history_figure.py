@@ -1,4 +1,4 @@
-"""The series of a case as a picture: times of a launch over runs, with intervals, and where they changed."""
+"""Draws the history of a case: launch times over runs, with intervals, and where they changed."""
 
 import io
 import warnings

@@ -1,4 +1,4 @@
-"""A host for people: its devices as a table, one probe in a line, and what is wrong with it."""
+"""Describes a host: a table of its devices, one line per probe, and the problems found."""
 
 from rich.console import Console
 from rich.table import Table

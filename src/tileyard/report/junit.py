@@ -1,12 +1,12 @@
-"""A run of a suite as JUnit XML, in the form that Maven Surefire gives it.
+"""A run of a suite as JUnit XML, in the form of Maven Surefire.
 
-A testcase is a ``testsuite``, a case a ``testcase``. What the case did wrong is a ``failure``, with its
-outcome as the type; what devices, queues or hosts did to it, and that it never ran, is an ``error``, unless
-``--fail-fast`` ended the run before it: then it is ``skipped``.
-A case that passed after failed attempts has a ``flakyFailure`` (or ``flakyError``) for each of these. One
-that failed to the end has its first failed attempt as the failure, the others as ``rerunFailure`` (or
-``rerunError``). Cases in quarantine that failed are ``skipped``: readers of this file gate by it.
-Paths of files below the working directory are relative: servers look for them in the repository.
+A testcase is a ``testsuite``, a case a ``testcase``. If the case itself failed, it has a ``failure``
+with its outcome as the type. If devices, queues or hosts failed, or it never ran, it has an ``error``;
+if ``--fail-fast`` ended the run before it, it is ``skipped``. A case that passed after failed attempts
+has a ``flakyFailure`` (or ``flakyError``) for each of these. One that failed to the end has its first
+failed attempt as the failure, the others as ``rerunFailure`` (or ``rerunError``). Cases in quarantine
+that failed are ``skipped``: readers of this file gate by it. Paths of files below the working directory
+are relative: servers look for them in the repository.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""How a CUDA artifact is launched, for people: formulas over its dimensions, and the driver's own names."""
+"""Describes how a CUDA artifact is launched: formulas over its dimensions, and the driver's own names."""
 
 from collections.abc import Iterator, Sequence
 from typing import assert_never

@@ -1,4 +1,4 @@
-"""A prediction for people: what bounds the run, what is predicted, and what is usual instead."""
+"""Describes a prediction: the bound of the run, the predicted time, and that of the usual alternatives."""
 
 from rich.console import Console
 from rich.table import Table

@@ -1,7 +1,7 @@
-"""The progress of a run: a view that is redrawn on a terminal or below a notebook's cell, else plain lines.
+"""Shows the progress of a run: a view that is redrawn on a terminal or below a notebook's cell, otherwise plain lines.
 
-Cases that failed are printed as they end. The view is drawn a few times a second at most: a redraw costs
-CPU time that belongs to the cases. What lines and the view of one kind of run look like is its layout's.
+Cases that failed are printed as they end. The view is drawn at most a few times per second: a redraw costs CPU time
+that belongs to the cases. A layout defines the lines and the view of one kind of run.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""What two versions came to in time, for people: the worst first, with intervals and how sure they are."""
+"""Describes the times of two versions: the worst first, with intervals and their certainty."""
 
 import statistics
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Two versions in time as a picture for a pull request: intervals against the margin, the worst first.
+"""Draws the times of two versions for a pull request: intervals against the margin, the worst first.
 
-It is 800 dots wide, to be read at 400. Rows that need a look have a name; those beyond are thin lines, a strip for each verdict.
-The one module that imports matplotlib.
+The picture is 800 dots wide, to be read at 400. Rows that need a look have a name; the others are thin
+lines, one strip per verdict. The one module that imports matplotlib.
 """
 
 import io

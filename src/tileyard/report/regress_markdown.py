@@ -1,4 +1,4 @@
-"""Two versions in time as a comment of a pull request: the worst first, intervals drawn, what is equal folded away."""
+"""The times of two versions as a comment on a pull request: the worst first, intervals drawn, equal rows folded."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What ``tileyard check`` found as SARIF 2.1.0, for code scanning: one run, one rule for each kind of finding."""
+"""The findings of ``tileyard check`` as SARIF 2.1.0, for code scanning: one run, one rule for each kind of finding."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a tuning run came to, as a table and a few lines."""
+"""The result of a tuning run, as a table and a few lines."""
 
 from collections import Counter
 from collections.abc import Sequence

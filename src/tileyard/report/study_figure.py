@@ -1,4 +1,4 @@
-"""The configs of a study as a figure of matplotlib: the time of each with its interval, the best one first."""
+"""Draws the configs of a study with matplotlib: the time of each with its interval, the best one first."""
 
 import io
 from typing import Final, cast

@@ -1,4 +1,4 @@
-"""The progress of tuning and of builds: two lanes, building and running, and a line for each config."""
+"""Shows the progress of tuning and of builds: two lanes, building and running, and one line per config."""
 
 from collections.abc import Iterable
 

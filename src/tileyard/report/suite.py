@@ -1,6 +1,6 @@
-"""What a run of a suite came to: counts, what failed and how to run it again, and where the time went.
+"""The result of a suite's run: counts, failures and how to run them again, and where the time went.
 
-Everything is cut after a few lines and says how much more there is, so that a run with thousands of
+Each list is cut after a few lines and states how many more there are, so that a run with thousands of
 failures stays readable.
 """
 

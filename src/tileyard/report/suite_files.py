@@ -1,4 +1,4 @@
-"""Reports written whole or not at all, copies of logs, and the ends of logs that reports quote."""
+"""Writes reports completely or not at all, copies logs, and reads the ends of logs that reports quote."""
 
 import contextlib
 import errno

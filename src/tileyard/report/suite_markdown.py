@@ -1,7 +1,7 @@
-"""A run of a suite as a page of GitHub's Markdown, in blocks that may be left off from the end.
+"""A run of a suite as a page of GitHub's Markdown, in blocks that can be omitted from the end.
 
-Text of others is escaped, never trusted: a message cannot become a heading, a link, HTML, or another
-column of its table.
+Foreign text is escaped: a message cannot become a heading, a link, HTML, or another column of its
+table.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The progress of a suite: counts, slots, the time left, and the running cases that end last."""
+"""Shows the progress of a suite: counts, slots, the time left, and the running cases that end last."""
 
 from collections.abc import Sequence
 from pathlib import Path

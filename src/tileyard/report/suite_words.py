@@ -1,4 +1,4 @@
-"""Phrases about a case of a suite, the same while it runs and after it."""
+"""Phrases about a case of a suite, the same during and after its run."""
 
 import heapq
 import shlex

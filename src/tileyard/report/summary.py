@@ -1,4 +1,4 @@
-"""A run of a suite as JSON, for machines: docs/reference/summary.md says what is in it."""
+"""A run of a suite as JSON; docs/reference/summary.md describes its content."""
 
 import json
 

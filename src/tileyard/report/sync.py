@@ -1,4 +1,4 @@
-"""What ``tileyard check`` found, for people and as one document."""
+"""The findings of ``tileyard check``, as text and as one document."""
 
 from collections.abc import Iterator
 

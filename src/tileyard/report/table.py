@@ -1,4 +1,4 @@
-"""What tuning for many shapes came to: the dispatch table, the curve of coverage, and a few lines."""
+"""The result of tuning for many shapes: the dispatch table, the curve of coverage, and a few lines."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What happened in a block before a mistake, in 80 columns: a lane for each role, and for each unit that works for it."""
+"""What happened in a block before a mistake, in 80 columns: a lane per role, and per unit that works for it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Recorded trials: a table of many, and everything there is of one."""
+"""Recorded trials: a table of many, and all details of one."""
 
 from collections.abc import Mapping
 from math import nan

@@ -1,4 +1,4 @@
-"""How figures and configs are put into words, the same way in every view."""
+"""Formats figures and configs as words, the same way in every view."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How a verb is carried out, as its caller would have it."""
+"""How the caller wants a verb carried out."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What ``check`` is asked for."""
+"""The options of ``check``."""
 
 from typing import TYPE_CHECKING, Annotated, TypedDict
 

@@ -1,4 +1,4 @@
-"""A check of the synchronization of kernels: which ones, and what an author says of each."""
+"""A check of the synchronization of kernels: which kernels, and what an author reports of each."""
 
 from pathlib import Path
 

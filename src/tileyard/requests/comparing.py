@@ -1,4 +1,4 @@
-"""One comparison of two sides: what they are, what is done with them, and the gate."""
+"""One comparison of two sides: the sides, how they are compared, and the gate."""
 
 import tempfile
 from collections.abc import Sequence

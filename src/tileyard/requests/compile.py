@@ -1,4 +1,4 @@
-"""What ``compile`` is asked for."""
+"""The options of ``compile``."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Options that several verbs about a kernel have, worded once, and what they come to."""
+"""Options that several verbs about a kernel share, and the requests that follow."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

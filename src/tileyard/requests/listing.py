@@ -1,4 +1,4 @@
-"""The cases that a run of a suite would begin, by their ids: nothing is built or run."""
+"""Lists the ids of the cases that a run of a suite would begin: nothing is built or run."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The options of a verb as one record, from which the command line and Python take names, defaults and help.
 
-A record is a TypedDict that is not total; each of its fields is ``Annotated`` with an ``Option``. A field's name is
-that of the option, with ``_`` for each ``-``, and with a ``_`` at its end where it is a word of Python's own.
+A record is a TypedDict that is not total; each of its fields is ``Annotated`` with an ``Option``. A field has
+the name of the option, with ``_`` for each ``-``, and with a trailing ``_`` if it is a Python keyword.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""A prediction: cases and their times in, the plan of their run out."""
+"""A prediction: from cases and their times to the plan of their run."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""The verb ``regress``: what its options ask to compare, and the files that show what it came to."""
+"""The verb ``regress``: what its options ask to compare, and the files that show the result."""
 
 import datetime
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What ``regress`` and ``bisect`` take for scripts."""
+"""The options of ``regress`` and ``bisect`` for scripts."""
 
 import re
 from collections.abc import Mapping, Sequence

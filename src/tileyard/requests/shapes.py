@@ -1,4 +1,4 @@
-"""The shapes that a kernel is tuned for: a file that lists them, or the same as values of Python."""
+"""The shapes that a kernel is tuned for: from a file that lists them, or from Python values."""
 
 import difflib
 import itertools

@@ -1,4 +1,4 @@
-"""The two sides of a comparison as the command line names them: which environment, and which files of kernels."""
+"""The two sides of a comparison as the command line names them: the environment and the files of kernels."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence

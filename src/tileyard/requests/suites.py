@@ -1,4 +1,4 @@
-"""Options that several verbs about suites have, worded once, and what they come to."""
+"""Options that several verbs about suites share, and the requests that follow."""
 
 from typing import Annotated, Literal
 

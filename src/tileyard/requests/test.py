@@ -1,4 +1,4 @@
-"""What ``test`` is asked for."""
+"""The options of ``test``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict

@@ -1,4 +1,4 @@
-"""The options of ``tune``, and the verbs that are made of them.
+"""The options of ``tune``, and the verbs that they make.
 
 One module because each option is read once, and some have an effect only on what others ask for.
 """

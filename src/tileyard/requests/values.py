@@ -1,4 +1,4 @@
-"""How values are written, as text on the command line, and as text or plain values in Python."""
+"""How values are written: as text on the command line, and as text or plain values in Python."""
 
 import math
 import os

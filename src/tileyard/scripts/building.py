@@ -1,4 +1,4 @@
-"""Elaborated kernels become functions on the CPU; what was built before is found by its content."""
+"""Turns elaborated kernels into functions on the CPU; earlier builds are found by their content."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""What of a Program is work on a CPU: kernels that differ in the rest are built and timed once."""
+"""The part of a Program that is work on a CPU: kernels that differ only in the rest are built and timed once."""
 
 import re
 

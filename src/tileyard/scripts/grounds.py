@@ -1,4 +1,4 @@
-"""Where the kernels of a tuner of TileLang's are built and run, and the study that it asks for."""
+"""Where the kernels of a TileLang tuner are built and run, and the study that it asks for."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Runs a script as ``python SCRIPT`` would, with what it asks of a GPU answered by the CPU.
+"""Runs a script as ``python SCRIPT`` would, with the CPU in place of a GPU.
 
-Its prints, exit status and tracebacks stay its own: of those, frames of ours are cut out.
+Its prints and exit status are unchanged, and so are its tracebacks, except that frames of ours are removed.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""What was done for a script: counted while it runs, told in one line when it has ended."""
+"""Counts the work done for a script while it runs, and reports it in one line at the end."""
 
 import threading
 from collections import Counter

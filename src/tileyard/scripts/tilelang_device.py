@@ -1,4 +1,4 @@
-"""What TileLang found out about the machine when it was imported, as if it had found a GPU."""
+"""Replaces what TileLang found out about the machine at import, as if it had found a GPU."""
 
 import json
 from importlib import import_module

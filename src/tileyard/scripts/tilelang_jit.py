@@ -1,7 +1,7 @@
-"""TileLang's compilation, sent to the target ``cpu``: kernels that it makes are kernels of ours.
+"""Redirects TileLang's compilation to the target ``cpu``: its kernels become kernels of ours.
 
 Everything before a PrimFunc and everything around a compiled kernel stays TileLang's: its decorators,
-its modes, its profiler, its tuner. Only what it compiles with and what it keeps on disk is replaced.
+its modes, its profiler, its tuner. Only its compiler and its disk cache are replaced.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""TileLang's timers, timing this CPU through Tileyard's own measuring."""
+"""TileLang's timers, which time this CPU with Tileyard's own measurement."""
 
 import sys
 import time

@@ -1,7 +1,7 @@
-"""TileLang's tuner, carried out as a study: configs are built, timed and remembered as by ``tileyard tune``.
+"""Carries out TileLang's tuner as a study: configs are built, timed and remembered as by ``tileyard tune``.
 
-What is tuned is TileLang's to say (``frontend/chains.py``), and its result has TileLang's form. Where every device that there could be
-is held by the caller himself, configs are raced in this process.
+TileLang decides what is tuned (``frontend/chains.py``), and the result has TileLang's form. If the caller
+itself holds every possible device, configs are raced in this process.
 """
 
 import statistics

@@ -1,11 +1,11 @@
-"""torch's arithmetic as a GPU does it.
+"""torch's arithmetic as on a GPU.
 
-Products of half-precision matrices are computed in f32 and rounded once: torch's own on CPUs take a hundred
-times as long. They are replaced below autograd, where all of torch's forms of a product (``@``, ``einsum``,
-``linear``) come together, in all threads.
+Products of half-precision matrices are computed in f32 and rounded once: torch's own on CPUs take a hundred times as
+long. They are replaced below autograd, where all of torch's forms of a product (``@``, ``einsum``, ``linear``) meet, in
+all threads.
 
-Tensors are divided by numbers by multiplying with the reciprocal. On CPUs torch divides. The two differ in the
-last bit, and a script that compares what a kernel quantized with its own quotient, to the bit, was written for the one.
+Division of a tensor by a number becomes multiplication by the reciprocal. On CPUs torch divides. The two differ in the
+last bit, and a script that compares a kernel's quantized result bit by bit with its own quotient expects the GPU's.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""What ``torch.cuda`` answers: one device, whose tensors lie in the host's memory.
+"""Answers calls of ``torch.cuda``: one device, whose tensors lie in the host's memory.
 
-It has the properties of a GPU of the generation that kernels are elaborated for. All work is done
-when a call returns, so streams and synchronization have nothing to do.
+It has the properties of a GPU of the generation that kernels are elaborated for. All work is done when
+a call returns, so streams and synchronization have nothing to do.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
-"""Tensors that a script puts on ``"cuda"`` are made in the host's memory.
+"""Makes tensors that a script puts on ``"cuda"`` in the host's memory.
 
-torch's functions are replaced for the whole process, not by a mode: modes hold for one thread.
-Between host and device a GPU always copies, and so do these: what is changed on one side must not be
-seen on the other. Tensors that the script itself put on the device are known and move there without a
-copy, as on a GPU. All tensors say that they are on the device, since nothing can be known of what was
-computed from others. ``torch.compile`` leaves functions as they are: what it would make is for a GPU.
+torch's functions are replaced for the whole process, not by a mode: a mode applies to one thread. A GPU
+always copies between host and device, and so do these: a change on one side must not be visible on the
+other. Tensors that the script itself put on the device are known and move there without a copy, as on a
+GPU. All tensors claim to be on the device, because for a computed tensor this cannot be known.
+``torch.compile`` leaves functions unchanged: its output would be for a GPU.
 """
 
 import functools

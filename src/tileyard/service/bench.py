@@ -1,4 +1,4 @@
-"""What a verb finds in the engine process. Light to import: authors start before what else a run needs is loaded."""
+"""The resources of a verb in the engine process. Light to import: authors start before the rest of a run is loaded."""
 
 import asyncio
 from collections.abc import Sequence

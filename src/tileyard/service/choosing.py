@@ -1,4 +1,4 @@
-"""Which devices a run uses: those that are named, else all of the target's class."""
+"""Selects the devices of a run: those that are named, otherwise all of the target's class."""
 
 from collections.abc import Sequence
 from pkgutil import resolve_name

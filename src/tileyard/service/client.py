@@ -1,4 +1,4 @@
-"""The client's side: starts the engine process, hands on its events, answers its questions.
+"""The client's side: starts the engine process, passes on its events, answers its questions.
 
 Nothing here touches the caller's event loop, signal handlers or process state.
 """

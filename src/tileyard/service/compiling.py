@@ -1,4 +1,4 @@
-"""The verb ``compile``: the configs of a kernel are built, no device is asked for, nothing runs."""
+"""The verb ``compile``: builds the configs of a kernel. It uses no device and runs nothing."""
 
 from collections.abc import Mapping
 from pathlib import Path

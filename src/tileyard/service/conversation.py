@@ -1,4 +1,4 @@
-"""The engine process's side of its talk with the client: events out, answers and stops in."""
+"""The engine process's side of the connection to its client: sends events, receives answers and stops."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Virtual environments with other packages than those here, made by pip once for each set of requirements."""
+"""Virtual environments with other packages than the current one, made by pip once per set of requirements."""
 
 import hashlib
 import subprocess

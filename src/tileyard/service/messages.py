@@ -1,4 +1,4 @@
-"""What a client and the engine process say to each other, over the engine's standard streams."""
+"""The messages between a client and the engine process, over the engine's standard streams."""
 
 import importlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""Whether a host has what a suite or a toolchain requires: asked before anything is unpacked, built or run."""
+"""Checks whether a host has what a suite or a toolchain requires, before anything is unpacked, built or run."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""The verb ``regress``: kernels or programs of two sides are built, and timed against each other where they differ."""
+"""The verb ``regress``: builds kernels or programs of two sides, and times them against each other where they differ."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Git revisions of a user's project as folders to import from, kept by their content. The repository is left as it is."""
+"""Git revisions of a user's project as folders to import from, kept by their content. The repository is not changed."""
 
 import os
 import subprocess

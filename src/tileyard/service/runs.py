@@ -1,4 +1,4 @@
-"""The one loop by which every verb is carried out inside the engine process."""
+"""The loop that carries out every verb inside the engine process."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

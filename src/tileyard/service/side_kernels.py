@@ -1,4 +1,4 @@
-"""Which kernels a side of a comparison has: all shapes of all kernels of its files."""
+"""Lists the kernels of a side of a comparison: all shapes of all kernels of its files."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sides of a comparison that are built already: a bundle, or what a recorded run has built and the store still has."""
+"""Sides of a comparison that are already built: a bundle, or the builds of a recorded run that the store still has."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Kernels of a side that is built already, and those of the files that are compared with it."""
+"""Kernels of a side that is already built, and those of the files that are compared with it."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass

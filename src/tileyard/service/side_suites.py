@@ -1,4 +1,4 @@
-"""Which programs the two sides of a comparison have: the selected cases of a suite, each side's read from its own checkout; or scripts."""
+"""Lists the programs of the two sides of a comparison: the selected cases of a suite, read from each side's own checkout; or scripts."""
 
 import asyncio
 import datetime

@@ -1,4 +1,4 @@
-"""The two sides of a static comparison: what is installed here, somewhere else, or other pass options."""
+"""The two sides of a static comparison: the current environment, another one, or other pass options."""
 
 import os
 import subprocess

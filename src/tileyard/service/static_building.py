@@ -1,4 +1,4 @@
-"""The verb ``regress`` without a device: kernels are built on two sides in turn. Nothing that was built or answered before is used."""
+"""The verb ``regress`` without a device: builds kernels on two sides in turn. No earlier build or answer is used."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The verb ``test``, and ``bundle`` of a suite: reads it, chooses, plans, and judges what came of it.
+"""The verb ``test``, and ``bundle`` of a suite: reads it, selects, plans, and judges the results.
 
 One module because a run is planned, watched and judged by what was known of its suite when it was opened.
 """

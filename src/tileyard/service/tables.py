@@ -1,4 +1,4 @@
-"""The verb ``tune`` for many shapes: a study of each, in one run, and the dispatch table."""
+"""The verb ``tune`` for many shapes: one study per shape, in one run, and the dispatch table."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""What a client can ask the engine process for. Light to import: what carries a verb out is not.
+"""The verbs that a client can send to the engine process. Light to import: what carries a verb out is not.
 
-A verb is a source of cases and a fold over their trials. It is made by the client, sent to the engine
-process, and opened there.
+A verb is a source of cases and a fold over their trials. The client makes it and sends it to the engine
+process, which opens it.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Self, TypeVar, get_args
