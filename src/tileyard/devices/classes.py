@@ -14,5 +14,5 @@ CLASSES: dict[str, DeviceClass] = {
 
 
 def find_class(kind: str) -> DeviceClass:
-    """The class of this name; one of which nothing is known has nothing special."""
+    """The class of this name; an unknown one has no special properties."""
     return CLASSES.get(kind, DeviceClass())

@@ -12,11 +12,11 @@ CANNOT_TELL = 75
 ROUNDS = 400
 BLOCK = bytes(range(256)) * 16
 DIGEST, ORBIT = "0bf197a3d6158171", 0.5101122117788867
-"""What the two computations come to on every machine."""
+"""Results of the two computations on every machine."""
 
 
 def compute_digest() -> str:
-    """Whole numbers: a chain of SHA-256 over a block that is larger than the registers."""
+    """Integers: a chain of SHA-256 over a block that is larger than the registers."""
     value = b""
     for _ in range(ROUNDS):
         value = hashlib.sha256(value + BLOCK).digest()

@@ -13,7 +13,7 @@ from tileyard.wording import count_of
 
 
 def print_history(console: Console, history: History, *, tail: bool) -> None:
-    """Print totals and quantiles; with ``tail`` also the longest cases and what has moved."""
+    """Print totals and quantiles; with ``tail`` also the longest cases and those that changed."""
     say(
         console,
         f"{count_of(history.cases, 'case')} in {count_of(history.runs, 'finished run')};"

@@ -31,7 +31,7 @@ from tileyard.tuning.request import (
 from tileyard.wording import count_of, describe_unrecorded
 
 ROWS, NOTEBOOK_ROWS = 10, 20
-"""Most configs listed."""
+"""Maximum number of configs listed."""
 NOTEBOOK_WIDTH = 140
 """Width of a table in a notebook, in characters."""
 BUILDS, TOO_LARGE = "builds", "too large"
@@ -39,7 +39,7 @@ BUSY_TEXT = "the machine was busy and ties are not resolved"
 
 
 def print_study(console: Console, result: StudyResult, home: Path, rows: int = ROWS) -> None:
-    """Print the best configs, the verdict of the finals, and where things are."""
+    """Print the best configs, the verdict of the finals, and the paths of results."""
     for one in (result, *result.others):
         print_table(console, _table(one, rows, is_one_of_several=bool(result.others)))
         for line in _lines(one, home):
@@ -53,7 +53,7 @@ def render_study(result: StudyResult, home: Path) -> str:
 
 
 def print_reference(console: Console, latency_ms: float, reference_ms: float) -> None:
-    """Print how long the reference takes, beside the best config."""
+    """Print the time of the reference, compared with the best config."""
     text = f"reference: {format_time(reference_ms * 1e6)}, {reference_ms / latency_ms:.3g} x the time of the best config"
     console.print(Text(text), soft_wrap=True, highlight=False)
 
@@ -99,13 +99,13 @@ def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
 
 
 def _values(key: str, trials: Sequence[Trial]) -> str:
-    """What configs with the same binary have for one parameter."""
+    """The values of one parameter in configs with the same binary."""
     values = {trial.config.get(key, "") for trial in trials}
     return ",".join(map(str, sorted(values, key=lambda value: (type(value).__name__, value))))
 
 
 def _builds(built: CompileResult, trials: Sequence[Trial]) -> Text:
-    """How configs with the same binary here could be built for another target, where they may differ."""
+    """How builds for another target ended, for configs with the same binary here, where they may differ."""
     found = [one for trial in trials if (one := built.find(trial.config)) is not None]
     words = [_say_build(one) for one in found]
     if len(set(words)) > 1:
@@ -129,7 +129,7 @@ def _interval(measured: Measurement | None) -> str:
 def rank_trials(result: StudyResult) -> list[Trial]:
     """The winner, the other finalists in their order, the rest by latency, failures last.
 
-    Of configs with the same binary there is the first that ended so well.
+    Of configs with the same binary only the first with that outcome is included.
     """
     order = {final.trial: number for number, final in enumerate(result.finals)}
 
@@ -181,7 +181,7 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
 
 
 def _say_kept_out(one: KeptOut) -> str:
-    """Why a device did not take part."""
+    """Why a device was not used."""
     end = "its times do not count"
     if one.message:
         return (
@@ -215,7 +215,7 @@ def _best(result: StudyResult, best: Trial) -> Text:
 
 
 def _other_target(built: CompileResult) -> list[Text]:
-    """Why configs could not be built for a target, each reason once, and how many could."""
+    """Why configs could not be built for a target, each reason once, and the number that could."""
     refused: dict[tuple[Outcome, str], list[str]] = {}
     for one in built.configs:
         if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):

@@ -38,7 +38,7 @@ class CheckOptions(TypedDict, total=False):
 
 
 def read_check(kernel: str, options: CheckOptions) -> "TuneRequest":
-    """What one config of the kernel is checked; of each one of the file where it has no name. Raises UsageError."""
+    """The request to check one config of the kernel; of each kernel of the file if none is named. Raises UsageError."""
     from tileyard.tuning.request import TuneRequest
 
     return TuneRequest(
@@ -51,7 +51,7 @@ def read_check(kernel: str, options: CheckOptions) -> "TuneRequest":
 
 
 def parse_pipeline(text: str) -> str:
-    """The architecture that TileLang is to plan for; empty for the kernel as it is written."""
+    """The architecture for which TileLang is to plan; empty for the kernel as written."""
     name, colon, architecture = text.partition(":")
     if text == "written":
         return ""

@@ -19,15 +19,15 @@ from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed
 
 FIRST_GUESS = 64
-"""The value of arguments that have none, before the check looks for one that fits."""
+"""Value of arguments that have none, before the check looks for a suitable one."""
 
 
 async def check_file(
     file: Path, kernel: str, given: CheckOptions, settings: Settings
 ) -> SyncReport:
-    """Check the first config of a kernel of a file, of each one where none is named, in an author of its own.
+    """Check the first config of a kernel of a file, or of each kernel if none is named, in an author of its own.
 
-    Raises UsageError, also for a kernel that is named and cannot be elaborated.
+    Raises UsageError, also for a named kernel that cannot be elaborated.
     """
     author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
     try:
@@ -39,7 +39,7 @@ async def check_file(
 async def check_kernels(
     author: Author, file: str, kernel: str, given: CheckOptions, *, ends_itself: bool = False
 ) -> SyncReport:
-    """Likewise the kernels of an author, which ends a check that takes too long itself where nobody else does."""
+    """Likewise the kernels of an author; with ``ends_itself`` the author itself ends a check that takes too long."""
     options = complete(CheckOptions, given)
     request = read_check(kernel, options)
     limit_s = read_time_s("--limit", options["limit"])
@@ -65,7 +65,7 @@ async def check_kernels(
 
 
 async def _choose(author: Author, file: str, request: TuneRequest) -> list[TuneRequest]:
-    """The request for each kernel that is meant, with what is given of its own parameters."""
+    """The request for each selected kernel, with the given values of its own parameters."""
     if request.kernel:
         return [request]
     described = await author.ask(DescribeKernels(), ASK_LIMIT_S)

@@ -96,7 +96,7 @@ def _write_bundle(
     entries: Mapping[str, RunEntry],
     bench: Bench,
 ) -> None:
-    """Pack what was built as a suite of one testcase. Raises UsageError where nothing was."""
+    """Pack the builds as a suite of one testcase. Raises UsageError if there are none."""
     if not entries:
         raise UsageError(f"no config of {space.kernel} could be built, so there is no bundle")
     suite = Suite(

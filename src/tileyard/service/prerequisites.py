@@ -25,9 +25,9 @@ def require_prerequisites(
     more: Mapping[str, str] = NO_VARIABLES,
     named: Sequence[Device] = (),
 ) -> None:
-    """Raise IncompatibleError that names all that is missing.
+    """Raise IncompatibleError that names everything missing.
 
-    ``more`` are variables besides our own, as those of a toolchain, ``named`` devices that a run was given.
+    ``more`` are variables besides our own, such as those of a toolchain, ``named`` devices that a run was given.
     """
     if needed == NOTHING:
         return

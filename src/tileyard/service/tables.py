@@ -79,7 +79,7 @@ async def open_table(
 
 
 def write_down(home: Path, result: TableResult) -> None:
-    """Have the config of each row take the place of the winner that its study has written down."""
+    """Replace the recorded winner of each row's study with the config of the row."""
     winners = {choice.trial: choice for choice in list_choices(home, result.kernel)}
     chosen = []
     for study, row in zip(result.studies, result.rows, strict=True):
