@@ -132,7 +132,7 @@ class Defaults:
 
 
 def read_defaults(environ: Mapping[str, str], cwd: Path, verbs: Verbs) -> Defaults:
-    """The defaults of the project's file for some verbs, or for all; only the latter refuses names of unknown options of others.
+    """The defaults of the project's file for some verbs, or for all; only with all are names that belong to no verb refused.
 
     Raises UsageError for an unknown name and an invalid value, with file, line and key.
     """

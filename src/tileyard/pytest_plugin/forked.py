@@ -203,7 +203,7 @@ class Forked:
     def __init__(
         self, lane: Lane, number: int, limit_s: float, log: Path, *, goes_on: bool = False
     ) -> None:
-        """With ``goes_on`` it is resumed if somebody stops it; without, it is ended at its limit, like a process that a test itself has stopped."""
+        """With ``goes_on`` it is resumed if somebody stops it; without, it is ended at its limit, as if the test itself had stopped it."""
         self.lane = lane
         self._goes_on = goes_on
         self.limit_s = limit_s

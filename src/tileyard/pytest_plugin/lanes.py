@@ -166,7 +166,7 @@ def _watch(forker: int) -> bool:
 
 
 def end_below(guard: int, spared: set[int]) -> None:
-    """Kill everything below the guard, except ``spared`` (keepers) and what they run.
+    """Kill everything below the guard, until only ``spared``, keepers, and what they run are left.
 
     Processes that cannot be ended are spared from then on.
     """

@@ -273,7 +273,7 @@ class Preparing:
 
 
 def _elaborate(step: KernelStep, objects: ObjectStore, *, with_tir: bool) -> AuthorReply:
-    """In the copy."""
+    """Elaborate one kernel, in the copy."""
     if type(step.source).__name__ != "PrimFunc":
         found = step.source
         request = ElaborateConfig(

@@ -129,7 +129,7 @@ def _interval(measured: Measurement | None) -> str:
 def rank_trials(result: StudyResult) -> list[Trial]:
     """The winner, the other finalists in their order, the rest by latency, failures last.
 
-    Of configs with the same binary only the first with that outcome is included.
+    Of configs with the same binary only the first in this order is included.
     """
     order = {final.trial: number for number, final in enumerate(result.finals)}
 

@@ -1,6 +1,6 @@
-"""Jobs of a CI run: what each is asked to run of which suite, and what that comes to, check by check.
+"""Jobs of a CI run: which part of which suite each runs, and the resulting checks.
 
-A file says which jobs there are, so that what several of them do can be found.
+A file lists the jobs, so that work which several of them do can be found.
 
 [jobs.simulator]
 select = ["suites/reduce.toml:smoke", "suites/cast.toml?rowsum,colsum"]

@@ -80,7 +80,7 @@ class Prediction(Record):
 
     @property
     def predicted_s(self) -> float:
-        """When the last part ends."""
+        """The end of the last part, in seconds."""
         return self.plan.predicted_s + sum(part.predicted_s for part in self.then)
 
 

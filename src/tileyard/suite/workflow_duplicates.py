@@ -23,7 +23,7 @@ from tileyard.suite.workflows import WorkflowJob
 MANUAL = frozenset({"workflow_dispatch", "repository_dispatch", "workflow_call", "workflow_run"})
 """Events that start a single workflow."""
 MOST_APART = 20
-"""Number of names of jobs that never run together."""
+"""Maximum number of named jobs that never run together."""
 FEWEST_NAMESAKES = 3
 FEWEST_FILES = 8
 """Number of equal files, tests or folders of tests that make a tree the copy of another one."""
