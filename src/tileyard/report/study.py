@@ -53,7 +53,7 @@ def render_study(result: StudyResult, home: Path) -> str:
 
 
 def print_reference(console: Console, latency_ms: float, reference_ms: float) -> None:
-    """Print the time of the reference, compared with the best config."""
+    """Print how long the reference takes, beside the best config."""
     text = f"reference: {format_time(reference_ms * 1e6)}, {reference_ms / latency_ms:.3g} x the time of the best config"
     console.print(Text(text), soft_wrap=True, highlight=False)
 
@@ -215,7 +215,7 @@ def _best(result: StudyResult, best: Trial) -> Text:
 
 
 def _other_target(built: CompileResult) -> list[Text]:
-    """Why configs could not be built for a target, each reason once, and the number that could."""
+    """Why configs could not be built for a target, each reason once, and how many could."""
     refused: dict[tuple[Outcome, str], list[str]] = {}
     for one in built.configs:
         if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):

@@ -19,7 +19,7 @@ class NotChecked(Record):
 
 
 class SyncReport(Record):
-    """The result of a check: ``kernels`` are in the order of the ``file``."""
+    """What a check came to: ``kernels`` are in the order of the ``file``."""
 
     file: str
     kernels: tuple[SyncChecked, ...]
@@ -65,7 +65,7 @@ def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
 
 
 def describe_kernel(checked: SyncChecked) -> str:
-    """The result of one config, in one line."""
+    """How one config did, in one line."""
     config = f" {format_config(checked.config)}" if checked.config else ""
     if not checked.blocks:
         return f"{checked.kernel}{config}: nothing was checked"

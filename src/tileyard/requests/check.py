@@ -38,7 +38,7 @@ class CheckOptions(TypedDict, total=False):
 
 
 def read_check(kernel: str, options: CheckOptions) -> "TuneRequest":
-    """The request to check one config of the kernel; of each kernel of the file if none is named. Raises UsageError."""
+    """What one config of the kernel is checked; of each one of the file where it has no name. Raises UsageError."""
     from tileyard.tuning.request import TuneRequest
 
     return TuneRequest(

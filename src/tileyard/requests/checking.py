@@ -25,9 +25,9 @@ FIRST_GUESS = 64
 async def check_file(
     file: Path, kernel: str, given: CheckOptions, settings: Settings
 ) -> SyncReport:
-    """Check the first config of a kernel of a file, or of each kernel if none is named, in an author of its own.
+    """Check the first config of a kernel of a file, of each one where none is named, in an author of its own.
 
-    Raises UsageError, also for a named kernel that cannot be elaborated.
+    Raises UsageError, also for a kernel that is named and cannot be elaborated.
     """
     author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
     try:
@@ -39,7 +39,7 @@ async def check_file(
 async def check_kernels(
     author: Author, file: str, kernel: str, given: CheckOptions, *, ends_itself: bool = False
 ) -> SyncReport:
-    """Likewise the kernels of an author; with ``ends_itself`` the author itself ends a check that takes too long."""
+    """Likewise the kernels of an author, which ends a check that takes too long itself where nobody else does."""
     options = complete(CheckOptions, given)
     request = read_check(kernel, options)
     limit_s = read_time_s("--limit", options["limit"])

@@ -19,7 +19,7 @@ _CLEARLY_WORSE = 4.0
 
 
 class CalledLaunch:
-    """A function of the script in a form that can be timed."""
+    """A function of the script's as something that can be timed."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function
@@ -39,7 +39,7 @@ class CalledLaunch:
         return times
 
     def read(self) -> Sequence[Any]:
-        """Nothing: the function's results belong to the script."""
+        """Nothing: what the function makes is the script's."""
         return ()
 
     def reset(self) -> None:
