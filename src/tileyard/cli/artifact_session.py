@@ -1,4 +1,4 @@
-"""The three things that ``tileyard run-artifact`` is asked for, as the command line shows them."""
+"""The three functions of ``tileyard run-artifact``, as the command line shows them."""
 
 import re
 import secrets
@@ -27,7 +27,7 @@ KEY = re.compile(r"[0-9a-f]{40}")
 
 
 def answer_token(token: str, objects: Path) -> int:
-    """Say what this side sees of a token; status 0 where it is what it should be."""
+    """Report what this side sees of a token; status 0 if it is as expected."""
     print_line(TaskStarted(token=token, host=socket.gethostname(), device="", identity=""))
     seen = read_token(token, objects)
     print_line(seen)
@@ -35,7 +35,7 @@ def answer_token(token: str, objects: Path) -> int:
 
 
 def run_by_hand(named: Sequence[str], objects: Path, device: str) -> int:
-    """Run recorded trials again, with their own inputs, and say how that went."""
+    """Run recorded trials again, with their own inputs, and report the results."""
     store = ObjectStore(objects)
     records = {name: _find_record(name, store) for name in named}
     targets = {record.case.target for record in records.values()}
@@ -66,12 +66,12 @@ def run_by_hand(named: Sequence[str], objects: Path, device: str) -> int:
 
 
 def print_line(line: Line) -> None:
-    """Print a line for machines so that it is on its way when this returns."""
+    """Print and flush a line for machines."""
     print(format_line(line), flush=True)
 
 
 def _find_record(named: str, objects: ObjectStore) -> RunRecord:
-    """The run that a trial's id, a run key or a build key names. Raises UsageError."""
+    """The run of a trial's id, a run key or a build key. Raises UsageError."""
     record = find_run(objects, named) if KEY.fullmatch(named) else None
     if record is not None:
         return record
@@ -95,7 +95,7 @@ def _find_record(named: str, objects: ObjectStore) -> RunRecord:
 
 
 def _describe(record: RunRecord, line: CaseResult) -> str:
-    """One line for people."""
+    """One line on the result of a recorded run."""
     case = record.case
     name = case.work.kernel if isinstance(case.work, KernelWork) else case.testcase
     what = " ".join(filter(None, (name, format_config(case.config))))

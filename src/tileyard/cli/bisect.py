@@ -1,4 +1,4 @@
-"""``tileyard bisect``: which commit made a kernel or program slower, faster or wrong, or its binary worse."""
+"""``tileyard bisect``: finds the commit that made a kernel or program slower, faster or wrong, or its binary worse."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""One bisection as the command line shows it: a run of ``regress`` for each commit that is tested, and what they have shown."""
+"""One bisection on the command line: a run of ``regress`` per tested commit, and their results."""
 
 import time
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ from tileyard.wording import count_of
 
 
 class Bisected(Record):
-    """What a bisection has found among so many ``commits``. ``suspects`` are the culprit, or all that it may be.
+    """The result of a bisection among this number of ``commits``. ``suspects`` are the culprit, or all that it may be.
 
-    ``is_confirmed`` says that the one suspect differs from its own parent. ``seconds`` are those of all tests.
+    ``is_confirmed`` is set if the one suspect differs from its own parent. ``seconds`` are those of all tests.
     """
 
     good: str
@@ -55,7 +55,7 @@ def run(asked: Asked, *, as_json: bool) -> int:
     if sought.kind == "fails":
         timed = replace(asked, case_s=0)
     else:
-        # The first comparison has shown that it is no accident of the code's place.
+        # The first comparison has shown that the code's place is not the cause.
         timed = replace(
             asked,
             gate=Gate(margin=sought.margin),
@@ -73,7 +73,7 @@ def run(asked: Asked, *, as_json: bool) -> int:
         try:
             return judge_commit(sought, _compare(timed, base, head), is_parent=base != good)
         except UsageError as error:
-            # Of a suite or a script one side cannot be read, of kernels both: the good revision's can.
+            # For a suite or a script one side cannot be read, for kernels both, and the good revision's can.
             if not (suite or asked.scripts) and base == good:
                 raise
             return Answer(has_it=None, why=error.message)

@@ -1,4 +1,4 @@
-"""``tileyard bundle``: what one machine built, in one file for others."""
+"""``tileyard bundle``: packs what one machine built into one file for others."""
 
 import os
 from pathlib import Path

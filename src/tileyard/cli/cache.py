@@ -1,4 +1,4 @@
-"""``tileyard cache``: what can be made again, and what of it is to stay."""
+"""``tileyard cache``: the files that can be made again, and which of them are kept."""
 
 import contextlib
 import functools
@@ -56,7 +56,7 @@ def gc(
     with contextlib.ExitStack() as stack:
         is_recorded: Callable[[Path], bool] = is_nowhere_else
         if keep_days is not None and has_store(home):
-            with contextlib.suppress(HomeError):  # a store that is of no use proves nothing
+            with contextlib.suppress(HomeError):  # an unusable store proves nothing
                 store = stack.enter_context(open_store(home))
                 is_recorded = functools.partial(events.is_recorded, has_all=store.has_all)
         done = collect(home, keep, dry_run=dry_run, is_recorded=is_recorded)

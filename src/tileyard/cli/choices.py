@@ -1,4 +1,4 @@
-"""``tileyard export`` and ``tileyard import``: what studies have decided, carried to other homes and into code."""
+"""``tileyard export`` and ``tileyard import``: carry the decisions of studies to other data directories and into code."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Suites, jobs and times read for ``tileyard ci``, and what was found printed.
+"""Reads suites, jobs and times for ``tileyard ci``, and prints the results.
 
 One module because both commands read the same suites and times.
 """
@@ -45,7 +45,7 @@ from tileyard.suite.workflow_work import GUESSES_S
 
 
 class _Yard:
-    """Suites, each read once, and what is known of their cases."""
+    """Suites, each read once, and the known times of their cases."""
 
     def __init__(self, durations: Sequence[Path], parameters: Mapping[str, str] = NOTHING) -> None:
         self._parameters = parameters
@@ -55,7 +55,7 @@ class _Yard:
 
     @cached_property
     def times(self) -> Sequence[RunTime]:
-        """What is recorded of all suites; nothing where there is no store yet."""
+        """The recorded times of all suites; empty if there is no store yet."""
         return read_run_times()
 
     def read(self, path: Path) -> Suite:
@@ -70,7 +70,7 @@ class _Yard:
     def expect_by(
         self, suite: Suite, wanted: Wanted, times: Sequence[RunTime]
     ) -> dict[str, Expected]:
-        """How long each case of a suite should take where a job runs it, by these times."""
+        """Expected time of each case of a suite for a job that runs it, by these times."""
         imported = learn_imported(self.imported, suite.cases)
         return expect_all(
             suite,
@@ -92,7 +92,7 @@ def find(
     *,
     as_json: bool,
 ) -> Duplicates:
-    """Find and print what jobs do twice. Raises UsageError for a job that makes no sense."""
+    """Find and print what jobs do twice. Raises UsageError for an invalid job."""
     paths, selections = _split_arguments(arguments, has_jobs=file is not None)
     steps = {path: read_step_times(path) for path in durations}
     yard = _Yard([path for path, known in steps.items() if known is None])
@@ -119,7 +119,7 @@ def find(
 def _split_arguments(
     arguments: Sequence[str], *, has_jobs: bool
 ) -> tuple[list[Path], tuple[str, ...]]:
-    """Workflows, and what jobs run; without both, and where no file has jobs, the repository's own workflows."""
+    """Workflows, and the selections of jobs; without both, and if no file has jobs, the repository's own workflows."""
     paths = [
         text
         for text in arguments
@@ -134,7 +134,7 @@ def _split_arguments(
 def _complete(
     draft: DraftJob, yard: _Yard, contents: Contents, labels: Mapping[str, Digest]
 ) -> CiJob:
-    """A job with all its checks. Raises UsageError that says which job's selection is wrong."""
+    """A job with all its checks. Raises UsageError that names the job whose selection is wrong."""
     checks: dict[tuple[str, str], Check] = {}
     for wanted in draft.wanted:
         suite = yard.read(Path(wanted.suite))
@@ -146,7 +146,7 @@ def _complete(
         except UsageError as error:
             raise UsageError(f"{draft.where}: {error.message}", error.hint) from error
         cases = outlook.selection.cases
-        # Two selections of a job that overlap are one run of what both name.
+        # Overlapping selections of a job are one run of the cases that both name.
         for check in list_checks(cases, Path(suite.folder), wanted, outlook.expected, contents):
             checks[check.name, check.identity] = check
     if draft.command is not None:
@@ -197,7 +197,7 @@ def cut(  # noqa: PLR0913 - options, by keyword only
     tells_github: bool,
     as_json: bool,
 ) -> None:
-    """Make and print a matrix; 0 and empty ask for nothing. Raises UsageError for what makes no sense."""
+    """Make and print a matrix; 0 and empty values request nothing. Raises UsageError for invalid requests."""
     yard = _Yard(durations, parameters)
     output = _find_output() if tells_github else None
     read = yard.read(suite)
@@ -240,7 +240,7 @@ def cut(  # noqa: PLR0913 - options, by keyword only
 
 
 def _only(durations: tuple[Path, ...]) -> Path | None:
-    """The file that all jobs are to use for themselves, as the matrix does."""
+    """The file that all jobs must use for themselves, as the matrix does."""
     if len(durations) > 1 or any(path.is_dir() for path in durations):
         raise UsageError(
             "jobs need one file of times, and --durations names several",
@@ -268,7 +268,7 @@ def _find_output() -> Path:
 
 
 def _tell_github(path: Path, made: Matrix) -> None:
-    """The outputs of a step. A matrix is one line of JSON, so no name in it can end its line."""
+    """Write the outputs of a step. A matrix is one line of JSON, so no name in it can end its line."""
     lines = f"matrix={made.github}\njobs={len(made.jobs)}\ncases={made.cases}\n"
     if made.commands is not None:
         touched = [one.job for one in made.commands if one.is_touched]

@@ -1,4 +1,4 @@
-"""``tileyard compile``: build the configs of a kernel for any target, and run none of them."""
+"""``tileyard compile``: builds the configs of a kernel for any target, and runs none of them."""
 
 from typing import Annotated, Unpack
 

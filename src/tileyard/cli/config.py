@@ -1,4 +1,4 @@
-"""``tileyard config``: the settings that differ from the defaults, and where each comes from."""
+"""``tileyard config``: shows the settings that differ from the defaults, and where each comes from."""
 
 import os
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ def config(context: typer.Context, *, json: AsJson = False) -> int:
     """
     from tileyard.cli.opening import load_settings, present
 
-    load_settings()  # refuses what cannot be used
+    load_settings()  # refuses settings that cannot be used
     present(list_settings(context.obj.defaults), json, _print)
     return 0
 

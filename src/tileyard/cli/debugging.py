@@ -1,7 +1,7 @@
-"""A kernel in gdb: the files that the debugger reads, and the process that it runs.
+"""Runs a kernel in gdb: writes the files that the debugger reads, and is the process that it runs.
 
-The process is this module's: ``python -P -m tileyard.cli.debugging HOME RUN_KEY`` runs a kernel once, with the
-inputs of its recorded run, on one thread, and says whether its outputs are right.
+``python -P -m tileyard.cli.debugging HOME RUN_KEY`` runs a kernel once, with the inputs of its recorded
+run, on one thread, and reports whether its outputs are right.
 """
 
 import os
@@ -42,7 +42,7 @@ run
 
 
 def prepare_debugging(objects: ObjectStore, trial: Trial, home: Path) -> Path | None:
-    """Write gdb's commands for a trial, beside the C with the user's lines; None where it was not built."""
+    """Write gdb's commands for a trial, beside the C with the user's lines; None if it was not built."""
     artifact = find_artifact(trial.keys.build, objects) if trial.keys.build else None
     record = find_run(objects, trial.keys.run)
     if artifact is None or record is None:
@@ -68,9 +68,9 @@ def prepare_debugging(objects: ObjectStore, trial: Trial, home: Path) -> Path | 
 
 
 def run_again(home: Path, key: str) -> str:
-    """Run a recorded run once more in this process; what its outputs are worth, in one line.
+    """Run a recorded run once more in this process; returns the verdict on its outputs in one line.
 
-    Raises TileyardError where the kernel fails, or is gone.
+    Raises TileyardError if the kernel fails, or is gone.
     """
     objects = ObjectStore(home / "objects")
     record = find_run(objects, key)
@@ -94,7 +94,7 @@ def run_again(home: Path, key: str) -> str:
 
 
 def main(home: str, key: str) -> int:
-    """Run again, say how it went, and return the exit status."""
+    """Run again, report the result, and return the exit status."""
     try:
         print(make_visible(run_again(Path(home), key)))
     except TileyardError as error:

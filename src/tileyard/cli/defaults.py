@@ -1,7 +1,7 @@
 """Defaults of options from the project's file: which options have one, and where it is written.
 
-The order is the same for every option: the command line, then its environment variable, then the table
-of the verb, then the top level of the file. This module needs no typer, since ``lease`` has none.
+The order is the same for every option: the command line, then its environment variable, then the table of the
+verb, then the top level of the file. This module does not use typer, because ``lease`` does not load it.
 """
 
 import re
@@ -29,7 +29,7 @@ VerbPath: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """An option: the parameter that receives it, how it is written, and which values it takes.
+    """An option: the parameter that receives it, its flags, and its possible values.
 
     ``negations`` are the flags that turn a switch off, ``variable`` is the environment variable that sets it.
     """
@@ -50,7 +50,7 @@ class Known:
 
     @property
     def all_flags(self) -> tuple[str, ...]:
-        """All ways in which the command line writes it."""
+        """All flags that set it on the command line."""
         return (*self.flags, *self.negations)
 
 
@@ -91,7 +91,7 @@ class Defaults:
     _dropped: set[str] = field(default_factory=set)
 
     def as_map(self) -> dict[str, Any]:
-        """The defaults as typer takes them: by the words that name a verb, then by parameter."""
+        """The defaults in typer's form: by the words that name a verb, then by parameter."""
         found: dict[str, Any] = {}
         for path, settings in self.of.items():
             inner = found
@@ -105,7 +105,7 @@ class Defaults:
         return found
 
     def drop(self, flag: str, arguments: Sequence[str]) -> bool:
-        """Leave a default out that has no effect beside what was asked for; False where it is not the file's."""
+        """Drop a default that has no effect on the requested command; False if it is not the file's."""
         for setting in self._used(arguments):
             if flag in setting.known.all_flags:
                 self._dropped.add(setting.known.key)
@@ -113,7 +113,7 @@ class Defaults:
         return False
 
     def explain(self, message: str, arguments: Sequence[str]) -> str:
-        """A message, and where the options that it names are set, for those that the file sets."""
+        """A message, with the place of each option that it names and the file sets."""
         named = set(_FLAG.findall(message))
         places = [
             f"{setting.known.flags[0]} is set in {setting.where}"
@@ -123,7 +123,7 @@ class Defaults:
         return f"{message} ({'; '.join(places)})" if places else message
 
     def _used(self, arguments: Sequence[str]) -> Iterator[Setting]:
-        """What the file sets for the verb of these arguments, and they do not."""
+        """The file's settings for the verb of these arguments that the arguments do not override."""
         given = {argument.partition("=")[0] for argument in arguments}
         path = max((path for path in self.of if path == (*arguments[: len(path)],)), default=())
         for setting in self.of.get(path, {}).values():
@@ -132,9 +132,9 @@ class Defaults:
 
 
 def read_defaults(environ: Mapping[str, str], cwd: Path, verbs: Verbs) -> Defaults:
-    """The defaults of the project's file for some verbs, or for all; only of all are names of others refused.
+    """The defaults of the project's file for some verbs, or for all; only with all are names that belong to no verb refused.
 
-    Raises UsageError for a name that is not known and a value that does not fit, with file, line and key.
+    Raises UsageError for an unknown name and an invalid value, with file, line and key.
     """
     path = find_project_file(environ.get("TILEYARD_CONFIG", ""), cwd)
     if path is None:
@@ -164,7 +164,7 @@ class _Reader:
     is_whole: bool
 
     def read(self, table: dict[str, object], root: "Place") -> dict[VerbPath, dict[str, Setting]]:
-        """What a table says for each verb."""
+        """A table's settings for each verb."""
         own = {key: value for key, value in table.items() if key not in DECLARED}
         tables = {key: value for key, value in own.items() if isinstance(value, dict)}
         plain = {key: value for key, value in own.items() if key not in tables}
@@ -206,7 +206,7 @@ class _Reader:
             self._read_verb((*path, key), value, place / key, of)
 
     def _list_inner(self, path: VerbPath) -> set[str]:
-        """The verbs below a word, as those below ``ci``."""
+        """The verbs below a word, such as those below ``ci``."""
         return {other[-1] for other in self.verbs if other[:-1] == path}
 
     def _settings(
@@ -218,7 +218,7 @@ class _Reader:
         *,
         is_shared: bool,
     ) -> dict[str, Setting]:
-        """The options of one verb among the keys of a table; keys of other verbs may be there if it is shared."""
+        """The options of one verb among the keys of a table; keys of other verbs are allowed if it is shared."""
         found: dict[str, Setting] = {}
         for key, value in table.items():
             one = known.get(key.replace("_", "-"))
@@ -245,7 +245,7 @@ class _Reader:
         place.fail(problem, f"there is {near}" if near else f"`{words} --help` lists the options")
 
     def _convert(self, known: Known, value: object, place: "Place") -> object:
-        """The value as typer takes it. Raises UsageError."""
+        """The value in typer's form. Raises UsageError."""
         numbers = (int, float) if known.kind == "number" else int
         if known.kind == "switch":
             if not isinstance(value, bool):
@@ -270,7 +270,7 @@ class _Reader:
         return self._path(known, str(value))
 
     def _path(self, known: Known, text: str) -> str:
-        """A value; a relative path counts from the folder of the file."""
+        """A value; a relative path is relative to the folder of the file."""
         kinds = set(known.metavar.split("|"))
         path = self.folder / text
         is_path = kinds <= PATHS or (bool(kinds & PATHS) and path.exists())
@@ -282,7 +282,7 @@ def _is_text(value: object) -> bool:
 
 
 def _spellings(known: Iterable[Known]) -> dict[str, str]:
-    """What to write in the file for each long flag of the command line."""
+    """The file's form of each long flag of the command line."""
     options = list(known)
     off = {flag: f"{one.key} = false" for one in options for flag in one.negations}
     on = {flag: one.key for one in options for flag in one.flags}

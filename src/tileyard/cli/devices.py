@@ -1,4 +1,4 @@
-"""``tileyard devices``: what there is, who has it, and whether it is well."""
+"""``tileyard devices``: lists devices, their holders and their health."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``tileyard doctor``: what is wrong here, and what to do about it."""
+"""``tileyard doctor``: reports problems of this host and how to fix them."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The program ``tileyard``: ``lease`` and ``exec`` go their own short ways, all else to the command line proper."""
+"""The program ``tileyard``: ``lease`` and ``exec`` have fast paths of their own; everything else goes to ``main``."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ def run() -> None:
     if not has_folder() and not asks_for_help(sys.argv[1:]):
         gone = "the working directory no longer exists (change to one that does)"
         sys.exit(say(gone, 2))
-    if sys.argv[1:2] == ["lease"]:  # typer and what it brings would double the cost of a lease
+    if sys.argv[1:2] == ["lease"]:  # typer and its imports would double the cost of a lease
         from tileyard.cli.lease import run_lease
 
         sys.exit(run_lease(sys.argv[2:]))
@@ -25,7 +25,7 @@ def run() -> None:
 
 
 def say(message: str, status: int) -> int:
-    """Say something in one line on stderr, and return the exit status."""
+    """Print one line to stderr, and return the exit status."""
     from tileyard.report.words import clean_line
 
     print(f"tileyard: {clean_line(message)}", file=sys.stderr)
@@ -33,7 +33,7 @@ def say(message: str, status: int) -> int:
 
 
 def has_folder() -> bool:
-    """Whether there is a working directory, which every command looks at."""
+    """Whether there is a working directory, which every command reads."""
     try:
         return bool(os.getcwd())  # noqa: PTH109 - pathlib costs a lease 5 ms
     except OSError:
@@ -41,6 +41,6 @@ def has_folder() -> bool:
 
 
 def asks_for_help(arguments: list[str]) -> bool:
-    """Whether the options of a command, before those of a command or script of the user's, are asked for."""
+    """Whether help is requested among the options of a command, before a user's own command or script."""
     ours = arguments[:2] if arguments[:1] == ["exec"] else arguments
     return "--help" in (ours[: ours.index("--")] if "--" in ours else ours)

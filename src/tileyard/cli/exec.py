@@ -1,6 +1,6 @@
-"""``tileyard exec``: run a Python script that was written for a GPU on the CPU.
+"""``tileyard exec``: runs a Python script that was written for a GPU on the CPU.
 
-Its arguments are taken apart by hand: what stands after the script is the script's own.
+Its arguments are parsed by hand: everything after the script belongs to the script.
 """
 
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Wanted:
-    """The command line, taken apart, and the defaults of what it leaves open. Raises UsageError where it makes no sense."""
+    """The parsed command line, with the defaults of omitted options. Raises UsageError if it is invalid."""
 
     def __init__(
         self, arguments: list[str], find_defaults: "Callable[[], Mapping[str, Setting]]" = dict
@@ -72,7 +72,7 @@ class Wanted:
 
 
 def run_exec(arguments: list[str]) -> int:
-    """Carry the command line out and return the exit status; SystemExit of the script passes through."""
+    """Carry out the command line and return the exit status; SystemExit of the script passes through."""
     try:
         wanted = Wanted(arguments, find_defaults)
         if wanted.is_help:
@@ -81,10 +81,10 @@ def run_exec(arguments: list[str]) -> int:
         if not wanted.is_module and not Path(wanted.argv[0]).is_file():
             raise UsageError(f"there is no script {wanted.argv[0]}")
         settings = read_settings(os.environ, Path.cwd())
-        settings.require_trusted(settings.home)  # now, rather than in the midst of the script
-        # Threads of torch's that wait by spinning keep cores from kernels; read when it is imported.
+        settings.require_trusted(settings.home)  # now, rather than in the middle of the script
+        # Threads of torch that wait by spinning keep cores from kernels; the variable is read at import.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        # torch and TileLang with it: only where a script is run
+        # torch and TileLang with it: only if a script runs
         from tileyard.scripts.run import Helpers, run_script
 
         checker = None
@@ -107,14 +107,14 @@ def run_exec(arguments: list[str]) -> int:
 
 
 def find_defaults() -> "Mapping[str, Setting]":
-    """What the project's file sets for this command. Raises UsageError."""
+    """The project's settings for this command. Raises UsageError."""
     return read_defaults(os.environ, Path.cwd(), {("exec",): OPTIONS}).of.get(("exec",), {})
 
 
 def run_study(
     settings: Settings, order: "StudyOrder", answer: "Callable[[AuthorRequest], AuthorReply]"
 ) -> "Studied":
-    """As ``chain_study.run_study``, imported only for a script that has a tuner."""
+    """Like ``chain_study.run_study``, imported only for a script that has a tuner."""
     from tileyard.api.chain_study import FOR_SCRIPTS
     from tileyard.api.chain_study import run_study as run
 
@@ -122,7 +122,7 @@ def run_study(
 
 
 def tell_checked(checked: "SyncChecked | str") -> None:
-    """Print what the check of a kernel found on stderr, or why there was none."""
+    """Print the findings of a kernel's check on stderr, or why there was no check."""
     from tileyard.report.sync import SyncReport, describe_check
     from tileyard.report.words import make_visible
 

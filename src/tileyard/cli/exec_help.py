@@ -1,4 +1,4 @@
-"""What ``tileyard exec --help`` says, apart from what carrying it out has to import."""
+"""The text of ``tileyard exec --help``, separate from the imports that the command needs to run."""
 
 from tileyard.cli.defaults import Known
 

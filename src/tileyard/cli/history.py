@@ -1,4 +1,4 @@
-"""``tileyard history``: how long the cases of suites take, what has moved, and what ``regress`` timed of a case."""
+"""``tileyard history``: shows how long cases of suites take, what has changed, and the times that ``regress`` measured for a case."""
 
 import datetime
 import re
@@ -115,7 +115,7 @@ def _show_case(  # noqa: PLR0913 - what the command line asks for
 
 
 def _load_figure() -> "Callable[[CaseHistory], bytes]":
-    """What draws pictures: half a second of imports that nothing else needs."""
+    """The function that draws pictures: half a second of imports that nothing else needs."""
     try:
         from tileyard.report.history_figure import render_history
     except ImportError as error:
@@ -125,7 +125,7 @@ def _load_figure() -> "Callable[[CaseHistory], bytes]":
 
 
 def _export(file: Path, target: str, device_class: str) -> int:
-    """Write what a run of the suites would expect of the cases in this store."""
+    """Write the expected times of the cases in this store, as a run of the suites would use them."""
     from tileyard.cli.opening import open_store
     from tileyard.suite.durations import tabulate
 

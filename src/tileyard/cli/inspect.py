@@ -1,4 +1,4 @@
-"""``tileyard inspect``: what was built, in every form in which it can be read."""
+"""``tileyard inspect``: shows what was built, in every readable form."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Finds an artifact by whatever name it is called, and shows what of it is asked for."""
+"""Finds an artifact by any of its names, and shows the requested parts of it."""
 
 import re
 import tempfile
@@ -30,15 +30,15 @@ from tileyard.wording import name_some
 Part = Literal["source", "launch", "resources", "ptx", "sass", "log"]
 
 _, *SOURCES = list_texts().values()
-"""What targets call the code that they generate; the first text is the Program."""
+"""The names of generated code in all targets; the first text is the Program."""
 SHORTEST_KEY = 6
-"""Number of digits of a build key that suffice to name it."""
+"""Number of digits of a build key that are enough to name it."""
 
 _KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},40}}")
 
 
 def show(named: str, wanted: Sequence[Part], *, as_json: bool) -> int:
-    """Print what is wanted of an artifact, a summary where nothing is. Raises UsageError."""
+    """Print the wanted parts of an artifact, or a summary. Raises UsageError."""
     home = load_settings().home
     file, _, case = named.partition("::")
     with tempfile.TemporaryDirectory(prefix="tileyard-inspect-") as scratch:
@@ -70,7 +70,7 @@ def _find_in_bundle(path: Path, case: str, objects: ObjectStore) -> Artifact:
 
 
 def _find_in_home(named: str, objects: ObjectStore) -> Artifact:
-    """By build key, by trial, by config's name, in this order."""
+    """Find by build key, by trial, by config's name, in this order."""
     if _KEY.fullmatch(named):
         keys = objects.find_keys("build", named)
         if len(keys) > 1:
@@ -147,7 +147,7 @@ def _print_part(part: Part, artifact: Artifact) -> None:
 
 
 def _read(artifact: Artifact, *names: str) -> str:
-    """The first of these files that it has."""
+    """The content of the first of these files that it has."""
     for name in names:
         if name in artifact.manifest.files:
             return artifact.file(name).read_text(encoding="utf-8", errors="replace")
@@ -158,7 +158,7 @@ def _read(artifact: Artifact, *names: str) -> str:
 
 
 def _details(artifact: Artifact) -> Details:
-    """What a GPU's artifact says of itself. Raises UsageError for others."""
+    """The details of a GPU's artifact. Raises UsageError for others."""
     told = artifact.manifest
     if not find_needs(told.target).has_launch_record:
         raise UsageError(

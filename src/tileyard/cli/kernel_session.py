@@ -1,4 +1,4 @@
-"""One config that is run, or the configs that are built, as the command line shows them: table, verdict, code."""
+"""Runs one config, or builds several, and shows the result on the command line: table, verdict, exit code."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ from tileyard.workers.run_records import find_run
 def run_config(
     start: StartTune, *, emit: EmittedText | None, as_json: bool, for_debugger: bool
 ) -> int:
-    """Run it, show it, and return the exit status. Raises UsageError where nothing can be emitted."""
+    """Run it, show it, and return the exit status. Raises UsageError if nothing can be emitted."""
     settings = load_settings()
     console = Console(stderr=as_json or emit is not None)
     result = carry_out(start, settings, console, StudyLayout(tells_ends=False))
@@ -38,7 +38,7 @@ def run_config(
         print_verdict(console, trial, result, settings.home)
     objects = ObjectStore(settings.home / "objects")
     if for_debugger and not as_json:
-        # Only now: it brings what loads a kernel into this process.
+        # Only now: it imports what loads a kernel into this process.
         from tileyard.cli.debugging import prepare_debugging
 
         script = prepare_debugging(objects, trial, settings.home)
@@ -54,13 +54,13 @@ def run_config(
 def compile_configs(
     start: StartCompile, *, emit: EmittedText | None, with_report: bool, as_json: bool
 ) -> int:
-    """Carry the build out, show what it came to, and return the exit status.
+    """Carry out the build, show the results, and return the exit status.
 
-    ``emit`` is of the first config that was built. Raises UsageError where it has no such text.
+    ``emit`` is for the first config that was built. Raises UsageError if it has no such text.
     """
     settings = load_settings()
     if start.target.partition(":")[0] in BUILT_IN:
-        # A name that makes no sense is refused before anything starts.
+        # An invalid name is refused before anything starts.
         make_target(start.target, {})
     console = Console(stderr=as_json or emit is not None)
     result = carry_out(start, settings, console)
@@ -80,9 +80,9 @@ def compile_configs(
 def emit_text(
     build: BuildKey, wanted: EmittedText, home: Path, lines: Mapping[int, SourceLine]
 ) -> None:
-    """Print what was generated for what has this key, with ``lines`` of the user's where C names them.
+    """Print the generated text of the build with this key, with ``lines`` of the user's where C names them.
 
-    Raises UsageError where there is no such text.
+    Raises UsageError if there is no such text.
     """
     artifact = find_artifact(build, ObjectStore(home / "objects")) if build else None
     if artifact is None:

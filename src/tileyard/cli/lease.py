@@ -1,7 +1,7 @@
-"""``tileyard lease``: run any command while holding devices.
+"""``tileyard lease``: runs any command while holding devices.
 
-Its arguments are taken apart by hand: what stands after ``--`` is the user's, byte for byte, and
-the whole must not cost much more than ``flock`` does.
+Its arguments are parsed by hand: everything after ``--`` is the user's, byte for byte, and the command
+must not cost much more than ``flock`` does.
 """
 
 import os
@@ -32,7 +32,7 @@ MAX_COUNT, MAX_PRIORITY = 4096, 1000
 
 
 class Wanted:
-    """The command line, taken apart, and the defaults of what it leaves open. Raises UsageError where it makes no sense."""
+    """The parsed command line, with the defaults of omitted options. Raises UsageError if it is invalid."""
 
     def __init__(
         self, arguments: list[str], find_defaults: Callable[[], Mapping[str, Setting]] = dict
@@ -100,14 +100,14 @@ class Wanted:
 
 
 class Teller:
-    """Keeps the status file up to date, and people at a terminal informed while they wait."""
+    """Keeps the status file up to date, and informs people at a terminal while they wait."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
         self._told = ""
 
     def write(self, status: LeaseStatus) -> None:
-        """Replace the file as a whole, so that readers never see half of it. Raises UsageError."""
+        """Replace the whole file, so that readers never see half of it. Raises UsageError."""
         if self._path is None:
             return
         try:
@@ -117,7 +117,7 @@ class Teller:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
 
     def tell(self, status: LeaseStatus) -> None:
-        """Take note of a change; a status file that went away is no reason to end a command."""
+        """Record a change; a status file that went away does not end the command."""
         try:
             self.write(status)
         except UsageError as error:
@@ -136,7 +136,7 @@ class Teller:
 
 
 def run_lease(arguments: list[str]) -> int:
-    """Carry the command line out and return the exit status."""
+    """Carry out the command line and return the exit status."""
     try:
         return _lease(arguments)
     except TileyardError as error:
@@ -165,12 +165,12 @@ def _lease(arguments: list[str]) -> int:
 
 
 def find_defaults() -> Mapping[str, Setting]:
-    """What the project's file sets for this command. Raises UsageError."""
+    """The project's settings for this command. Raises UsageError."""
     return read_defaults(os.environ, Path.cwd(), {("lease",): OPTIONS}).of.get(("lease",), {})
 
 
 def find_choices(wanted: Wanted) -> tuple[Device, ...]:
-    """The devices that would do. Raises UsageError if there are not enough, or no place for locks."""
+    """The suitable devices. Raises UsageError if there are not enough, or no place for locks."""
     settings = read_settings(os.environ, Path.cwd())
     devices = (one for name in wanted.devices for one in resolve_devices(name, settings))
     found = {device.name: device for device in devices}
@@ -185,7 +185,7 @@ def find_choices(wanted: Wanted) -> tuple[Device, ...]:
 
 
 def exit_status(status: LeaseStatus) -> int:
-    """The command's own code where it has one."""
+    """The command's own code if it has one."""
     if status.state in STATUSES:
         return STATUSES[status.state]
     if status.state is State.NOT_RUN:

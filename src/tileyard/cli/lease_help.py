@@ -1,4 +1,4 @@
-"""What ``tileyard lease --help`` says, apart from what carrying it out has to import."""
+"""The text of ``tileyard lease --help``, separate from the imports that the command needs to run."""
 
 from tileyard.cli.defaults import Known
 

@@ -1,4 +1,4 @@
-"""The command line: hands each command its arguments, and turns failures into one line."""
+"""The command line: passes each command its arguments, and turns failures into one line."""
 
 import os
 import traceback
@@ -57,10 +57,10 @@ app = typer.Typer(
 
 
 class OnceCommand(TyperCommand):
-    """A command that refuses an option given twice, unless it may be: else the last would count."""
+    """A command that refuses an option given twice, unless it may be: otherwise the last would count."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (typer hides its type)
-        """Parse as usual, after a look at what is given."""
+        """Parse as usual, after checking the given options."""
         _, _, given = self.make_parser(ctx).parse_args(list(args))
         for param in given:
             may_repeat = getattr(param, "multiple", False) or getattr(param, "count", False)
@@ -86,7 +86,7 @@ def _begin(
         ),
     ] = False,
 ) -> None:
-    """Take the options before the command, and the project's defaults for those after it."""
+    """Read the options before the command, and the project's defaults for those after it."""
     given: Given = context.obj
     if not has_folder():  # then only help is shown
         given.defaults = Defaults()
@@ -94,14 +94,14 @@ def _begin(
         try:
             given.defaults = read_defaults(os.environ, Path.cwd(), list_verbs(context.command))
         except UsageError:
-            if not asks_for_help(given.arguments):  # help is how a bad file is put right
+            if not asks_for_help(given.arguments):  # help is needed to fix a bad file
                 raise
             given.defaults = Defaults()
     context.default_map = given.defaults.as_map()
 
 
 def list_verbs(command: Any) -> Verbs:  # noqa: ANN401 (typer hides its type)
-    """The options of all verbs, also of those that take their arguments apart themselves."""
+    """The options of all verbs, also of those that parse their arguments themselves."""
     others = {("lease",): lease_help.OPTIONS, ("exec",): exec_help.OPTIONS}
     return list_options(command) | others
 
@@ -114,7 +114,7 @@ class Given:
     defaults: Defaults | None = None
 
     def run(self) -> object:
-        """Carry it out. A default that has no effect beside what was asked for is left out."""
+        """Carry it out. A default without effect on the requested command is dropped."""
         while True:
             try:
                 return app(self.arguments, prog_name="tileyard", standalone_mode=False, obj=self)
@@ -124,7 +124,7 @@ class Given:
                     raise
 
     def explain(self, message: str) -> str:
-        """A message, and where the options that it names are set."""
+        """A message, with the places at which the options that it names are set."""
         return (self.defaults or Defaults()).explain(message, self.arguments)
 
 
@@ -157,7 +157,7 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("bundle", bundle.bundle, None),
     ("run-artifact", run_artifact.run_artifact, None),
 )
-"""Commands by their names; what they do, where their docstring does not say it."""
+"""Commands by name; with a description if their docstring does not give one."""
 
 for _name, _function, _help in COMMANDS:
     app.command(_name, help=_help)(typed(_function))
@@ -173,7 +173,7 @@ INTERNAL_ERROR = 70
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command, but for those that ``entry`` carries out itself, and return its exit status."""
+    """Run one command, except those that ``entry`` carries out itself, and return its exit status."""
     given = Given(arguments)
     try:
         status = given.run()

@@ -1,4 +1,4 @@
-"""What the commands that look at records share."""
+"""Functions that the commands which read records share."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ def load_settings() -> Settings:
 
 @contextlib.contextmanager
 def open_store() -> Iterator[tuple["Store", Path]]:
-    """The store that is there, and its home. Raises UsageError where nothing was recorded yet."""
+    """The existing store, and its data directory. Raises UsageError if nothing was recorded yet."""
     home = load_settings().home
     if not _has_records(home):
         raise UsageError(f"nothing is recorded in {home} yet")
@@ -53,7 +53,7 @@ def _has_records(home: Path) -> bool:
 
 
 def read_run_times() -> Sequence["RunTime"]:
-    """How long cases of suites took; nothing where there is no store yet."""
+    """Recorded times of cases of suites; empty if there is no store yet."""
     if not _has_records(load_settings().home):
         return ()
     with open_store() as (store, _):
@@ -61,7 +61,7 @@ def read_run_times() -> Sequence["RunTime"]:
 
 
 def read_file(file: str, most: int = -1) -> bytes:
-    """The content of a file that a command was given, or so many bytes of it at most. Raises UsageError."""
+    """The content of a file given to a command, or at most this number of bytes of it. Raises UsageError."""
     try:
         with Path(file).open("rb") as opened:
             return opened.read(most)
@@ -70,7 +70,7 @@ def read_file(file: str, most: int = -1) -> bytes:
 
 
 def write_file(file: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file that a command was asked for. Raises UsageError."""
+    """Write a requested output file. Raises UsageError."""
     try:
         Path(file).write_bytes(data)
     except OSError as error:
@@ -93,7 +93,7 @@ def present(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> None:
-    """Print a record as JSON, or its view for people, which takes the other arguments."""
+    """Print a record as JSON, or with its view, which takes the other arguments."""
     from tileyard.report.console import Console
 
     if as_json:
@@ -103,11 +103,11 @@ def present(
 
 
 def print_json(value: object) -> None:
-    """Any record as indented JSON, as long as somebody reads it."""
+    """Print any record as indented JSON, as long as somebody reads it."""
     from tileyard.report.console import outliving_readers
 
     text = msgspec.json.format(msgspec.json.encode(value)).decode()
-    # Within strings alone, where an escape means the same: no terminal obeys what is printed.
+    # Within strings alone, where an escape means the same: printed text has no effect on the terminal.
     with outliving_readers():
         print(
             re.sub(

@@ -1,4 +1,4 @@
-"""``tileyard passes``: what each pass of a pipeline makes of a kernel."""
+"""``tileyard passes``: shows the result of each pass of a pipeline on a kernel."""
 
 from typing import Annotated
 

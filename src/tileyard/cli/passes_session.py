@@ -1,4 +1,4 @@
-"""What passes make of a kernel, as the command line shows it."""
+"""Shows the results of passes on a kernel on the command line."""
 
 import asyncio
 import difflib
@@ -25,7 +25,7 @@ DEFAULT_ARCHITECTURE = "sm_80"
 
 
 class ChosenPipeline(Record):
-    """A pipeline by its name, or by that of a file with its content; the names of its steps, and the architecture that it is for."""
+    """A pipeline by its name, or by that of a file with its content; the names of its steps, and its architecture."""
 
     name: str
     steps: tuple[str, ...]
@@ -34,7 +34,7 @@ class ChosenPipeline(Record):
 
 
 class Wanted(Record):
-    """The pipeline, whether it is checked, and what of it is shown: all steps, or the one ``after`` a pass; whole Programs or changes; times."""
+    """The pipeline, whether it is checked, and what is shown of it: all steps, or the one ``after`` a pass; whole Programs or changes; times."""
 
     chosen: ChosenPipeline
     is_checked: bool = False
@@ -45,7 +45,7 @@ class Wanted(Record):
 
 
 def open_pipeline(target: str, pipeline: str) -> ChosenPipeline:
-    """The pipeline of the name or file, or else the one for the target. Raises UsageError."""
+    """The pipeline of the name or file, otherwise the one for the target. Raises UsageError."""
     architecture = target.partition(":")[2]
     if target and not architecture:
         raise UsageError(f"--target {target}: passes are for cuda:ARCH, as cuda:sm_80")
@@ -70,7 +70,7 @@ def open_pipeline(target: str, pipeline: str) -> ChosenPipeline:
 
 
 def show_passes(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted) -> int:
-    """Run the passes on the first config of a kernel, and show what they make of it; 1 if one breaks it. Raises UsageError."""
+    """Run the passes on the first config of a kernel, and show the results; 1 if one breaks it. Raises UsageError."""
     chosen = wanted.chosen
     if wanted.after and wanted.after not in chosen.steps:
         raise UsageError(
@@ -111,7 +111,7 @@ async def _ask(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted)
 
 
 def describe_passes(file: str, shown: PassesShown, wanted: Wanted) -> Iterator[str]:
-    """The steps that are wanted, each with its reasons; last what the check found."""
+    """The wanted steps, each with its reasons; last the result of the check."""
     nothing = PassStep(name="", text="")
     for before, step in pairwise((nothing, *shown.steps)):
         if wanted.after in ("", step.name):
@@ -135,7 +135,7 @@ def describe_passes(file: str, shown: PassesShown, wanted: Wanted) -> Iterator[s
 
 
 def _changes(before: PassStep, after: PassStep) -> Iterator[str]:
-    """The lines that a pass changes, with what is around them."""
+    """The lines that a pass changes, with their context."""
     found = difflib.unified_diff(
         before.text.splitlines(), after.text.splitlines(), n=2, lineterm=""
     )

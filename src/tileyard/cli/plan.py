@@ -1,4 +1,4 @@
-"""``tileyard plan``: what a suite's run would come to, without running anything."""
+"""``tileyard plan``: predicts a suite's run without running anything."""
 
 from pathlib import Path
 from typing import Annotated, Unpack

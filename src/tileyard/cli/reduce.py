@@ -1,4 +1,4 @@
-"""``tileyard reduce``: a failing kernel cut down to a small one that still fails."""
+"""``tileyard reduce``: cuts a failing kernel down to a small one that still fails."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""A reduction of a failing kernel, as the command line carries it out: the search here, what runs in other processes."""
+"""Reduces a failing kernel for the command line: the search runs here, kernels run in other processes."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ from tileyard.workers.failure_protocol import FailureFound, FailureWay, FindFail
 from tileyard.workers.protocol import CheckSync, Failed
 
 CANDIDATE_LIMIT_S = 60.0
-"""Time for one candidate: one that takes longer does not fail in the same way."""
+"""Seconds for one candidate: one that takes longer does not fail in the same way."""
 ELSEWHERE: FailureWay = "elsewhere"
 WAYS = {way: way for way in get_args(FailureWay) if way != ELSEWHERE}
 """Failures that are found here; any other text is a command that finds one."""
@@ -65,14 +65,14 @@ class Finder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorFinder:
-    """Has the author look; ``question`` says for what. Where ``is_written`` only kernels that TileLang takes fail."""
+    """Uses the author to find failures; ``question`` states which. If ``is_written`` only kernels that TileLang accepts fail."""
 
     author: WorkerAuthor
     question: FindFailure
     is_written: bool
 
     async def find(self, program: Program, limit_s: float) -> FailureFound:
-        """What the author finds; nothing where its process ends over it, or takes too long."""
+        """The author's findings; empty if its process ends because of it, or takes too long."""
         text = print_program(program)
         asked = msgspec.structs.replace(self.question, program=text)
         reply = await self.author.ask(asked, limit_s)
@@ -83,7 +83,7 @@ class AuthorFinder:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandFinder:
-    """Runs a command on the file of each kernel, which ``author`` writes: ending with 0 means that it fails."""
+    """Runs a command on the file of each kernel, which ``author`` writes: exit code 0 means that it fails."""
 
     author: AuthorFinder
     command: str
@@ -104,7 +104,7 @@ class CommandFinder:
 
 
 async def _run(line: str, limit_s: float) -> bool:
-    """Whether a command ends with 0 in time; all that it has started is ended with it."""
+    """Whether a command exits with 0 in time; everything that it has started is ended with it."""
     nothing = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_shell(
         line, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
@@ -122,8 +122,8 @@ async def _run(line: str, limit_s: float) -> bool:
 
 @dataclass(kw_only=True)
 class Reduction:
-    """A search under way. ``smallest`` is the smallest Program so far that fails as ``sign`` says, and in no way that is not ``known``;
-    ``found`` is how it fails, and ``is_run`` whether candidates are run.
+    """A search in progress. ``smallest`` is the smallest Program so far that fails according to ``sign``, and
+    in no way that is not ``known``; ``found`` is how it fails, and ``is_run`` whether candidates are run.
     """
 
     finder: Finder
@@ -154,7 +154,7 @@ class Reduction:
 
 
 async def run_reduction(reduction: Reduction, limit_s: float) -> str:
-    """Search, and say what ended it."""
+    """Search, and return what ended it."""
     try:
         await reduction.run(limit_s)
     except asyncio.CancelledError:  # Ctrl-C: what was found by then is the result
@@ -167,7 +167,7 @@ async def run_reduction(reduction: Reduction, limit_s: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Reduced:
-    """A kernel, how it fails, what is left of it, and why the search ended."""
+    """A kernel, how it fails, the reduced kernel, and why the search ended."""
 
     kernel: str
     message: str
@@ -177,7 +177,7 @@ class Reduced:
 
 
 def reduce_kernel(file: Path, request: TuneRequest, wanted: Wanted) -> int:
-    """Reduce the first config of a kernel, and print what is left of it; 130 where Ctrl-C ended it. Raises UsageError."""
+    """Reduce the first config of a kernel, and print the result; 130 if Ctrl-C ended it. Raises UsageError."""
     reduced = asyncio.run(_reduce(file, request, wanted))
     with outliving_readers():
         for line in _describe(str(file), reduced):
@@ -215,7 +215,7 @@ async def _reduce(file: Path, request: TuneRequest, wanted: Wanted) -> Reduced:
 async def _begin(
     author: WorkerAuthor, space: OpenSpace, question: FindFailure, wanted: Wanted, folder: Path
 ) -> tuple[str, Reduction]:
-    """What is wrong with the kernel itself, and the search that begins with it. Raises UsageError where it does not fail."""
+    """The failure of the kernel itself, and the search that begins with it. Raises UsageError if it does not fail."""
     limit_s, message = max(wanted.limit_s, ASK_LIMIT_S), ""
     if question.way == "check" and (
         not question.pipeline or question.pipeline.startswith(TILELANGS)
@@ -284,7 +284,7 @@ async def _ask(author: WorkerAuthor, question: FindFailure, limit_s: float) -> F
 
 
 def _describe(file: str, reduced: Reduced) -> Iterator[str]:
-    """The reduced kernel below a comment that says how it fails."""
+    """The reduced kernel below a comment that states how it fails."""
     reduction = reduced.reduction
     left = count_of(count_statements(reduction.smallest), "statement")
     yield f"# {reduced.kernel} of {file}: {reduced.message}"

@@ -1,4 +1,4 @@
-"""``tileyard regress``: what got slower from one version to another, and how sure that is; ``static`` is its part without a device."""
+"""``tileyard regress``: shows what got slower from one version to another, with its certainty; ``static`` is the part without a device."""
 
 from typing import Annotated, Unpack
 

@@ -1,4 +1,4 @@
-"""``tileyard run``: one config of a kernel, built, run, compared and timed."""
+"""``tileyard run``: builds, runs, compares and times one config of a kernel."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""``tileyard run-artifact``: run what was built, on a device, with nothing but the object store."""
+"""``tileyard run-artifact``: runs a built artifact on a device, with only the object store."""
 
 from pathlib import Path
 from typing import Annotated

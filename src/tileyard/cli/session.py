@@ -1,4 +1,4 @@
-"""Verbs as the command line carries them out: progress, Ctrl-C; and the result of a tuning run."""
+"""Carries out verbs for the command line: progress and Ctrl-C; and prints the result of a tuning run."""
 
 import contextlib
 import signal
@@ -37,7 +37,7 @@ def run_table(start: StartTable, *, as_json: bool) -> int:
 
 
 def carry_on(console: Console) -> Carry:
-    """What carries out verbs that are shown on a console."""
+    """A function that carries out verbs and shows them on a console."""
 
     def carry(
         verb: Verb[ResultT],
@@ -68,9 +68,9 @@ def carry_out(
 
 @contextlib.contextmanager
 def stop_on_interrupt(client: RunClient[Any]) -> Iterator[None]:
-    """Ctrl-C once: what runs is finished; twice, SIGTERM or SIGHUP: everything is ended at once.
+    """Ctrl-C once: finish what runs; twice, SIGTERM or SIGHUP: end everything at once.
 
-    The terminal of a SIGHUP is gone: nothing more is printed there. What is ignored stays so.
+    The terminal of a SIGHUP is gone: nothing more is printed there. Ignored signals stay ignored.
     """
     pressed = 0
 

@@ -1,4 +1,4 @@
-"""``tileyard show``: one trial with its log, its Program and the code generated for it."""
+"""``tileyard show``: shows one trial with its log, its Program and its generated code."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""One run of a suite as the command line shows it: progress, verdicts, reports, exit status."""
+"""One run of a suite on the command line: progress, verdicts, reports, exit status."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ from tileyard.wording import count_of
 
 
 def run(suite: str, options: TestOptions, *, as_json: bool) -> int:
-    """Carry the run out, show it, and return the exit status. Raises UsageError for a report that could not be written."""
+    """Carry out the run, show it, and return the exit status. Raises UsageError for a report that could not be written."""
     console = Console(stderr=as_json)
     ran = run_suite(suite, options, load_settings(), carry_on(console))
     if as_json:
@@ -35,8 +35,8 @@ def run(suite: str, options: TestOptions, *, as_json: bool) -> int:
 
 
 def list_all(suite: str, options: TestOptions, *, as_json: bool) -> int:
-    """Print which cases would run, one a line, and return the exit status."""
-    # What reads suites, which a run leaves to its engine.
+    """Print the cases that would run, one per line, and return the exit status."""
+    # Modules that read suites; a run leaves them to its engine.
     from tileyard.requests.listing import list_cases
 
     cases = list_cases(suite, options, load_settings(), read_run_times)
@@ -70,7 +70,7 @@ def pack(start: StartTest, *, as_json: bool) -> int:
 
 
 def _annotate(result: SuiteResult, rerun: Rerun) -> None:
-    """Print annotations, where a job of GitHub Actions runs this."""
+    """Print annotations in a job of GitHub Actions."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         checkout = os.environ.get("GITHUB_WORKSPACE")
         with outliving_readers():

@@ -1,4 +1,4 @@
-"""``tileyard test``: run a suite of cases."""
+"""``tileyard test``: runs a suite of cases."""
 
 from typing import Annotated, Unpack
 

@@ -1,4 +1,4 @@
-"""``tileyard trials``: list what was recorded, and carry it from one home to another."""
+"""``tileyard trials``: lists recorded trials, and carries them from one data directory to another."""
 
 from typing import Annotated
 

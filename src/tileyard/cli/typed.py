@@ -1,4 +1,4 @@
-"""Commands as typer takes them, with the options of their records."""
+"""Converts commands to typer's form, with the options of their records."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
@@ -33,7 +33,7 @@ Subject = Annotated[
 
 
 def typed(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """A command whose signature has an option of typer's for each of ours, and those of a record for ``**options``."""
+    """A command whose signature has a typer option for each of ours, and those of a record for ``**options``."""
     plain = signature(function, eval_str=True)
 
     def command(**given: object) -> int | None:
@@ -52,7 +52,7 @@ def typed(function: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def _convert(one: Parameter) -> Iterator[Parameter]:
-    """The parameters that typer takes for one of a function."""
+    """The typer parameters for one parameter of a function."""
     if one.kind is Parameter.VAR_KEYWORD:
         (record,) = get_args(one.annotation)
         for field in list_fields(record).values():
@@ -80,7 +80,7 @@ def _annotate(field: Field) -> Any:  # noqa: ANN401 - any type
 
 
 def _text_type(field: Field) -> Any:  # noqa: ANN401 - any type
-    """What typer reads: flags, numbers and words as they are, several texts for what is a list, else a text."""
+    """The type for typer: flags, numbers and words unchanged, several texts for a list, otherwise a text."""
     kinds = set(flatten(field.type))
     if kinds & {Mapping, Sequence} and PathLike not in kinds:
         return list[str] | None
@@ -101,7 +101,7 @@ def list_options(command: Any, path: VerbPath = ()) -> dict[VerbPath, dict[str, 
 
 
 def _known(option: Any) -> Known:  # noqa: ANN401 (typer hides its type)
-    """An option of typer's as a file may set it."""
+    """The file's view of a typer option."""
     taken = option.type_descriptor
     numbers: dict[object, Kind] = {int: "whole", float: "number"}
     kind: Kind = "list" if option.multiple else numbers.get(taken.annotation, "text")

@@ -1,1 +1,1 @@
-"""Which devices this host has, and who may use them."""
+"""The devices of this host, and who may use them."""

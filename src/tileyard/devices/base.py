@@ -1,4 +1,4 @@
-"""What a class of devices is: everything that rooms above may ask of one without knowing its name."""
+"""A class of devices: everything that rooms above may ask of it without knowing its name."""
 
 from collections.abc import Callable
 
@@ -7,9 +7,9 @@ from tileyard.settings import Settings
 
 
 class Found(Record):
-    """The devices of a class that were found. ``failure`` says why others are not listed.
+    """The devices of a class that were found. ``failure`` states why others are not listed.
 
-    ``busy`` is by their locks the share of the last moment in which they worked, where that is known.
+    ``busy`` is, by their locks, the share of the last moment in which they worked, if known.
     """
 
     devices: tuple[Device, ...] = ()
@@ -18,15 +18,15 @@ class Found(Record):
 
 
 class DeviceClass(Record):
-    """What all devices of a class have in common.
+    """Properties that all devices of a class share.
 
-    ``find`` lists those of this host that nobody has to declare, for names that begin with one of ``prefixes``.
-    ``state`` makes a question that can be put again and again: what a device says of itself while it is used.
+    ``find`` lists those of this host that need no declaration, for names that begin with one of ``prefixes``. ``state``
+    makes a function that can be called repeatedly: the device's report on itself while it is used.
 
-    ``env`` is what a holder's processes get where a declaration does not say. Devices that are
-    ``is_declarable`` are declared one by one. Those that are ``is_cores`` are sets of this host's cores.
-    ``is_probed``: without a probe a fault would go unnoticed. ``limits_memory``: a runner's address space
-    may be limited. Drivers that take an address for each byte of the host and its devices could not begin.
+    ``env`` is the environment of a holder's processes unless a declaration sets it. Devices that are ``is_declarable``
+    are declared one by one. Those that are ``is_cores`` are sets of this host's cores. ``is_probed``: without a probe a
+    fault would go unnoticed. ``limits_memory``: a runner's address space may be limited. Drivers that reserve an
+    address for each byte of the host and its devices could not start with a limit.
     """
 
     find: Callable[[Settings], Found] = lambda _: Found()

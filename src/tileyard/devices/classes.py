@@ -1,4 +1,4 @@
-"""The classes of devices of which something is known. Of any other devices can be declared, too."""
+"""The known classes of devices. Devices of any other class can be declared, too."""
 
 from tileyard.devices.base import DeviceClass
 from tileyard.devices.cpu import CPU
@@ -14,5 +14,5 @@ CLASSES: dict[str, DeviceClass] = {
 
 
 def find_class(kind: str) -> DeviceClass:
-    """The class of this name; one of which nothing is known has nothing special."""
+    """The class of this name; an unknown one has no special properties."""
     return CLASSES.get(kind, DeviceClass())

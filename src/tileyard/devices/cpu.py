@@ -1,6 +1,6 @@
-"""What a CPU is and how it is driven, as the kernel tells it: the identity behind measurements.
+"""Identifies a CPU and its settings, as the kernel reports them: the identity that measurements refer to.
 
-Also sets of its cores: how they are written, and their locks.
+Also sets of its cores: their notation, and their locks.
 """
 
 import platform
@@ -18,7 +18,7 @@ X86_LEVELS: Final = (
     ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}),
     ("x86-64-v2", {"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"}),
 )
-"""The psABI's levels, highest first, each with what it adds under the kernel's names."""
+"""The psABI's levels, highest first, each with its additional features under the kernel's names."""
 FURTHER_FEATURES: Final = (
     "avx512_fp16",
     "avx512_bf16",
@@ -32,20 +32,20 @@ FURTHER_FEATURES: Final = (
     "sve2",
 )
 SYNTAX = "write cores as 0-1,3"
-MAX_CORES = 8192  # as many as Linux can be built for
+MAX_CORES = 8192  # the largest number that Linux can be built for
 
 
 def plain_cpu(cores: tuple[int, ...]) -> Device:
-    """A device of these cores for what runs in this process and leases nothing."""
+    """A device of these cores for work in this process that leases nothing."""
     return Device(name="cpu", kind="cpu", identity="", cores=cores)
 
 
 def identify_cpu(cores: Sequence[int], root: Path = Path("/")) -> str:
-    """One line that names the silicon and how it is driven; equal where timings are comparable.
+    """One line that identifies the silicon and its settings; equal if timings are comparable.
 
-    Model, features, how many cores are used (and physical ones, where hardware threads share them),
-    frequency governor and limit where the kernel shows them, and whether it is a virtual machine.
-    ``root`` holds ``proc`` and ``sys``.
+    Model, features, the number of cores used (and of physical ones, if hardware threads share them),
+    frequency governor and limit if the kernel shows them, and whether it is a virtual machine. ``root``
+    contains ``proc`` and ``sys``.
     """
     facts = _read_cpuinfo(root)
     flags = set((facts.get("flags") or facts.get("Features") or "").split())
@@ -65,7 +65,7 @@ def identify_cpu(cores: Sequence[int], root: Path = Path("/")) -> str:
 
 
 def physical_core(core: int, root: Path = Path("/")) -> int:
-    """The lowest of the logical CPUs that share this one's core: the same for all who share it."""
+    """The lowest of the logical CPUs that share this one's core: the same for all of them."""
     topology = root / f"sys/devices/system/cpu/cpu{core}/topology"
     siblings = _read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list")
     return int(siblings.replace("-", ",").split(",")[0]) if siblings else core
@@ -86,7 +86,7 @@ def _read_cpuinfo(root: Path) -> dict[str, str]:
 
 
 def _name_model(facts: dict[str, str]) -> str:
-    """The marketing name, with the numbers behind it: hypervisors often shorten the name."""
+    """The marketing name, with its model numbers: hypervisors often shorten the name."""
     name = facts.get("model name", "")
     if "cpu family" in facts:
         numbers = "/".join(facts.get(key, "0") for key in ("cpu family", "model", "stepping"))
@@ -110,7 +110,7 @@ def _name_level(flags: set[str]) -> str:
 
 
 def _describe_frequency(cores: Sequence[int], root: Path) -> list[str]:
-    """Governor and limit, if the kernel shows them; several where the cores differ."""
+    """Governor and limit, if the kernel shows them; several if the cores differ."""
     folders = [root / f"sys/devices/system/cpu/cpu{core}/cpufreq" for core in cores]
     governors = sorted({_read(folder / "scaling_governor") for folder in folders} - {""})
     limits = sorted(
@@ -123,7 +123,7 @@ def _describe_frequency(cores: Sequence[int], root: Path) -> list[str]:
 
 
 def parse_cores(text: str, subject: str) -> tuple[int, ...]:
-    """``0-1,3`` as ascending numbers; ``subject`` is what an error is about."""
+    """``0-1,3`` as ascending numbers; ``subject`` is the subject of errors."""
     cores: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -137,7 +137,7 @@ def parse_cores(text: str, subject: str) -> tuple[int, ...]:
 
 
 def require_cores(cores: Iterable[int], available: Iterable[int], subject: str) -> None:
-    """Raise UsageError where a core is not among those that may be used."""
+    """Raise UsageError if a core is not among the available ones."""
     missing = sorted(set(cores) - set(available))
     if missing:
         raise UsageError(
@@ -162,8 +162,8 @@ def core_locks(
 ) -> tuple[str, ...]:
     """One lock file for each physical core, ascending.
 
-    Sets that overlap, or that share a core through hardware threads, exclude each other; and since
-    everyone takes them in this order, nobody waits in a circle.
+    Sets that overlap, or that share a core through hardware threads, exclude each other. Everyone takes
+    the locks in this order, so there is no deadlock.
     """
     return tuple(
         str(lock_dir / f"cpu-{core}.lock") for core in sorted({physical(core) for core in cores})

@@ -1,7 +1,7 @@
-"""The program that probes cores: on each of them, results that are known beforehand.
+"""The program that probes cores: it compares results on each core with known ones.
 
-``python -m tileyard.devices.cpu_probe CORE..``; ends with 1 and says why if a core gives another
-result, and with 75 if it may not be used: that is this process's limit, and no fault of the core.
+``python -m tileyard.devices.cpu_probe CORE..`` exits with 1 and a reason if a core gives another
+result, and with 75 if a core may not be used: that is a limit of this process, not a fault of the core.
 """
 
 import hashlib
@@ -12,11 +12,11 @@ CANNOT_TELL = 75
 ROUNDS = 400
 BLOCK = bytes(range(256)) * 16
 DIGEST, ORBIT = "0bf197a3d6158171", 0.5101122117788867
-"""What the two computations come to on every machine."""
+"""Results of the two computations on every machine."""
 
 
 def compute_digest() -> str:
-    """Whole numbers: a chain of SHA-256 over a block that is larger than the registers."""
+    """Integers: a chain of SHA-256 over a block that is larger than the registers."""
     value = b""
     for _ in range(ROUNDS):
         value = hashlib.sha256(value + BLOCK).digest()

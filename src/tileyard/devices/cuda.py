@@ -1,7 +1,7 @@
-"""CUDA devices: plain facts that NVML states, translated to Devices.
+"""CUDA devices: facts that NVML reports, translated to Devices.
 
-The facts are read by ``nvml``, in a process of its own: a driver that hangs only hangs that one. What a GPU
-says of itself while it is used is asked by the runner that holds it, which is ended as any that hangs.
+``nvml`` reads the facts in a process of its own, so a hung driver hangs only that process. The state of
+a GPU in use is read by the runner that holds it, which is ended as any other that hangs.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from tileyard.model import Device, Record
 from tileyard.settings import Settings
 
 PROBE_LIMIT_S = 60.0
-"""Creating the first context on a host with many cards takes seconds."""
+"""Seconds; creating the first context takes several on a host with many cards."""
 DRIVER_SIGNS = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")
 PROGRAM = "tileyard.devices.nvml"
 REASONS = {
@@ -30,17 +30,17 @@ REASONS = {
     0x80: "power brake",
     0x100: "display",
 }
-"""Bits of NVML's reasons for clocks that are lower than they could be; being idle or set lower are none."""
+"""Bits of NVML's reasons for reduced clocks; without those for idle GPUs and for lower settings."""
 ABNORMAL = frozenset(REASONS[bit] for bit in (0x8, 0x20, 0x40, 0x80))
-"""Those that no kernel meets on a healthy device; many reach the power cap."""
+"""Reasons that do not occur on a healthy device; many kernels reach the power cap."""
 
 
 class Gpu(Record):
-    """One GPU, or one MIG slice of it, as NVML states it. What it does not state is empty or 0.
+    """One GPU, or one MIG slice of it, as NVML reports it. Unknown values are empty or 0.
 
-    ``index`` is NVML's, in the order of PCI addresses; ``slice`` the number of the slice, -1 for
-    a whole GPU. ``cuda`` is what the driver knows of CUDA at most. ``uuid`` is the slice's own where there is one. Clocks are those that applications
-    are set to. ``busy_percent`` is how much of NVML's last sample, up to a second, it worked.
+    ``index`` is NVML's, in the order of PCI addresses; ``slice`` the number of the slice, -1 for a whole GPU. ``cuda``
+    is the highest CUDA version that the driver supports. ``uuid`` is the slice's own if there is one. Clocks are those
+    that applications are set to. ``busy_percent`` is how much of NVML's last sample, up to a second, it worked.
     """
 
     index: int
@@ -69,15 +69,15 @@ class GpuList(Record):
 
 
 def has_driver(root: Path = Path("/")) -> bool:
-    """Whether NVIDIA's driver shows itself; where it does not, nobody needs to ask NVML."""
+    """Whether NVIDIA's driver is visible; without it NVML need not be asked."""
     return any((root / sign).exists() for sign in DRIVER_SIGNS)
 
 
 def list_visible_gpus() -> GpuList:
-    """The GPUs that NVML knows and that this process may see, or why they cannot be listed."""
+    """The GPUs that NVML lists and that this process may see, or why they cannot be listed."""
     if not has_driver():
         return GpuList()
-    # asyncio, as much as the rest of `tileyard lease`: only for hosts that have a driver
+    # asyncio costs as much as the rest of `tileyard lease`: only for hosts with a driver
     from tileyard.devices.health import list_gpus, run_apart
 
     found = run_apart(list_gpus())
@@ -100,10 +100,10 @@ def find_gpus(settings: Settings) -> Found:
 
 
 def filter_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """Those that ``CUDA_VISIBLE_DEVICES`` leaves: a job of a cluster was given these and no others.
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` selects: those given to a job of a cluster.
 
-    Entries are indices or beginnings of UUIDs; as for CUDA, the first one that fits nothing ends
-    the list.
+    Entries are indices or beginnings of UUIDs; as for CUDA, the first one that matches nothing ends the
+    list.
     """
     value = environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -118,12 +118,12 @@ def filter_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu
 
 
 def nvml_command(*arguments: str) -> tuple[str, ...]:
-    """The command line of the program that talks to NVML."""
+    """The command line of the program that asks NVML."""
     return (sys.executable, "-P", "-m", PROGRAM, *arguments)
 
 
 def make_gpu(gpu: Gpu, lock_dir: Path) -> Device:
-    """The device ``cuda:INDEX``, or ``cuda:INDEX.SLICE`` where a GPU is sliced."""
+    """The device ``cuda:INDEX``, or ``cuda:INDEX.SLICE`` if a GPU is sliced."""
     which = str(gpu.index) if gpu.slice < 0 else f"{gpu.index}.{gpu.slice}"
     return Device(
         name=f"cuda:{which}",
@@ -139,7 +139,7 @@ def make_gpu(gpu: Gpu, lock_dir: Path) -> Device:
 
 
 def _identify(gpu: Gpu) -> str:
-    """One line that names the silicon and how it is driven; equal where timings are comparable."""
+    """One line that identifies the silicon and its settings; equal if timings are comparable."""
     product = f"{gpu.product} ({gpu.pci_device:08x})" if gpu.pci_device else gpu.product
     clocks = f"clocks {gpu.graphics_mhz}/{gpu.memory_mhz} MHz"
     parts = (
@@ -171,7 +171,7 @@ def _is_meant(gpu: Gpu, entry: str) -> bool:
 
 
 def open_state(device: Device) -> Callable[[], dict[str, str]]:
-    """A question that can be put again and again; where there is no NVML its answer is empty."""
+    """A function that can be called repeatedly; without NVML its result is empty."""
     uuid = device.env.get("CUDA_VISIBLE_DEVICES", "")
     if not uuid:
         return dict
@@ -188,7 +188,7 @@ def open_state(device: Device) -> Callable[[], dict[str, str]]:
 
 
 def read_state(nvml: ModuleType, handle: Any, own: int) -> dict[str, str]:  # noqa: ANN401 - NVML's own
-    """What NVML answers now; questions that this GPU does not know are left out. ``own`` is our process."""
+    """NVML's current values, without those that this GPU does not support. ``own`` is our process."""
     counter = ("NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC")
     questions: dict[str, Callable[[], str]] = {
         "sm_clock_mhz": lambda: str(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
@@ -222,7 +222,7 @@ def read_state(nvml: ModuleType, handle: Any, own: int) -> dict[str, str]:  # no
 
 
 def name_reasons(bits: int) -> str:
-    """Why clocks are lower than they could be; empty where they are not."""
+    """Why clocks are reduced; empty if they are not."""
     return ", ".join(text for bit, text in REASONS.items() if bits & bit)
 
 

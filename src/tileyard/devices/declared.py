@@ -1,6 +1,6 @@
-"""Devices that people declare in TOML, so that whatever has a command-line runner can be shared.
+"""Devices declared in TOML, so that anything with a command-line runner can be shared.
 
-Three files may declare devices, and the later one wins, name by name and as a whole:
+Three files may declare devices. A later one replaces the whole entry of the same name:
 ``/etc/tileyard/devices.toml`` for the host, ``$TILEYARD_HOME/devices.toml``, and the project's file,
 which also has defaults of options; the command line reads those.
 """
@@ -24,7 +24,7 @@ from tileyard.settings import Settings, read_tables
 NO_CLASSES = frozenset({"auto", "queue"})
 """Names for devices of several classes."""
 TABLES = ("device", "simulators", "queue")
-"""What these files may hold; queues are read by ``foreign``."""
+"""The tables that these files may contain; ``foreign`` reads queues."""
 MAX_SLOTS = 4096
 PROBE_LIMIT_S = 30.0
 BRACES = "write a brace that is meant as such twice"
@@ -38,10 +38,10 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 class Declaration(Record, forbid_unknown_fields=True):
     """One ``[[device]]``.
 
-    ``name`` is ``class:which``. ``id`` is what stays the same whatever the order of cards: a UUID
-    or a PCI address; it is the lock. ``env`` and ``probe`` may hold ``{id}``, ``{index}`` and
-    ``{name}``. ``identity`` is the silicon and how it is driven. ``cores`` are CPUs that belong to
-    the device, as in ``0-3``.
+    ``name`` is ``class:which``. ``id`` stays the same whatever the order of cards: a UUID or a PCI
+    address; it is the lock. ``env`` and ``probe`` may contain ``{id}``, ``{index}`` and ``{name}``.
+    ``identity`` describes the silicon and its settings. ``cores`` are CPUs that belong to the device,
+    as in ``0-3``.
     """
 
     name: str
@@ -54,13 +54,13 @@ class Declaration(Record, forbid_unknown_fields=True):
 
 
 class Simulators(Record, forbid_unknown_fields=True):
-    """``[simulators]``: how many of them may run at once on this host."""
+    """``[simulators]``: the number that may run at once on this host."""
 
     slots: Slots = 0
 
 
 class Declarations(Record):
-    """What one file says, or all of them together."""
+    """The declarations of one file, or of all together."""
 
     device: tuple[Declaration, ...] = ()
     simulators: Simulators | None = None
@@ -69,7 +69,7 @@ class Declarations(Record):
 def read_devices(settings: Settings) -> tuple[tuple[Device, ...], int]:
     """All declared devices in the order of their declaration, and the number of simulator slots.
 
-    Raises UsageError, naming file and key, where a file does not say what it must.
+    Raises UsageError, naming file and key, if a file is invalid.
     """
     devices: dict[str, Device] = {}
     slots = 0
@@ -96,7 +96,7 @@ def declaration_files(settings: Settings) -> tuple[Path, ...]:
 
 
 def read_file(path: Path, *, is_project: bool) -> Declarations:
-    """What a file declares; nothing where there is no file. Raises UsageError with file and key."""
+    """The declarations of a file; empty if it does not exist. Raises UsageError with file and key."""
     tables = read_tables(path)
     try:
         found = msgspec.convert(tables, Declarations)
@@ -115,12 +115,12 @@ def read_file(path: Path, *, is_project: bool) -> Declarations:
 
 
 def _is_default(value: object) -> bool:
-    """Whether it may be a default of an option, or those of a verb: anything but several tables of one name."""
+    """Whether it may be a default of an option, or the defaults of a verb: anything but several tables of one name."""
     return not (isinstance(value, list) and value and isinstance(value[0], dict))
 
 
 def is_declarable(name: str) -> bool:
-    """Whether devices of the class of this name are declared one by one."""
+    """Whether devices of this name's class are declared one by one."""
     kind = class_of(name)
     return kind not in NO_CLASSES and find_class(kind).is_declarable
 
@@ -153,7 +153,7 @@ def make_device(declaration: Declaration, where: str, settings: Settings) -> Dev
 
 
 def make_simulators(slots: int, lock_dir: Path) -> Iterable[Device]:
-    """Slots for simulators: they hold a turn, not silicon."""
+    """Slots for simulators: each is a turn, without silicon."""
     for number in range(slots):
         yield Device(
             name=f"sim:{number}",
@@ -191,7 +191,7 @@ def _fill_env(
 
 
 def _fill(template: str, values: Mapping[str, str], where: str) -> str:
-    """Put the values in. ``{{`` and ``}}`` are braces."""
+    """Fill in the values. ``{{`` and ``}}`` are braces."""
     try:
         for _, field, form, conversion in string.Formatter().parse(template):
             if field is not None and (field not in values or form or conversion):

@@ -1,8 +1,7 @@
-"""Devices that belong to a queue which is already there, such as task-submit or srun.
+"""Devices that belong to an existing queue, such as task-submit or srun.
 
-A site says in TOML how its queue is spoken to: a command that submits, one that cancels, and what
-the queue calls the device that it gives. This module checks that and fills the templates; nothing
-here starts a process.
+A site describes its queue in TOML: a command that submits, one that cancels, and the queue's name for
+the device that it gives. This module checks that and fills the templates; it starts no process.
 """
 
 import re
@@ -20,12 +19,12 @@ from tileyard.targets.command import step_site
 
 QUEUE_KIND: Final = "queue"
 MARGIN_S: Final = 30.0
-"""What is added to a queue's own limits before a call to it is given up."""
+"""Seconds added to a queue's own limits before a call to it is abandoned."""
 INHERITED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 ALWAYS: Final = ("TILEYARD_HOME", "TILEYARD_CONFIG", "TILEYARD_PLUGINS", step_site.VARIABLE)
-"""Variables by which the far side finds what is declared and plugged in here, and what steps share."""
+"""Variables by which the far side finds the declarations and plugins of this side, and what steps share."""
 SUBMISSION_VARIABLE: Final = "TILEYARD_SUBMISSION"
-"""Set on the far side: a process that sees it already runs on a device of a queue."""
+"""Set on the far side: a process with it already runs on a device of a queue."""
 
 ABOVE_ZERO: Final = (
     "slots",
@@ -39,7 +38,7 @@ ABOVE_ZERO: Final = (
 )
 
 OF_TASKS: Final = ("cancel", "wait", "status", "output")
-"""The fields that are commands about a task that was submitted."""
+"""The fields with commands about a submitted task."""
 
 ExitMeaning = Literal["rejected", "interrupted", "timed_out"]
 
@@ -63,20 +62,20 @@ _SPLICES = frozenset({"command", "env"})
 class ForeignQueue(Record, forbid_unknown_fields=True):
     """One ``[[queue]]`` table.
 
-    ``submit`` and ``cancel`` are argument lists with placeholders, run without a shell. ``device``
-    is what a device is called by tileyard on the far side; ``{device}`` in it is what the queue
-    put into ``device_variable``. Where ``submit`` does not wait for its task's end, ``wait`` does, or ``status`` is
-    asked every ``poll_s`` until ``ended``, a regular expression, finds the task's exit code as its group in what that prints;
-    ``output`` prints what the task has printed. ``identity`` names the silicon, as a device's does. ``job`` is a
-    regular expression whose group is the task's name in what ``submit`` prints, for ``{job}`` in
-    ``cancel``; without ``cancel`` a task is cancelled by TERM to the submitting process. ``slots``
-    is how many tasks may be in the queue at once, ``cases`` how many cases one of them may hold,
-    ``queue_limit_s`` the longest wait for a device
-    (a run may wait for less), ``task_limit_s`` the longest task that the queue accepts. ``inherit`` names variables that are
-    passed on, ``environment`` gives further ones. ``python`` is the far side's interpreter, empty
-    for this one, and ``prologue`` text for bash that sets further variables there. ``streams`` says that the queue hands output on as it comes. ``exit_codes`` are
-    those that the queue's client has for itself. ``margin_s`` is what a call may take beyond the
-    limits that it states, ``cancel_limit_s`` how long ``cancel`` may take.
+    ``submit`` and ``cancel`` are argument lists with placeholders, run without a shell. ``device`` is
+    tileyard's name for a device on the far side; ``{device}`` in it is what the queue put into
+    ``device_variable``. If ``submit`` does not wait for its task's end, ``wait`` does, or ``status`` is called
+    every ``poll_s`` until ``ended``, a regular expression, finds the task's exit code as its group in the
+    output; ``output`` prints what the task has printed. ``identity`` describes the silicon, as a device's does.
+    ``job`` is a regular expression whose group is the task's name in the output of ``submit``, for ``{job}`` in
+    ``cancel``; without ``cancel`` a task is cancelled by TERM to the submitting process. ``slots`` is the
+    maximum number of tasks in the queue at once, ``cases`` the maximum number of cases per task,
+    ``queue_limit_s`` the longest wait for a device (a run may wait for less), ``task_limit_s`` the longest task
+    that the queue accepts. ``inherit`` names variables that are passed on, ``environment`` gives further ones.
+    ``python`` is the far side's interpreter, empty for this one, and ``prologue`` text for bash that sets
+    further variables there. ``streams`` is set if the queue passes output on immediately. ``exit_codes`` are
+    those of the queue's client itself. ``margin_s`` is the time that a call may take beyond its stated limits,
+    ``cancel_limit_s`` the time limit of ``cancel``.
     """
 
     name: str
@@ -106,7 +105,7 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
     cancel_limit_s: float = 10.0
 
     def make_devices(self) -> tuple[Device, ...]:
-        """One for each slot: what the engine sees of the queue. They own no cores and no locks."""
+        """One device per slot, for the engine. They own no cores and no locks."""
         return tuple(
             Device(
                 name=f"{QUEUE_KIND}:{self.name}" + (f"/{slot}" if self.slots > 1 else ""),
@@ -117,7 +116,7 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
         )
 
     def pick_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The variables that travel with a task."""
+        """The variables that are sent with a task."""
         inherited = {name: environ[name] for name in (*ALWAYS, *self.inherit) if name in environ}
         return {**inherited, **self.environment}
 
@@ -144,8 +143,7 @@ def fill_submit(
 ) -> list[str]:
     """The arguments of one call of ``submit``.
 
-    Where the template has no place for the environment, it is set by ``env`` in front of the
-    command.
+    If the template has no place for the environment, ``env`` in front of the command sets it.
     """
     pairs = [f"{name}={value}" for name, value in environment.items()]
     if not _takes_environment(queue.submit):
@@ -183,7 +181,7 @@ def digest_environment(environment: Mapping[str, str]) -> str:
 
 
 def refuse_nesting(queue: ForeignQueue, environ: Mapping[str, str]) -> None:
-    """Raise UsageError where this process already runs on a device of a queue.
+    """Raise UsageError if this process already runs on a device of a queue.
 
     Such a task would wait for a second device while it holds the first one, perhaps for ever.
     """
@@ -196,7 +194,7 @@ def refuse_nesting(queue: ForeignQueue, environ: Mapping[str, str]) -> None:
 
 
 def refuse_several(queue: ForeignQueue, count: int, needy: str) -> None:
-    """Raise UsageError where so many devices are needed at once, and ``submit`` has no place for their number."""
+    """Raise UsageError if this number of devices is needed at once, and ``submit`` has no place for their number."""
     if count > 1 and not any("{devices}" in part for part in queue.submit):
         raise UsageError(
             f"{needy} needs {count} devices, and `submit` of queue {queue.name!r} has no {{devices}}",
@@ -208,7 +206,7 @@ def refuse_several(queue: ForeignQueue, count: int, needy: str) -> None:
 
 
 def _check(queue: ForeignQueue) -> None:
-    """Raise ValueError for what cannot work."""
+    """Raise ValueError for a queue that cannot work."""
     if not _NAME.fullmatch(queue.name):
         raise ValueError("its name is not made of letters, digits, '_', '.' and '-'")
     if not queue.submit or not queue.submit[0]:
@@ -273,7 +271,7 @@ def _placeholders(
 
 
 def _splice_pairs(pairs: Sequence[str], option: str) -> list[str]:
-    """``--env`` gives each pair an option before it; ``--env=`` joins option and pair."""
+    """``--env`` puts an option before each pair; ``--env=`` joins option and pair."""
     if option.endswith("="):
         return [option + pair for pair in pairs]
     return [text for pair in pairs for text in ((option, pair) if option else (pair,))]
@@ -288,10 +286,10 @@ def _takes_environment(template: Sequence[str]) -> bool:
 
 
 def _whole(number: float) -> str:
-    """Rounded up: a limit must not become shorter on its way."""
+    """Rounded up: a limit must not become shorter in transit."""
     return str(-int(-number // 1))
 
 
 def name_device(template: str, given: str) -> str:
-    """What tileyard calls the device that the queue calls ``given``."""
+    """tileyard's name for the device that the queue calls ``given``."""
     return template.format(device=given)

@@ -1,13 +1,13 @@
-"""Which devices are well, and how one in quarantine comes back: three good probes, or a person.
+"""The health of devices, and how one leaves quarantine: after three good probes, or by a person.
 
-A probe runs in a process that can be killed: a hung driver hangs the probe and nothing else. So does the
-other question that only a driver answers: which GPUs there are.
+A probe runs in a process that can be killed: a hung driver hangs only the probe. The other question
+that only a driver answers, which GPUs there are, is asked in the same way.
 
 Several users share the directory, and none can remove another's files. So everyone only adds: a
 statement puts a device into quarantine, a lift names the statements that it lifts, and a good probe
 names those that it has seen. Nothing depends on clocks, and a statement made meanwhile counts.
 
-One module because a probe, what it says of a device and what follows from that are one matter.
+One module because a probe, its result and the consequences are one matter.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Verdict(enum.StrEnum):
-    """What a probe says. ``busy``: somebody holds the device; ``unknown``: it could not tell."""
+    """The result of a probe. ``busy``: somebody holds the device; ``unknown``: the probe could not decide."""
 
     GOOD = "good"
     FAILED = "failed"
@@ -54,7 +54,7 @@ class Verdict(enum.StrEnum):
 
 
 class Probe(Record):
-    """One probe that was made; ``at`` is when it began, in seconds since the epoch."""
+    """One completed probe; ``at`` is when it began, in seconds since the epoch."""
 
     device: str
     verdict: Verdict
@@ -64,10 +64,10 @@ class Probe(Record):
 
 
 async def probe_device(device: Device, *, rest_s: float = 0.0) -> Probe:
-    """Run the device's probe while nobody else has it, and leave nothing of it behind.
+    """Run the device's probe while nobody else has it, and leave nothing of it running.
 
-    A device that is in use is not probed but found busy, since a probe would disturb what is measured
-    there; so is one in quarantine that somebody has had within ``rest_s``.
+    A device in use is not probed but reported as busy, because a probe would disturb the measurements
+    there; so is one in quarantine that somebody has held within ``rest_s``.
     """
     at, since = time.time(), time.monotonic()
     with try_hold(device, rest_s=rest_s) as is_held:
@@ -98,7 +98,7 @@ async def probe_devices(devices: Sequence[Device]) -> tuple[Probe, ...]:
 
 
 async def list_gpus(limit_s: float = LIST_LIMIT_S) -> GpuList:
-    """Which GPUs NVML knows, or why that cannot be told."""
+    """The GPUs that NVML lists, or why they are not known."""
     with tempfile.TemporaryDirectory(prefix="tileyard-nvml-") as folder:
         command = WorkerCommand(
             argv=nvml_command("list"),
@@ -116,7 +116,7 @@ async def list_gpus(limit_s: float = LIST_LIMIT_S) -> GpuList:
 
 
 def run_apart(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end for a caller that is not one, on a loop of its own."""
+    """Run a coroutine to its end for a synchronous caller, on a loop of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -148,7 +148,7 @@ async def _run_probe(device: Device) -> tuple[Verdict, str]:
 
 
 def _judge(ended: Ended) -> tuple[Verdict, str]:
-    """What the end of a probe's process means."""
+    """The verdict of a probe process that ended."""
     lines = [line.strip() for line in ended.log_tail.splitlines() if line.strip()]
     said = lines[-1] if lines else ""
     if not ended.confirmed:
@@ -174,10 +174,10 @@ class GoodProbe(Record):
 
 
 class Health(Record):
-    """Whether a device may be leased. Where not: why, who says so, since when, good probes so far.
+    """Whether a device may be leased. If not: why, by whom, since when, and the good probes so far.
 
-    ``since`` is in seconds since the epoch. A device is well where ``reason`` is empty. ``device``
-    is what was stated to be sick: it may be another one that shares a part with this one.
+    ``since`` is in seconds since the epoch. A device is well if ``reason`` is empty. ``device`` is the
+    one that was stated to be sick: it may be another one that shares a part with this one.
     """
 
     reason: str = ""
@@ -193,7 +193,7 @@ class Health(Record):
 
 
 class ProbeReport(Record):
-    """A probe, and the device's health after it. ``readmitted`` says that this probe ended its quarantine."""
+    """A probe, and the device's health after it. ``readmitted`` is set if this probe ended its quarantine."""
 
     probe: Probe
     health: Health
@@ -201,14 +201,14 @@ class ProbeReport(Record):
 
 
 class _Seen(Record):
-    """What a file of good probes holds: the statements that stood when they were made."""
+    """The content of a file of good probes: the statements that existed when they were made."""
 
     statements: tuple[str, ...]
     probes: tuple[GoodProbe, ...]
 
 
 def read_health(device: Device) -> Health:
-    """The health of a device, from what all users of the host have stated."""
+    """The health of a device, from the statements of all users of the host."""
     statements = _statements_on(device)
     if not statements:
         return Health()
@@ -223,14 +223,14 @@ def read_health(device: Device) -> Health:
 
 
 def is_kept_away(device: Device) -> bool:
-    """Whether a person put it into quarantine: then nobody probes it without being told to."""
+    """Whether a person put it into quarantine: then it is probed only on request."""
     return any(statement.by_hand for statement in _statements_on(device))
 
 
 def quarantine_device(device: Device, reason: str) -> None:
-    """Keep everyone from leasing a device, as a person says. One that a person keeps away stays as it is.
+    """Keep everyone from leasing a device, by a person's order. One that a person already keeps away is unchanged.
 
-    Raises UsageError if that cannot be written down.
+    Raises UsageError if that cannot be recorded.
     """
     prepare_locks(device)
     if not is_kept_away(device):
@@ -239,23 +239,23 @@ def quarantine_device(device: Device, reason: str) -> None:
 
 
 def readmit_device(device: Device) -> bool:
-    """End a device's quarantine; False if it was in none.
+    """End a device's quarantine; False if it was not in quarantine.
 
-    Raises UsageError if that cannot be written down.
+    Raises UsageError if that cannot be recorded.
     """
     statements = _statements_on(device)
     with _explaining(device):
-        quarantine.lift_quarantine(device.locks)  # tidies up even where there is nothing to lift
+        quarantine.lift_quarantine(device.locks)  # tidies up even if there is nothing to lift
     _remove_own_probes(device)
     return bool(statements)
 
 
 async def probe_now(device: Device, *, rest_s: float = 0.0) -> ProbeReport:
-    """Probe a device that nobody holds, and draw the consequences.
+    """Probe a device that nobody holds, and apply the consequences.
 
-    A failed probe puts it into quarantine, or has it start over there; the third good one in a row
-    brings it back. A probe that cannot tell changes nothing. One that was held within ``rest_s``, be
-    it for a probe, counts as held. Raises UsageError if the consequences cannot be written down.
+    A failed probe puts it into quarantine, or restarts its count there; the third good one in a row
+    brings it back. An undecided probe changes nothing. A device that was held within ``rest_s``, even
+    for a probe, counts as held. Raises UsageError if the consequences cannot be recorded.
     """
     seen = _tokens_of(_statements_on(device))
     probe = await probe_device(device, rest_s=rest_s)
@@ -278,7 +278,7 @@ def _tokens_of(statements: Iterable[Quarantine]) -> tuple[str, ...]:
 
 
 def _state_failure(device: Device, probe: Probe) -> None:
-    """State it, or renew what this user stated: either way, probes made before count no more."""
+    """State the failure, or renew this user's statement: either way, earlier probes no longer count."""
     own = [one for one in _statements_on(device) if one.uid == os.geteuid()]
     with _opened(device) as quarantines:
         for statement in own:
@@ -291,7 +291,7 @@ def _state_failure(device: Device, probe: Probe) -> None:
 
 
 def _count_good(device: Device, probe: Probe, seen: tuple[str, ...]) -> bool:
-    """Keep the probe; whether it was the last one that was needed."""
+    """Keep the probe; returns whether it was the last one needed."""
     mine = GoodProbe(at=probe.at, seconds=probe.seconds)
     before = [one for _, uid, one in _files_of(device) if uid == os.geteuid()]
     own = tuple(one for file in before if file.statements == seen for one in file.probes)
@@ -310,7 +310,7 @@ def _count_good(device: Device, probe: Probe, seen: tuple[str, ...]) -> bool:
 def _good_probes(
     device: Device, seen: tuple[str, ...], without: int | None = None
 ) -> Iterator[GoodProbe]:
-    """The good probes of all users, or all but one, that were made after these statements."""
+    """The good probes of all users, or of all but one, that were made after these statements."""
     for _, uid, file in _files_of(device):
         if file.statements == seen and uid != without:
             for probe in file.probes:
@@ -318,7 +318,7 @@ def _good_probes(
 
 
 def _files_of(device: Device) -> Iterator[tuple[str, int, _Seen]]:
-    """Name, owner and content of each file of good probes; what cannot be understood is passed over."""
+    """Name, owner and content of each file of good probes; unreadable ones are skipped."""
     if not device.locks:
         return
     with _opened(device) as quarantines:
@@ -340,19 +340,19 @@ def _remove_own_probes(device: Device) -> None:
 
 
 def _first_part(device: Device) -> str:
-    """Good probes are kept beside what is stated of the first of the device's parts."""
+    """The first of the device's parts; good probes are kept beside the statements about it."""
     return name_part(device.locks[0])
 
 
 @contextlib.contextmanager
 def _opened(device: Device) -> Iterator[Quarantines]:
-    """What is stated on this host. Raises UsageError where that cannot be read or written."""
+    """The statements of this host. Raises UsageError if they cannot be read or written."""
     with _explaining(device), quarantine.open_quarantines(device.locks) as quarantines:
         yield quarantines
 
 
 def _explaining(device: Device) -> contextlib.AbstractContextManager[None]:
-    """As ``explaining`` for the lock directory of a device."""
+    """Like ``explaining`` for the lock directory of a device."""
     if not device.locks:
         return contextlib.nullcontext()
     return explaining(Path(device.locks[0]).parent)

@@ -1,7 +1,7 @@
-"""A lease in the hands of this very process: a keeper holds it until it is given back, or all ends.
+"""A lease held by this very process: a keeper holds it until it is returned or this process ends.
 
-What the keeper keeps alive is a shell that waits for a word. If this process dies without having
-given it, the shell dies of a signal, so that the keeper has the devices probed, as after any crash.
+The keeper keeps a shell alive that waits for a word. If this process dies without sending it, the shell
+dies of a signal, so that the keeper has the devices probed, as after any crash.
 """
 
 import os
@@ -35,13 +35,13 @@ _decoder = msgspec.json.Decoder(Report)
 
 
 class QueueTimeoutError(TimeoutError):
-    """Nobody gave a device back in time."""
+    """No device was returned in time."""
 
 
 class HeldLease:
-    """A lease of devices, of all or of none. ``release`` gives them back; so does the end of this process.
+    """A lease of devices, of all or of none. ``release`` returns them; so does the end of this process.
 
-    ``at`` is when it began and ``waited_s`` what was waited for it, on the monotonic clock.
+    ``at`` is when it began and ``waited_s`` the time waited for it, on the monotonic clock.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class HeldLease:
         count: int = 1,
         keeper_env: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Wait for ``count`` of ``choices``. Raises QueueTimeoutError, and WorkerStartError if they can't be had.
+        """Wait for ``count`` of ``choices``. Raises QueueTimeoutError, and WorkerStartError if they cannot be held.
 
         The keeper gets ``keeper_env`` besides the variables of this process.
         """
@@ -75,14 +75,14 @@ class HeldLease:
         self._mark()
 
     def release(self) -> float:
-        """Give it back; the time at which that was confirmed."""
+        """Return it; the result is the time at which that was confirmed."""
         self._unmark()
         with suppress(BrokenPipeError):  # then the keeper has ended, and the lease with it
             os.write(self._word, b"done\n")
         return self._end(b"")
 
     def _spawn(self) -> tuple[int, int, int, int]:
-        """A keeper, and our ends of the pipes to it and to what it keeps."""
+        """A keeper, and our ends of the pipes to it and to the process that it keeps."""
         control_out, control = os.pipe()
         reports, reports_in = os.pipe()
         word_out, word = os.pipe()
@@ -115,7 +115,7 @@ class HeldLease:
         return keeper, control, reports, word
 
     def _wait(self, limit_s: float) -> Report:
-        """What was granted, once the keeper says that its holder runs."""
+        """The granted lease, once the keeper reports that its holder runs."""
         countdown = Countdown(limit_s)
         granted: Report | None = None
         while True:
@@ -145,7 +145,7 @@ class HeldLease:
         """The next report, one of ``timeout`` if there is none in time, None if none will come."""
         while b"\n" not in self._unread:
             if not select.select([self._reports], [], [], countdown.wait_s())[0]:
-                os.kill(self._keeper, signal.SIGCONT)  # should somebody have stopped it
+                os.kill(self._keeper, signal.SIGCONT)  # in case somebody has stopped it
                 if countdown.left_s():
                     continue
                 return Report(event="timeout")
@@ -157,9 +157,9 @@ class HeldLease:
         return _decoder.decode(line)
 
     def _end(self, order: bytes) -> float:
-        """Have the keeper give up what it holds; when that was confirmed.
+        """Have the keeper give up its lease; returns when that was confirmed.
 
-        It reports its end once it has; if it goes on after that, it probes what may be sick.
+        It reports its end once the lease ended; it then continues only to probe what may be sick.
         """
         if order:
             with suppress(BrokenPipeError):
@@ -179,10 +179,10 @@ class HeldLease:
             os.waitpid(self._keeper, 0)
         return at
 
-    # ---- what the processes that a test starts find the device by ---------------------------------
+    # ---- how the processes that a test starts find the device -----------------------------------------
 
     def _mark(self) -> None:
-        """Put the marks of the lease into this process's environment, for what it starts."""
+        """Put the marks of the lease into this process's environment, for its child processes."""
         parts = [part for device in self.devices for part in parts_of(device)]
         lists = {"TILEYARD_TREE": [self._tree], "TILEYARD_PARTS": parts}
         marks = {

@@ -1,4 +1,4 @@
-"""Making the host's lock directory for all users: what ``tileyard devices --install`` does as root."""
+"""Makes the host's lock directory for all users, as root: ``tileyard devices --install``."""
 
 import contextlib
 import os
@@ -28,10 +28,10 @@ TMPFILE = "tileyard.conf"
 
 
 def install_directory(directory: Path, tmpfiles: Path) -> list[str]:
-    """Make the lock directory for all users, now and at each start of the host; returns what was done.
+    """Make the lock directory for all users, now and at each start of the host; returns the actions taken.
 
-    One that cannot be trusted is replaced, unless somebody holds or waits for a device in it. What is
-    right already stays as it is. Raises UsageError where this user is not root, or it cannot be done.
+    One that cannot be trusted is replaced, unless somebody holds or waits for a device in it. What is already
+    right is not changed. Raises UsageError if this user is not root, or it cannot be done.
     """
     if os.geteuid():
         raise UsageError(
@@ -72,7 +72,7 @@ def _serves_all(directory: Path) -> bool:
 
 
 def _set_aside(directory: Path) -> None:
-    """Remove what is at this path, which nobody uses. Raises UsageError where somebody does."""
+    """Remove what is at this path if nobody uses it. Raises UsageError if somebody does."""
     try:
         directory.lstat()
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def _set_aside(directory: Path) -> None:
         with contextlib.suppress(OSError):  # a link or a file has no users
             root = os.open(directory, OPEN)
             closing.callback(os.close, root)
-            keep_from_deciding(root)  # nobody is given a lease in it from now on
+            keep_from_deciding(root)  # nobody gets a lease in it from now on
             if users := _list_users(root):
                 raise UsageError(
                     f"{directory} cannot be replaced: {', '.join(users)} holds or waits for a device in it",
@@ -96,7 +96,7 @@ def _set_aside(directory: Path) -> None:
 
 
 def _list_users(root: int) -> list[str]:
-    """Whose leases and requests are alive in a directory that may hold anything."""
+    """The users whose leases and requests are alive in a directory that may contain anything."""
     found: set[int] = set()
     for name in FOLDERS[:2]:
         try:
@@ -113,7 +113,7 @@ def _list_users(root: int) -> list[str]:
 
 
 def _write_tmpfile(directory: Path, file: Path) -> bool:
-    """Have systemd make the directory at each start, as it is now; whether that is new."""
+    """Have systemd make the directory at each start, as it is now; returns whether that is new."""
     found = {path: path.stat() for path in (directory, *(directory / name for name in FOLDERS))}
     lines = [
         f"d {_quote(path)} {stat.S_IMODE(status.st_mode):04o} root {status.st_gid} -\n"
@@ -131,7 +131,7 @@ def _write_tmpfile(directory: Path, file: Path) -> bool:
 
 
 def _quote(path: Path) -> str:
-    """A path as tmpfiles.d takes it."""
+    """A path in the notation of tmpfiles.d."""
     text = str(path).replace("%", "%%")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return text if escaped == text and " " not in text else f'"{escaped}"'

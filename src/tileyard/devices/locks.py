@@ -1,7 +1,7 @@
-"""The host's lock directory, before it is used: made, or checked.
+"""Makes or checks the host's lock directory before it is used.
 
-What lies in it is the keeper's (``processes/keeper/directory.py``), as is how it is opened and checked
-(``files.py`` there). Root's serves all users; one that a user made serves that user alone.
+The keeper owns its content (``processes/keeper/directory.py``), and how it is opened and checked
+(``files.py`` there). Root's directory serves all users; a user's serves only that user.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ from tileyard.settings import LOCK_DIR
 def prepare_locks(device: Device) -> None:
     """Make sure that the lock directory of a device exists and can be trusted.
 
-    Raises UsageError, with what to do about it, if it can't be made or is not what it must be.
+    Raises UsageError, with advice, if it cannot be made or is invalid.
     """
     for directory in sorted({Path(lock).parent for lock in device.locks}):
         prepare_directory(directory)
 
 
 def prepare_directory(directory: Path) -> None:
-    """Make the lock directory with the folders in it, or check those that exist. Raises UsageError."""
+    """Make the lock directory with its folders, or check those that exist. Raises UsageError."""
     if not directory.is_absolute():
         raise UsageError(f"the lock directory {directory} is not an absolute path")
     with explaining(directory):
@@ -55,7 +55,7 @@ def prepare_directory(directory: Path) -> None:
 
 
 def check_way(directory: Path) -> None:
-    """Raise UsageError where a stranger could put another directory in the place of this one."""
+    """Raise UsageError if a stranger could put another directory in the place of this one."""
     if reason := find_stranger(directory.parent, is_way=True):
         raise UsageError(
             f"the lock directory {directory} is not safe: {reason}", hint_for(directory)
@@ -64,7 +64,7 @@ def check_way(directory: Path) -> None:
 
 @contextlib.contextmanager
 def explaining(directory: Path) -> Iterator[None]:
-    """Raise a UsageError that says what to do for what the lock directory refuses in the block."""
+    """Turn refusals of the lock directory in the block into a UsageError with advice."""
     try:
         yield
     except RefusedError as error:
@@ -76,12 +76,12 @@ def explaining(directory: Path) -> Iterator[None]:
 
 
 def is_for_all(directory: Path) -> bool:
-    """Whether the lock directory, which exists, serves all users and not only the one who made it."""
+    """Whether the lock directory, which exists, serves all users and not only its maker."""
     return directory.stat().st_uid == 0
 
 
 def hint_for(directory: Path) -> str:
-    """What to do about a lock directory that cannot be used."""
+    """Advice on a lock directory that cannot be used."""
     return f"run {install_command(directory)}, or set TILEYARD_LOCK_DIR to a directory of yours"
 
 
@@ -89,6 +89,8 @@ def install_command(directory: Path) -> str:
     """The exact line with which root makes a lock directory for all users."""
     variables = [] if directory == LOCK_DIR else ["env", f"TILEYARD_LOCK_DIR={directory}"]
     program = [str(Path(sys.argv[0]).absolute())]
-    if Path(sys.argv[0]).name != "tileyard":  # -P: nothing is imported from where root stands
+    if (
+        Path(sys.argv[0]).name != "tileyard"
+    ):  # -P: nothing is imported from root's current directory
         program = [sys.executable, "-P", "-m", "tileyard"]
     return shlex.join(["sudo", *variables, *program, "devices", "--install"])

@@ -1,4 +1,4 @@
-"""How accelerators are named: ``class:which`` for people, an id that never changes for the lock."""
+"""Names of accelerators: ``class:which`` for people, an id that never changes for the lock."""
 
 import pwd
 import re
@@ -30,17 +30,17 @@ def normalize_id(text: str) -> str:
 
 
 def device_lock(stable_id: str, lock_dir: Path) -> str:
-    """The lock file of the device with this id, whatever people call it.
+    """The lock file of the device with this id, whatever its name.
 
-    What a file's name or a list of paths cannot hold is replaced. Where two ids come to the same
-    file, their devices exclude each other for nothing, which is the safe side.
+    Characters that a file's name or a list of paths cannot contain are replaced. If two ids give the
+    same file, their devices exclude each other needlessly, which is the safe side.
     """
     safe = re.sub(r"[^a-z0-9._-]", "-", normalize_id(stable_id))
     return str(lock_dir / f"device-{safe}.lock")
 
 
 def name_user(uid: int) -> str:
-    """A user's name, or the number where this host knows none."""
+    """A user's name, or the number if this host does not know a name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

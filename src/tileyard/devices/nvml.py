@@ -1,7 +1,7 @@
-"""The program that asks NVML what GPUs there are, or how one is: ``list``, or ``probe UUID``.
+"""The program that asks NVML which GPUs there are, or for the state of one: ``list``, or ``probe UUID``.
 
-``list`` answers its starter on the channel. ``probe`` says what it found in its last line, and ends
-with 0 if the GPU is well, 1 if it is sick or cannot be asked, and 75 if there is no NVML to ask.
+``list`` answers its starter on the channel. ``probe`` states its finding in its last line, and exits with 0 if
+the GPU is well, 1 if it is sick or cannot be asked, and 75 if NVML is not installed.
 """
 
 import importlib
@@ -20,18 +20,18 @@ NO_LIBRARY = "nvidia-ml-py is not installed (pip install './tileyard[cuda]')"
 NOT_ITS_FAULT = frozenset(
     {"CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_NO_DEVICE"}
 )
-"""Errors that somebody who takes no leases, or a container without rights, brings about."""
+"""Errors caused by users without leases, or by a container without rights."""
 
 T = TypeVar("T")
-Handle = Any  # NVML's own, never looked into
+Handle = Any  # NVML's own, never inspected
 
 
 class CannotTellError(Exception):
-    """The GPU cannot be tried just now, for which it is not to blame."""
+    """The GPU cannot be tried just now, through no fault of its own."""
 
 
 def list_gpus(nvml: ModuleType) -> GpuList:
-    """Every GPU, slices in place of those that are sliced; one that is lost hides no others."""
+    """Every GPU, with slices in place of those that are sliced; a lost one does not hide others."""
     found: list[Gpu] = []
     failures: list[str] = []
     for index in range(nvml.nvmlDeviceGetCount()):
@@ -69,9 +69,9 @@ def find_fault(nvml: ModuleType, uuid: str) -> str:
 
 
 def try_context() -> str:
-    """Make a context on the only visible GPU and use it; return what that has shown.
+    """Make a context on the only visible GPU and use it; returns what that has shown.
 
-    Raises OSError where the GPU fails, CannotTellError where others leave it no room.
+    Raises OSError if the GPU fails, CannotTellError if others leave it no room.
     """
     try:
         driver = importlib.import_module("cuda.bindings.driver")
@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> int:
 
 
 def print_line(text: str) -> None:
-    """Say something in the probe's log."""
+    """Print a line to the probe's log."""
     sys.stdout.write(f"{text}\n")
 
 
@@ -157,7 +157,7 @@ def _fail(arguments: list[str], reason: str, status: int) -> int:
 
 
 def _slices_of(nvml: ModuleType, handle: Handle) -> Iterator[tuple[int, Handle]]:
-    """The MIG slices of a GPU that has the mode on."""
+    """The MIG slices of a GPU in MIG mode."""
     if _ask(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], 0) != 1:
         return
     for number in range(_ask(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)):
@@ -167,7 +167,7 @@ def _slices_of(nvml: ModuleType, handle: Handle) -> Iterator[tuple[int, Handle]]
 
 
 def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, int]) -> Gpu:
-    """A GPU and, where ``part`` is not None, a slice of it; ``place`` is their index and number."""
+    """A GPU and, if ``part`` is not None, a slice of it; ``place`` is their index and number."""
     own = handle if part is None else part
     ecc = _ask(nvml, lambda: nvml.nvmlDeviceGetEccMode(handle)[0], None)
     persistent = _ask(nvml, lambda: nvml.nvmlDeviceGetPersistenceMode(handle), None)
@@ -201,7 +201,7 @@ def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, 
 
 
 def _ask(nvml: ModuleType, question: Callable[[], T], otherwise: T) -> T:
-    """What NVML answers; ``otherwise`` where this GPU or this driver has no such thing."""
+    """NVML's answer; ``otherwise`` if this GPU or this driver does not support the question."""
     try:
         return question()
     except (nvml.NVMLError, AttributeError):

@@ -1,4 +1,4 @@
-"""Who has a device and who waits for it, as the host's lock directory tells."""
+"""Who holds a device and who waits for it, according to the host's lock directory."""
 
 import contextlib
 import fcntl
@@ -20,11 +20,11 @@ LOCK_LIMIT_S, PAUSE_S = 2.0, 0.01
 
 
 class Holder(Record):
-    """Who holds a device. ``since`` is in seconds since the epoch, ``number`` is the lease's.
+    """The holder of a device. ``since`` is in seconds since the epoch, ``number`` is the lease's.
 
-    ``user`` is the kernel's word; ``pid`` and ``command`` are what the holder says of itself, and
-    ``pid`` means something only in its own container. ``device`` is what was leased: it may be
-    another device that shares a part with this one, such as some of its cores.
+    ``user`` comes from the kernel; ``pid`` and ``command`` come from the holder, and ``pid`` is valid
+    only in its own container. ``device`` is what was leased: it may be another device that shares a
+    part with this one, such as some of its cores.
     """
 
     device: str
@@ -36,16 +36,16 @@ class Holder(Record):
 
 
 class Occupancy(Record):
-    """Who holds a device, if anyone, and how many requests wait that it would do for."""
+    """The holder of a device, if any, and the number of waiting requests that it would satisfy."""
 
     holder: Holder | None = None
     queue: int = 0
 
 
 def read_occupancy(devices: Sequence[Device], lock_dir: Path) -> tuple[Occupancy, ...]:
-    """The occupancy of each device. Where there is no lock directory, nobody holds anything.
+    """The occupancy of each device. Without a lock directory, nobody holds anything.
 
-    Raises UsageError where the directory is not what it must be.
+    Raises UsageError if the directory is invalid.
     """
     if not lock_dir.exists():
         return tuple(Occupancy() for _ in devices)
@@ -79,13 +79,13 @@ def list_leased(lock_dir: Path) -> tuple[str, ...]:
 def try_hold(
     device: Device, command: str = "tileyard devices probe", *, rest_s: float = 0.0
 ) -> Iterator[bool]:
-    """Have a device for the block, unless somebody else has it; says which.
+    """Hold a device for the block, unless somebody else has it; yields whether it is held.
 
-    No place in the queue is asked for, and a device in quarantine can be had too: this is for
-    probes. Where there is no lock directory nobody has anything, and none is made: it would belong
-    to the process that happened to look. A device in quarantine is not had where a sick part of it was held
-    within ``rest_s``, by the kernel's word on its records: so many may ask, and one gets it for each
-    such time. Raises UsageError where the lock directory cannot be used.
+    This is for probes: it takes no place in the queue, and a device in quarantine can be held too.
+    Without a lock directory nobody holds anything, and none is made: it would belong to the process
+    that happened to look. A device in quarantine is not held if a sick part of it was held within
+    ``rest_s``, according to the kernel's times of its records: so of many that ask, one gets it in each
+    such period. Raises UsageError if the lock directory cannot be used.
     """
     lock_dir = Path(device.locks[0]).parent if device.locks else None
     if lock_dir is None or not lock_dir.exists():
@@ -98,14 +98,16 @@ def try_hold(
             yield holding is not None
         finally:
             if holding is not None:
-                if not holding.unclean:  # else the next holder looks for what killed ones have left
+                if (
+                    not holding.unclean
+                ):  # otherwise the next holder looks for leftovers of killed ones
                     forget_earlier(directory, holding)
                 holding.release(is_clean=not holding.unclean)
 
 
 @contextlib.contextmanager
 def open_directory(lock_dir: Path) -> Iterator[LockDirectory]:
-    """The lock directory. Raises UsageError where it cannot be used or trusted."""
+    """The lock directory. Raises UsageError if it cannot be used or trusted."""
     with explaining(lock_dir):
         directory = LockDirectory(str(lock_dir))
     try:
@@ -115,7 +117,7 @@ def open_directory(lock_dir: Path) -> Iterator[LockDirectory]:
 
 
 def keep_from_deciding(root: int) -> bool:
-    """Lock an open lock directory, so that nobody is given a lease in it; False where a stranger has it.
+    """Lock an open lock directory, so that nobody gets a lease in it; False if a stranger has it.
 
     The lock ends with ``LockDirectory.unlock``, or with the descriptor.
     """
@@ -129,13 +131,13 @@ def keep_from_deciding(root: int) -> bool:
 
 
 def read_requests(directory: LockDirectory) -> list[Request]:
-    """All requests that wait, in order. Those of this user whose owners died are taken away."""
+    """All waiting requests, in order. Those of this user whose owners died are removed."""
     found = (directory.read_request(name) for name in directory.list_requests())
     return [request for request in found if request is not None]
 
 
 def parts_of(device: Device) -> tuple[str, ...]:
-    """What has to be free for a lease of the device, as the lock directory names it."""
+    """The parts that must be free for a lease of the device, in the lock directory's names."""
     return tuple(map(name_part, device.locks))
 
 
@@ -162,9 +164,9 @@ def _is_rested(
     records: dict[str, list[LeaseRecord]],
     rest_s: float,
 ) -> bool:
-    """Whether nobody has had a sick part of the device for a while.
+    """Whether nobody has held a sick part of the device for a while.
 
-    A time to come is none: the host's clock was set back.
+    A time in the future does not count: the host's clock was set back.
     """
     now_ns = time.time_ns()
     sick = [part for part in parts if directory.quarantines.find(part)]

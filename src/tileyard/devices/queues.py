@@ -1,4 +1,4 @@
-"""The foreign queues of this site, from the files in which devices are declared.
+"""The foreign queues of this site, from the files that declare devices.
 
 Also what this host knows of them without asking: their clients, and our tasks.
 """
@@ -26,7 +26,7 @@ _SUBMITTER_WORDS: Final = ("-P", "-m", SUBMITTER)
 def read_queues(settings: Settings) -> tuple[ForeignQueue, ...]:
     """All declared queues in the order of their names' first declaration; the later file wins.
 
-    Raises UsageError, naming file, queue and field, where one does not say what it must.
+    Raises UsageError, naming file, queue and field, if one is invalid.
     """
     queues: dict[str, ForeignQueue] = {}
     for path in declaration_files(settings):
@@ -53,9 +53,9 @@ def is_queue(name: str) -> bool:
 class QueueState(Record):
     """One declared queue.
 
-    ``tool`` is the program that submits, ``is_tool_found`` whether it is on this machine. ``tasks``
-    is how many tasks the tileyards of this host have in the queue, waiting or running there; one
-    does not see those of users or containers whose processes are hidden.
+    ``tool`` is the program that submits, ``is_tool_found`` whether it is on this machine. ``tasks`` is
+    the number of tasks that the tileyards of this host have in the queue, waiting or running; those of
+    users or containers with hidden processes are not counted.
     """
 
     name: str
@@ -75,7 +75,7 @@ def submitter_argv(queue: ForeignQueue) -> tuple[str, ...]:
 def survey_queues(settings: Settings, root: Path = Path("/")) -> tuple[QueueState, ...]:
     """Every declared queue. Asks no queue, so it is quick whatever state they are in.
 
-    Raises UsageError where a declaration is not valid.
+    Raises UsageError if a declaration is not valid.
     """
     queues = read_queues(settings)
     tasks = _count_tasks(root) if queues else Counter[str]()
@@ -94,7 +94,7 @@ def survey_queues(settings: Settings, root: Path = Path("/")) -> tuple[QueueStat
 
 
 def _count_tasks(root: Path) -> Counter[str]:
-    """By queue, how many processes of ours follow a task: there is one for each, until its end."""
+    """By queue, the number of our processes that follow a task: one per task, until its end."""
     tasks: Counter[str] = Counter()
     for path in (root / "proc").glob("[0-9]*/cmdline"):
         try:

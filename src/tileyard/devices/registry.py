@@ -1,9 +1,9 @@
-"""The devices of this host, and how people name them.
+"""The devices of this host, and their names.
 
 ``cpu`` and ``cpu:0`` are all cores that this process may use, ``cpu:cores=0-1,3`` a declared set of
 them. Accelerators are declared in TOML, or found (GPUs, through NVML); ``sim:0`` and so on are
-simulators. A class such as ``cuda`` names all of its devices, ``auto`` the accelerators, or the CPU
-where there are none. What is declared replaces what is found under the same name or lock.
+simulators. A class such as ``cuda`` names all of its devices, ``auto`` the accelerators, or the CPU if
+there are none. A declared device replaces a found one with the same name or lock.
 """
 
 import sys
@@ -26,7 +26,7 @@ CPU_PROBE = "tileyard.devices.cpu_probe"
 def find_devices(settings: Settings, found: Sequence[Found] | None = None) -> tuple[Device, ...]:
     """Every device of this host: the CPU with all cores of the settings, accelerators, simulators.
 
-    ``found`` is what was found just now, if it was. Raises UsageError where a file that declares devices is not valid.
+    ``found`` are devices that were just found, if any. Raises UsageError if a file that declares devices is not valid.
     """
     declared, slots = read_devices(settings)
     found = find_accelerators(AUTO, settings) if found is None else found
@@ -39,10 +39,10 @@ def find_devices(settings: Settings, found: Sequence[Found] | None = None) -> tu
 
 
 def resolve_devices(name: str, settings: Settings) -> tuple[Device, ...]:
-    """The devices that a name leaves to choose from: at least one.
+    """The devices among which a name leaves a choice: at least one.
 
-    ``name`` is ``auto``, a class, a device's name, or its UUID or PCI address. Only what the name
-    can mean is looked for, so that neither a file nor a driver is asked on behalf of a CPU. Raises
+    ``name`` is ``auto``, a class, a device's name, or its UUID or PCI address. Only devices that the
+    name can refer to are looked for, so that for a CPU neither a file nor a driver is asked. Raises
     UsageError if there is none.
     """
     kind = class_of(name)
@@ -68,7 +68,7 @@ def parse_device(name: str, settings: Settings) -> Device:
 
 
 def find_accelerators(name: str, settings: Settings) -> tuple[Found, ...]:
-    """What is found, and not declared, of the classes that a name can mean; ``auto`` means all."""
+    """The found and undeclared devices of the classes that a name can refer to; ``auto`` refers to all."""
     return tuple(
         one.find(settings)
         for one in CLASSES.values()
@@ -95,7 +95,7 @@ def _require(devices: tuple[Device, ...], name: str) -> tuple[Device, ...]:
 
 
 def _without(found: Sequence[Found], declared: Sequence[Device]) -> tuple[Device, ...]:
-    """What was found and is not declared."""
+    """The found devices that are not declared."""
     names = {device.name for device in declared}
     locks = {device.locks[0] for device in declared}
     return tuple(

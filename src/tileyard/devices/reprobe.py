@@ -1,11 +1,11 @@
-"""Probes devices in quarantine from time to time, for as long as somebody waits for one of them.
+"""Probes devices in quarantine from time to time while somebody waits for one of them.
 
 Run as ``python -P -m tileyard.devices.reprobe lifeline=FD``, with a ``Job`` on stdin; it ends as soon
-as the other end of that pipe is closed. On stdout stands the name of each device that has come back.
+as the other end of that pipe is closed. It prints the name of each recovered device to stdout.
 
-Any number of these may run on a host: the first one holds the device for its probe, and the
-kernel's word on when a device was last held keeps all others from it for an interval. What a
-person has put into quarantine is left alone.
+Any number of these may run on a host: the first one holds the device for its probe, and the kernel's
+record of when a device was last held keeps all others from it for an interval. Devices that a person
+has put into quarantine are left alone.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ async def look_after(
     tell: Callable[[str], None],
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> None:
-    """Probe a device whenever it is in quarantine and due; tell its name when it has come back.
+    """Probe a device whenever it is in quarantine and due; report its name when it has recovered.
 
-    Returns only where the lock directory cannot be used.
+    Returns only if the lock directory cannot be used.
     """
     was_sick = False
     while True:
@@ -49,7 +49,7 @@ async def look_after(
 
 
 def is_curable(device: Device) -> bool:
-    """Whether good probes are to bring a device back: it has one, and no person keeps it away."""
+    """Whether good probes can bring a device back: it has a probe, and no person keeps it away."""
     if not device.probe or is_kept_away(device):
         return False
     path = device.env.get("PATH", os.environ.get("PATH"))
@@ -57,7 +57,7 @@ def is_curable(device: Device) -> bool:
 
 
 async def _look_after_all(job: Job, lifeline: int) -> None:
-    """Until the pipe ends; then a probe that is under way is ended first, and its device given back."""
+    """Runs until the pipe ends; then a probe in progress is ended first, and its device returned."""
     main = asyncio.gather(*(look_after(device, job.interval_s, _say) for device in job.devices))
     loop = asyncio.get_running_loop()
 

@@ -1,7 +1,7 @@
-"""Has devices in quarantine probed while somebody waits for one of them.
+"""Starts probes of devices in quarantine while somebody waits for one of them.
 
-That is done by a process of its own (``reprobe.py``), so that it can neither delay the waiting nor
-outlast it: it ends when this end of its pipe does.
+A separate process (``reprobe.py``) probes, so that it can neither delay the waiting nor outlast it: it
+ends when this end of its pipe is closed.
 """
 
 import contextlib
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     import subprocess
 
 INTERVAL_S: Final = 60.0
-"""How long a device in quarantine is left alone after a probe, or after its last holder."""
+"""Seconds for which a device in quarantine is left alone after a probe, or after its last holder."""
 LOOKS_PER_INTERVAL: Final = 6
 LIFELINE: Final = "lifeline"
 
 _lingering: "list[subprocess.Popen[bytes]]" = []
-"""Processes that were told to end and may not have."""
+"""Processes that were ordered to end and may still run."""
 
 
 class Job(Record):
-    """What the process is to do: which devices to look after."""
+    """The task of the process: the devices to look after."""
 
     devices: tuple[Device, ...]
     interval_s: float
@@ -38,8 +38,8 @@ class Reprobing:
     """Probes those of ``devices`` that are in quarantine, from the first look that finds one.
 
     ``news`` is a descriptor to read from once a look has returned True: a line with the name of each
-    device that has come back. It is closed by ``stop``. ``cores`` are those on which nothing is
-    disturbed, empty for the ones that the sick devices own, if any. ``every_s`` is when to look again.
+    recovered device. It is closed by ``stop``. ``cores`` are those on which nothing is disturbed, empty
+    for the ones that the sick devices own, if any. ``every_s`` is the interval between looks.
     """
 
     every_s = INTERVAL_S / LOOKS_PER_INTERVAL
@@ -58,9 +58,9 @@ class Reprobing:
         self._lifeline = -1
 
     def look(self) -> bool:
-        """Start the process if it is wanted and not there; whether it was started. Never waits for it.
+        """Start the process if it is needed and not running; returns whether it was started. Never waits for it.
 
-        One that cannot be started is tried again at the next look: nobody depends on it.
+        If it cannot be started, the next look tries again: nobody depends on it.
         """
         _reap()
         if self._process is not None:
@@ -85,7 +85,7 @@ class Reprobing:
         _reap()
 
     def _start(self) -> None:
-        import subprocess  # takes long to load: only for who waits
+        import subprocess  # slow to load: only for processes that wait
 
         job = Job(devices=self._devices, interval_s=self._interval_s)
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -113,7 +113,7 @@ class Reprobing:
 
 @contextlib.contextmanager
 def _on_cores(cores: frozenset[int] | set[int]) -> Iterator[None]:
-    """What is started in the block is kept to these cores, all of its life; nothing for no cores."""
+    """Pin processes started in the block to these cores, for their whole life; no effect without cores."""
     before = os.sched_getaffinity(0)
     try:
         if cores:
@@ -124,5 +124,5 @@ def _on_cores(cores: frozenset[int] | set[int]) -> Iterator[None]:
 
 
 def _reap() -> None:
-    """Take note of the ends of processes that were told to end."""
+    """Collect processes that were ordered to end."""
     _lingering[:] = [process for process in _lingering if process.poll() is None]

@@ -1,8 +1,8 @@
 """All devices of a host at one moment: health, holder, queue, and how busy they are.
 
-Beside them stand the queues through which devices of others can be had. How busy cores are is the
-kernel's account of them, of all processes; for GPUs it is NVML's own figure; of other devices nothing is
-known. Nobody watches when no command does, so there is no history.
+It also lists the queues that provide other devices. The load of cores is the kernel's count, for all
+processes; that of GPUs is NVML's figure; that of other devices is not known. Nothing watches between
+commands, so there is no history.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ FIELDS = 8  # those after it are part of these
 
 
 class CoreTime(Record):
-    """How long a core has worked, and how long it has been there, in ticks since the host's start."""
+    """Time that a core has worked, and time that it has existed, in ticks since the host's start."""
 
     busy: int
     total: int
 
 
 def read_core_times(root: Path = Path("/")) -> dict[int, CoreTime]:
-    """Every core's account; empty where the kernel shows none."""
+    """Times of every core; empty if the kernel shows none."""
     try:
         text = (root / "proc/stat").read_text(encoding="ascii")
     except OSError:
@@ -58,7 +58,7 @@ def read_core_times(root: Path = Path("/")) -> dict[int, CoreTime]:
 def share_busy(
     before: Mapping[int, CoreTime], after: Mapping[int, CoreTime], cores: Iterable[int]
 ) -> float | None:
-    """The share of the time between two accounts in which these cores worked; None if not told."""
+    """The share of the time between two counts in which these cores worked; None if unknown."""
     busy = total = 0
     for core in cores:
         if core not in before or core not in after:
@@ -75,9 +75,9 @@ def find_free_cores(
     pause: Callable[[float], None] = time.sleep,
     root: Path = Path("/"),
 ) -> tuple[int, ...]:
-    """Those of ``cores`` that were idle for half of a window at least; all where that is none, or not known.
+    """Those of ``cores`` that were idle for at least half of a window; all if there is none, or it is unknown.
 
-    Hardware threads that share a core are free together. ``root`` holds ``proc`` and ``sys``.
+    Hardware threads that share a core are free together. ``root`` contains ``proc`` and ``sys``.
     """
     before = read_core_times(root)
     pause(window_s)
@@ -93,10 +93,10 @@ def find_free_cores(
 class DeviceState(Record):
     """One device.
 
-    ``busy_share`` is the share of the window in which it worked, by any process: for cores
-    by the kernel's account, for GPUs NVML's figure; None where nobody knows. ``held_idle_share`` is
-    the share of the window in which it was held and did not work: 0 if nobody held it, None if it
-    changed hands meanwhile, if only a part of it was held, or if its work is not known.
+    ``busy_share`` is the share of the window in which it worked, for any process: for cores the
+    kernel's count, for GPUs NVML's figure; None if unknown. ``held_idle_share`` is the share of the
+    window in which it was held and did not work: 0 if nobody held it, None if it changed hands
+    meanwhile, if only a part of it was held, or if its work is not known.
     """
 
     name: str
@@ -112,8 +112,8 @@ class DeviceState(Record):
 class Survey(Record):
     """Every device ``at`` a time in seconds since the epoch, seen through a window of ``window_s``.
 
-    ``queues`` are those that are declared: their devices are not this host's. ``notes`` say what
-    could not be found out.
+    ``queues`` are the declared ones: their devices are not this host's. ``notes`` state what could not
+    be determined.
     """
 
     at: float
@@ -131,9 +131,9 @@ def survey_devices(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Survey:
-    """Look at every device of the host for ``window_s``.
+    """Observe every device of the host for ``window_s``.
 
-    Raises UsageError where a declaration is not valid or the lock directory is not what it must be.
+    Raises UsageError if a declaration or the lock directory is not valid.
     """
     found = find_accelerators(AUTO, settings)
     devices = (*find_devices(settings, found), *_find_leased_cores(settings))
@@ -188,7 +188,7 @@ def share_held_idle(
 
 
 def _find_leased_cores(settings: Settings) -> tuple[Device, ...]:
-    """Core sets that somebody holds now: nobody can list them all, but these are of interest."""
+    """Core sets that somebody holds now: not all sets can be listed, but these are of interest."""
     found = []
     for name in list_leased(settings.lock_dir):
         if name.startswith("cpu:cores="):

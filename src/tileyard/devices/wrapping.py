@@ -1,8 +1,8 @@
-"""A command of a user's own under a lease: run as if it had been called directly, ended as a tree.
+"""Runs a user's command under a lease, as if called directly, and ends it as a tree.
 
-The caller waits in this process while the command runs under a keeper, in a session of its own and
-with the caller's standard streams. Signals are passed on. No asyncio here: it costs as much as the
-rest of the start.
+The caller waits in this process while the command runs under a keeper, in a session of its own and with
+the caller's standard streams. Signals are passed on. No asyncio here: it costs as much as the rest of
+the start.
 """
 
 import errno
@@ -24,20 +24,20 @@ from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keep
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 
 GRACE_S: Final = 5.0
-"""How long a command that ran too long may take to end by itself after TERM."""
+"""Seconds that a command past its limit has to end by itself after TERM."""
 CONFIRM_S: Final = 5.0
 STATES: Final = {"sick": State.DEVICE_SICK, "nested": State.NESTED, "argv": State.NOT_RUN}
 TO_GROUP: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH})
-"""What a terminal would have sent to all of its foreground processes."""
+"""Signals that a terminal sends to all of its foreground processes."""
 ENDING: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
 PASSED_ON: Final = (*ENDING, signal.SIGWINCH, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)  # fmt: skip
 
 
 @contextmanager
 def heed_signals() -> Iterator[int]:
-    """Gives a descriptor from which the numbers of signals can be read, instead of dying of them.
+    """Yields a descriptor from which the numbers of signals can be read, in place of their default effect.
 
-    What is ignored stays so, here and in the command: ``nohup`` works.
+    Ignored signals stay ignored, here and in the command: ``nohup`` works.
     """
     read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     before = {number: signal.getsignal(number) for number in PASSED_ON}
@@ -58,7 +58,7 @@ def heed_signals() -> Iterator[int]:
 class WrappedCommand:
     """One command under a lease. ``tell`` gets every change of its status, the last one included.
 
-    While it waits in the queue, ``reprobing`` looks again and again whether devices in quarantine are well.
+    While it waits in the queue, ``reprobing`` repeatedly checks whether devices in quarantine are well.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class WrappedCommand:
     # ---- waiting ------------------------------------------------------------------------------
 
     def _wait(self, wakeup: int) -> bool:
-        """Wait for something to happen and see to it; False once nothing more will."""
+        """Wait for an event and handle it; False once no more will come."""
         waiting = select.poll()
         waiting.register(self._reports, select.POLLIN)
         waiting.register(wakeup, select.POLLIN)
@@ -145,14 +145,14 @@ class WrappedCommand:
         if self._reports in ready and not self._read_reports():
             return False
         if wakeup in ready:
-            # only after what was reported before: who signals a command has seen it start
+            # only after what was reported before: a process that signals a command has seen it start
             self._read_reports()
             for number in os.read(wakeup, 4096):
                 self._heed(signal.Signals(number))
         return self._last is None
 
     def _read_reports(self) -> bool:
-        """Take in what the keeper has said so far; False once it is gone."""
+        """Process the keeper's reports so far; False once it is gone."""
         while True:
             try:
                 data = os.read(self._reports, 1 << 16)
@@ -165,7 +165,7 @@ class WrappedCommand:
                 self._take(self._decoder.decode(line))
 
     def _enforce_limits(self) -> float | None:
-        """Seconds until the limit that runs is looked at again, None if there is none."""
+        """Seconds until the running limit is checked again, None if there is none."""
         if self._end is not None or self._limit.left_s() == math.inf:
             return None
         if wait_s := self._limit.wait_s():
@@ -175,7 +175,7 @@ class WrappedCommand:
         return None
 
     def _look(self) -> float | None:
-        """Seconds until something else is to be seen to, None for never."""
+        """Seconds until something else is due, None for never."""
         if self._look_at is None:
             return None
         if self._look_at <= time.monotonic():

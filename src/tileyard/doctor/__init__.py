@@ -1,1 +1,1 @@
-"""What can be wrong with this host, looked for and said with what to do about it."""
+"""Checks this host for problems and states how to fix them."""

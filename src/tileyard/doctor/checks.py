@@ -1,4 +1,4 @@
-"""Checks of the host itself, and which checks there are, in the order in which they are shown.
+"""Checks of the host itself, and the list of all checks in the order in which they are shown.
 
 A new check is a line of ``CHECKS``.
 """
@@ -37,13 +37,13 @@ from tileyard.targets.cpu.toolchain import CpuOptions, open_toolchain
 OLDEST_PYTHON = (3, 11)
 LOW_SPACE_BYTES, LOW_LOCK_SPACE_BYTES = 1 << 30, 1 << 20
 SAMPLE = 50
-"""How many stored objects are read; all of them can take minutes."""
+"""Number of stored objects that are read; reading all of them can take minutes."""
 DIGEST_LENGTH = 40
 SOURCE = "int tileyard_probe(int x) { return x + 1; }\n"
 
 
 def check_python(_: Settings) -> Iterator[Finding]:
-    """The interpreter is new enough."""
+    """Check that the interpreter is new enough."""
     is_new = sys.version_info >= OLDEST_PYTHON
     yield Finding(
         subject="python",
@@ -54,7 +54,7 @@ def check_python(_: Settings) -> Iterator[Finding]:
 
 
 def check_tilelang(_: Settings) -> Iterator[Finding]:
-    """TileLang is there in the version that this was made for; it is not imported."""
+    """Check that TileLang is installed in the pinned version; it is not imported."""
     wanted = _pinned_version("tilelang")
     found = _found_version("tilelang")
     if not found:
@@ -76,7 +76,7 @@ def check_tilelang(_: Settings) -> Iterator[Finding]:
 
 
 def check_compiler(settings: Settings) -> Iterator[Finding]:
-    """The C compiler builds a shared object for this machine."""
+    """Check that the C compiler builds a shared object for this machine."""
     toolchain = open_toolchain(settings.cc, CpuOptions())
     name = f"{' '.join(toolchain.command)} {toolchain.version}"
     with tempfile.TemporaryDirectory(prefix="tileyard-doctor-") as folder:
@@ -102,7 +102,7 @@ def _found_version(package: str) -> str:
 
 
 def _pinned_version(package: str) -> str:
-    """The version that this package pins, empty where it pins none."""
+    """The version that this package pins, empty if it pins none."""
     for line in importlib.metadata.requires("tileyard") or ():
         name, _, version = line.partition(";")[0].strip().partition("==")
         if name == package:
@@ -111,7 +111,7 @@ def _pinned_version(package: str) -> str:
 
 
 def check_home(settings: Settings) -> Iterator[Finding]:
-    """The home can be written, lies on a disk of this host, and its store can be opened."""
+    """Check that the data directory is writable and on a disk of this host, and that its store can be opened."""
     home = settings.home
     settings.require_trusted(home)
     require_local(home)
@@ -148,7 +148,7 @@ def check_home(settings: Settings) -> Iterator[Finding]:
 
 
 def check_objects(settings: Settings) -> Iterator[Finding]:
-    """Stored objects can be read and hold what their names promise; a sample of them is read."""
+    """Check that a sample of stored objects can be read and matches their names."""
     root = settings.home / "objects"
     blobs = (p for p in root.glob("[0-9a-f][0-9a-f]/*") if len(p.name) == DIGEST_LENGTH)
     paths = list(itertools.islice(blobs, SAMPLE))
@@ -163,7 +163,7 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
         except PermissionError:
             closed.append(path)
     if closed:
-        # Whom a data directory is shared with, as chmod calls them.
+        # Whom a data directory is shared with, in chmod's terms.
         sharers = "a" if mode_in(settings.home, 0o005) == 0o005 else "g"
         yield Finding(
             subject="objects",
@@ -185,12 +185,12 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
 
 
 def nearest_folder(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there."""
+    """The folder itself, or the nearest existing one above it."""
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 def check_lock_directory(settings: Settings) -> Iterator[Finding]:
-    """It is there, cannot be rearranged by others, and lies where the kernel's locks work."""
+    """Check that it exists, that others cannot rearrange it, and that the kernel's locks work there."""
     folder = settings.lock_dir
     kind = find_filesystem(folder)
     if kind in NETWORK:
@@ -217,7 +217,7 @@ def check_lock_directory(settings: Settings) -> Iterator[Finding]:
 
 
 def describe_writers(folder: Path) -> str:
-    """Who may lease devices here, from the directory's owner and mode."""
+    """Describe who may lease devices here, from the directory's owner and mode."""
     status = folder.stat()
     if not is_for_all(folder) or not status.st_mode & 0o011:
         return f"for {name_user(status.st_uid)} alone"
@@ -259,4 +259,4 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("leftovers", check_leftovers),
     ("queues", check_queues),
 )
-"""Each with what it is about, which names it where it cannot be finished."""
+"""All checks, each with its subject, which is named if the check cannot be finished."""

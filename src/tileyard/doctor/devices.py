@@ -1,4 +1,4 @@
-"""Devices: declared, found, in quarantine, probed; what killed holders left; queues of other hosts."""
+"""Checks devices: declared, found, in quarantine, probed; leftovers of killed holders; queues of other hosts."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -43,9 +43,9 @@ JUDGEMENTS = {
         "run tileyard devices probe {device}, which puts it into quarantine",
     ),
 }
-"""By what a probe says: how bad that is, the line on it, and what to do."""
+"""For each verdict of a probe: its level, the line about it, and advice."""
 QUEUE_WAIT_S: Final = 60.0
-"""How long a queue may take to give a device for this."""
+"""Seconds within which a queue must give a device for this check."""
 REACH_LEVELS: Final[Mapping[bool | None, Level]] = {
     True: Level.OK,
     False: Level.FAIL,
@@ -54,7 +54,7 @@ REACH_LEVELS: Final[Mapping[bool | None, Level]] = {
 
 
 def check_declarations(settings: Settings) -> Iterator[Finding]:
-    """The files that declare devices are valid."""
+    """Check that the files that declare devices are valid."""
     devices, slots = read_devices(settings)
     files = [str(path) for path in declaration_files(settings) if path.is_file()]
     what = f"{count_of(len(devices), 'device')} and {count_of(slots, 'simulator')} in {', '.join(files)}"
@@ -66,7 +66,7 @@ def check_declarations(settings: Settings) -> Iterator[Finding]:
 
 
 def check_gpus(settings: Settings) -> Iterator[Finding]:
-    """NVML lists GPUs where NVIDIA's driver is there."""
+    """Check that NVML lists GPUs if NVIDIA's driver is installed."""
     if not has_driver():
         yield Finding(subject="GPUs", level=Level.OK, message="there is no NVIDIA driver")
         return
@@ -86,7 +86,7 @@ def check_gpus(settings: Settings) -> Iterator[Finding]:
 
 
 def check_devices(settings: Settings) -> Iterator[Finding]:
-    """Every device that is not in use or in quarantine answers its probe; nothing follows from it."""
+    """Probe every device that is not in use or in quarantine; the results change nothing."""
     well: list[Device] = []
     for device in find_devices(settings):
         health = read_health(device)
@@ -122,7 +122,7 @@ def _judge(probe: Probe) -> Finding:
 
 
 def check_leftovers(settings: Settings) -> Iterator[Finding]:
-    """No process lives on whose lease is over; requests of the dead are taken away by looking."""
+    """Check that no process outlives its lease; reading the requests removes those of dead processes."""
     if not settings.lock_dir.exists():
         return
     with open_directory(settings.lock_dir) as directory:
@@ -142,7 +142,7 @@ def check_leftovers(settings: Settings) -> Iterator[Finding]:
 
 
 def find_marked(tree: str) -> list[int]:
-    """Processes of this user that carry a lease's token in their environment."""
+    """Processes of this user with a lease's token in their environment."""
     mark = tree.encode()
     return [
         pid for pid in all_pids() if pid != os.getpid() and mark in read_process(pid, "environ")
@@ -150,7 +150,7 @@ def find_marked(tree: str) -> list[int]:
 
 
 def _find_unclean(directory: LockDirectory) -> Iterator[LeaseRecord]:
-    """The newest record of each part, where it is this user's and its holder did not end it."""
+    """The newest record of each part, if it is this user's and its holder did not end it."""
     for part, numbers in directory.list_numbers().items():
         for record in directory.read_records(part, numbers[:1]):
             is_mine = record.is_ours and record.uid == os.geteuid()

@@ -1,4 +1,4 @@
-"""What a check finds: one line each, and what to do."""
+"""Findings of checks: one line each, with advice."""
 
 import enum
 import time
@@ -20,7 +20,7 @@ class Level(enum.StrEnum):
 
 
 class Finding(Record):
-    """One line: what was looked at, what was found, and what to do unless all is well."""
+    """One line: the subject, the finding, and advice unless all is well."""
 
     subject: str
     level: Level
@@ -29,7 +29,7 @@ class Finding(Record):
 
 
 Check = Callable[[Settings], Iterable[Finding]]
-"""Looks at one subject and changes nothing. A TileyardError or OSError that it raises is a failure."""
+"""Examines one subject and changes nothing. A TileyardError or OSError that it raises is a failure."""
 
 
 class Diagnosis(Record):
@@ -41,12 +41,12 @@ class Diagnosis(Record):
 
     @property
     def has_failed(self) -> bool:
-        """Whether something will not work."""
+        """Whether there is a failure."""
         return any(finding.level is Level.FAIL for finding in self.findings)
 
 
 def run_checks(checks: Sequence[tuple[str, Check]], settings: Settings) -> Diagnosis:
-    """Run named checks in their order. One that cannot be finished is a failure of its own."""
+    """Run named checks in their order. A check that cannot be finished is a failure of its own."""
     findings: list[Finding] = []
     for subject, check in checks:
         try:

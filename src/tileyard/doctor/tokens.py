@@ -1,7 +1,7 @@
-"""Whether two sides, as a host and a container, see the same locks: one writes, the other reads.
+"""Checks that two sides, such as a host and a container, see the same locks: one writes, the other reads.
 
-The token that is passed between them says what the writer saw of itself: the kernel that runs it
-(its boot id), the directory (inode and device), and its user. So the reader can say what differs.
+The token that is passed between them states what the writer saw of itself: the kernel that runs it (its boot
+id), the directory (inode and device), and its user. So the reader can report the difference.
 """
 
 import os
@@ -25,7 +25,7 @@ UNKNOWN_BOOT = "unknown"
 
 
 class Token(Record):
-    """What one side saw of itself. ``name`` is that of the file that it left."""
+    """Facts that one side saw of itself. ``name`` is that of the file that it left."""
 
     name: str
     boot: str
@@ -34,12 +34,12 @@ class Token(Record):
     uid: int
 
     def format(self) -> str:
-        """As one word, to be given to the other side."""
+        """The token as one word, for the other side."""
         return f"{self.name}.{self.boot}.{self.device:x}.{self.inode:x}.{self.uid}"
 
 
 def parse_token(text: str) -> Token:
-    """The token of this word. Raises UsageError if it is none."""
+    """The token of this word. Raises UsageError if it is not one."""
     try:
         name, boot, device, inode, uid = text.strip().split(".")
         if not name.isalnum():
@@ -57,7 +57,7 @@ def parse_token(text: str) -> Token:
 def write_token(settings: Settings) -> Token:
     """Leave a file in the lock directory for the other side to find.
 
-    Earlier ones of this user are removed. Raises UsageError where the directory cannot be used.
+    Earlier ones of this user are removed. Raises UsageError if the directory cannot be used.
     """
     prepare_directory(settings.lock_dir)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -79,7 +79,7 @@ def write_token(settings: Settings) -> Token:
 
 
 def compare_token(settings: Settings, token: Token, boot: str) -> Iterator[Finding]:
-    """What this side, whose boot id is ``boot``, sees of what the other side left."""
+    """Compare what this side, whose boot id is ``boot``, sees with what the other side left."""
     folder = settings.lock_dir
     try:
         here = folder.stat()
@@ -116,7 +116,7 @@ def compare_token(settings: Settings, token: Token, boot: str) -> Iterator[Findi
 
 
 def read_boot_id() -> str:
-    """What tells one run of one kernel from every other."""
+    """The id that distinguishes one boot of a kernel from every other."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -124,7 +124,7 @@ def read_boot_id() -> str:
 
 
 def _explain(folder: Path, token: Token) -> str:
-    """What to do where there is no token."""
+    """Advice if the token is missing."""
     if folder.exists() and folder.stat().st_ino == token.inode:
         return "it is the same directory; write a new token and read that one"
     return f"mount the other side's lock directory at {folder}, or set TILEYARD_LOCK_DIR to it"

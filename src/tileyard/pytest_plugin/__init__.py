@@ -1,1 +1,1 @@
-"""``pytest --tileyard``: compile steps first and with no device, devices leased for what runs on them."""
+"""``pytest --tileyard``: runs compile steps first, without a device, and leases devices for the blocks that use them."""

@@ -45,7 +45,7 @@ class PreparedKernel:
             holdings.load_ahead(self._load)
 
     def __call__(self, *arguments: object) -> object:
-        """Run it on the device that the test holds. Raises UsageError where it holds none."""
+        """Run it on the device that the test holds. Raises UsageError if the test holds none."""
         device = self._holdings.device
         if device is None:
             raise UsageError(
@@ -61,7 +61,7 @@ class PreparedKernel:
         return self._loaded[device.name](*arguments)
 
     def _load(self, device: Device) -> None:
-        """Have it loaded for a device. Raises DamagedError if its artifact is gone."""
+        """Load it for a device. Raises DamagedError if its artifact is gone."""
         if device.name in self._loaded:
             return
         artifact = find_artifact(self.build, ObjectStore(self._settings.home / "objects"))
@@ -78,7 +78,7 @@ class PreparedKernel:
 
 
 FAR_SITE: ContextVar[tuple[Settings, Holdings]] = ContextVar("tileyard_far_site")
-"""On the far side of a queue: where kernels are found, and what holds the device."""
+"""On the far side of a queue: the settings that find kernels, and the holder of the device."""
 
 
 def restore_kernel(name: str, build: str, target: str) -> PreparedKernel:
@@ -89,7 +89,7 @@ def restore_kernel(name: str, build: str, target: str) -> PreparedKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """What a ``tile_compile`` step made: what its function returned, and the directory it got."""
+    """The result of a ``tile_compile`` step: its function's return value, and the directory that it got."""
 
     result: object
     folder: Path
@@ -97,9 +97,9 @@ class Built:
 
 
 class Active:
-    """Options, devices and what was prepared. In a test's own process also what that one holds.
+    """Options, devices and prepared kernels. In a test's own process also what that test holds.
 
-    ``declared`` is there once the tests were read, before any of them runs.
+    ``declared`` is set after the tests are read and before any of them runs.
     """
 
     declared: DeclaredSteps
@@ -114,7 +114,7 @@ class Active:
         devices: tuple[Device, ...],
         folder: Path,
     ) -> None:
-        """``folder`` is the run's own directory; ``processes`` are how many run tests at the same time."""
+        """``folder`` is the run's own directory; ``processes`` is the number of processes that run tests at the same time."""
         self.options = options
         self.settings = settings
         self.devices = devices
@@ -124,7 +124,7 @@ class Active:
 
     @property
     def failed_builds(self) -> set[str]:
-        """The keys of what could not be built ahead."""
+        """The keys of the steps that could not be built ahead."""
         failed = (r for r in self.results.values() if r.outcome is not Outcome.PASSED)
         return {result.build for result in failed if result.build}
 
@@ -135,7 +135,7 @@ class Active:
         return self._holdings
 
     def find_failure(self, item: pytest.Item) -> tuple[Outcome, str] | None:
-        """Why a test cannot run: a compile step that failed."""
+        """The reason why a test cannot run: a compile step that failed."""
         refusal = self.declared.refusals.get(item.nodeid)
         if refusal is not None:
             return Outcome.COMPILE_ERROR, refusal

@@ -1,10 +1,9 @@
-"""Finds the kernels that a test builds in its own body, by reading it: nothing of the test is run.
+"""Finds the kernels that a test builds in its own body, by reading it: nothing of the test runs.
 
-What is looked for are calls of ``tileyard.compile`` and of TileLang's own, ``tilelang.compile`` and
-what ``@tilelang.jit`` decorates. Their arguments are evaluated where they depend on
-nothing but the module, the test's parameters and plain assignments before; so is everything on
-the way there, such as a helper that the test calls. What depends on more is not found, and compiles while
-the test runs.
+It looks for calls of ``tileyard.compile`` and of TileLang's own, ``tilelang.compile`` and functions
+decorated with ``@tilelang.jit``. Their arguments are evaluated if they depend only on the module, the
+test's parameters and plain assignments before; so is everything on the way there, such as a helper that
+the test calls. Calls that depend on more are not found, and compile while the test runs.
 
 One module because what is found is elaborated, or compiled by TileLang, as it is found.
 """
@@ -38,7 +37,7 @@ from tileyard.pytest_plugin.tilelang_jit import (
 )
 
 MAX_DEPTH = 4
-"""How many calls lead from a test to a compilation at most."""
+"""Maximum number of calls from a test to a compilation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +51,9 @@ class FoundCompile:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundTileLang:
-    """One kernel that TileLang compiles itself. ``compile`` has it do so, into its own cache.
+    """One kernel that TileLang compiles itself. ``compile`` makes it do so, into its own cache.
 
-    ``factory`` is what ``@tilelang.jit`` made of a function, None where there is none.
+    ``factory`` is what ``@tilelang.jit`` made of a function, or None.
     """
 
     compile: Callable[[], object]
@@ -62,14 +61,14 @@ class FoundTileLang:
 
 
 Ready = tuple[StepResult, Elaborated | None]
-"""What a test compiles in its body: what is known of it so far, and what is left to build of it."""
+"""A compilation in a test's body: the result known so far, and the kernel that is left to build."""
 MISSED = (UnknownNameError, TileyardError, TypeError)
-"""What reading stumbles over: names, the user's own code, arguments that do not fit. The test will tell."""
+"""Errors that stop the reading: unknown names, the user's own code, arguments that do not fit. The test will report them."""
 WORDS = ("tileyard", "tilelang")
 
 
 def may_compile(function: Callable[..., object]) -> bool:
-    """Whether it is worth reading: its module knows of Tileyard or TileLang, or has a kernel of theirs."""
+    """Whether it is worth reading: its module refers to Tileyard or TileLang, or has a kernel of theirs."""
     names = getattr(function, "__globals__", {})
     lines = linecache.getlines(str(names.get("__file__", "")))
     return any(word in line for line in lines for word in WORDS) or any(
@@ -111,7 +110,7 @@ def find_definition(function: Callable[..., object]) -> ast.FunctionDef | None:
 def find_compiles(
     function: Callable[..., object], values: Mapping[str, object], missed: list[str]
 ) -> Iterator[FoundCompile | FoundTileLang]:
-    """The compilations in a function's body, in order; ``values`` are those of its parameters.
+    """The compilations in a function's body, in order; ``values`` are its parameters' values.
 
     Calls that may compile and are not followed are added to ``missed``.
     """
@@ -119,7 +118,7 @@ def find_compiles(
 
 
 def lower(prim_func: Any, out_idx: Sequence[int] | None) -> Elaborated:  # noqa: ANN401 - TVM's
-    """What ``tileyard.compile`` builds of a PrimFunc, so that it finds it built."""
+    """What ``tileyard.compile`` builds from a PrimFunc, so that it finds the build."""
     # TVM, whose import the author of a PrimFunc has paid for already.
     from tileyard.frontend.tilelang import lower_prim_func
 
@@ -129,9 +128,9 @@ def lower(prim_func: Any, out_idx: Sequence[int] | None) -> Elaborated:  # noqa:
 
 
 def read_body(step: BodyStep, reading: Reading) -> list[Ready]:
-    """Elaborate what a test compiles in its body, as far as that is found; in a copy made for it.
+    """Elaborate what a test compiles in its body, as far as it is found; runs in a copy made for it.
 
-    What TileLang compiles itself it has compiled, into its own cache: nothing is left to build.
+    TileLang compiles its own kernels into its own cache: nothing is left to build.
     """
     at = time.monotonic()
     made: list[Ready] = []
@@ -146,7 +145,9 @@ def read_body(step: BodyStep, reading: Reading) -> list[Ready]:
                 type(call.prim_func).__name__ != "PrimFunc"
             ):  # a kernel whose configs it builds itself
                 continue
-            with contextlib.suppress(TileyardError):  # the test itself will tell, or expects it
+            with contextlib.suppress(
+                TileyardError
+            ):  # the test itself will report it, or expects it
                 elaborated = lower(call.prim_func, call.out_idx)
                 seconds = time.monotonic() - at
                 name = f"{step.id}:{len(made)}"
@@ -166,7 +167,7 @@ def read_body(step: BodyStep, reading: Reading) -> list[Ready]:
 
 
 def _compile_by_tilelang(call: FoundTileLang, name: str, reading: Reading) -> StepResult:
-    """Have TileLang compile a kernel. The key of one that it cannot is kept: the test will tell why."""
+    """Have TileLang compile a kernel. The key of one that it cannot compile is kept: the test will report why."""
     at = time.monotonic()
     before = len(reading.compiled)
     message = ""
@@ -189,7 +190,7 @@ def _compile_by_tilelang(call: FoundTileLang, name: str, reading: Reading) -> St
 
 
 class _Reader:
-    """Reads one function. ``_known`` has values, and assignments that nobody has needed yet."""
+    """Reads one function. ``_known`` contains values, and assignments that were not needed yet."""
 
     def __init__(
         self,
@@ -209,7 +210,7 @@ class _Reader:
         self._file = code.co_filename if isinstance(code, CodeType) else ""
 
     def read(self) -> Iterator[FoundCompile | FoundTileLang]:
-        """All that can be found."""
+        """Everything that can be found."""
         node = find_definition(self._function)
         if node is None:
             return
@@ -259,7 +260,7 @@ class _Reader:
         self._pending[name] = node
 
     def _forget(self, node: ast.AST) -> None:
-        """What a statement binds in ways that are not followed is not known from here on."""
+        """Forget the names that a statement binds in ways that are not followed."""
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                 self._known.pop(part.id, None)
@@ -355,7 +356,7 @@ class _Reader:
                 raise UnknownNameError(name)
             return
         node = self._pending.pop(name)
-        self._unknown.add(name)  # should it depend on itself
+        self._unknown.add(name)  # in case it depends on itself
         if isinstance(node, ast.expr):
             value = self._evaluate(node)
         else:
@@ -375,7 +376,7 @@ def _is_compile(function: object) -> bool:
 
 
 def _is_users_own(function: object) -> bool:
-    """Whether it is code of the user's that may compile something."""
+    """Whether it is the user's code and may compile something."""
     if isinstance(function, type):
         function = function.__init__  # type: ignore[misc]  # it is only looked at
     elif not isinstance(function, FunctionType | MethodType):

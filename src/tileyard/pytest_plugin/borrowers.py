@@ -1,4 +1,4 @@
-"""Which tests borrow a device from another queue, and from which."""
+"""Decides which tests borrow a device from another queue, and from which."""
 
 import os
 
@@ -19,7 +19,7 @@ from tileyard.targets.registry import find_needs
 def choose_queue(
     options: PluginOptions, settings: Settings, config: pytest.Config
 ) -> ForeignQueue | None:
-    """The queue among the devices that are named, ready to be asked. Raises UsageError."""
+    """The queue among the named devices, ready to be asked. Raises UsageError."""
     names = [name for name in options.devices if is_queue(name)]
     if not names:
         return None
@@ -39,8 +39,8 @@ def choose_queue(
 def borrows(item: pytest.Item, active: Active, queue: ForeignQueue) -> bool:
     """Whether a test has to run on a device of the queue.
 
-    The tree's own hook says so; else it does where it leases a device and no kernel of its is built for
-    devices of another class, as for a simulator.
+    The tree's own hook decides; without it, a test does if it leases a device and none of its kernels
+    is built for devices of another class, such as a simulator.
     """
     if active.find_failure(item) is not None:
         return False  # it does not even begin

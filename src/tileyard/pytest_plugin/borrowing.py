@@ -1,7 +1,7 @@
-"""Tests whose devices are those of another queue: the part that holds one is sent there, or the whole test.
+"""Runs tests whose devices belong to another queue: sends the part that holds one, or the whole test.
 
-A test runs here, in a process of its own, up to its block; there it waits, as many do, until what they need is done in
-one task. Where its part cannot be cut out or sent, the test runs whole on the far side, and the summary says why.
+A test runs here, in a process of its own, up to its block. There it waits, as many do, until one task has done the work
+of several. If its part cannot be cut out or sent, the test runs whole on the far side, and the summary states why.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from tileyard.pytest_plugin.running import Inside, RunningTest, log_end, log_of,
 from tileyard.pytest_plugin.separating import DEVICE, CutTest, NotSeparableError, cut
 
 MESSAGE_CHARS: Final = 1000
-"""How much of a message goes through a pipe at once, whatever its characters are."""
+"""Maximum characters of a message that go through a pipe at once, whatever the characters are."""
 
 
 class Borrowing:
@@ -51,7 +51,7 @@ class Borrowing:
         self._outer = outer
 
     def run(self, items: Sequence[pytest.Item], session: pytest.Session) -> None:
-        """Run them. What ends the whole run cancels every task first."""
+        """Run them. An error that ends the whole run cancels every task first."""
         try:
             asyncio.run(self._run_all(items, session))
         except BaseExceptionGroup as group:
@@ -63,8 +63,8 @@ class Borrowing:
     async def _run_all(self, items: Sequence[pytest.Item], session: pytest.Session) -> None:
         queue = self._queue
         self._tasks = FarTasks(queue, self._active, session.config, self._recording)
-        self._room = asyncio.Semaphore(queue.cases * queue.slots)  # processes that wait
-        self._lanes = asyncio.Semaphore(self._active.options.workers)  # those that do not
+        self._room = asyncio.Semaphore(queue.cases * queue.slots)  # waiting processes
+        self._lanes = asyncio.Semaphore(self._active.options.workers)  # the others
         async with asyncio.TaskGroup() as all_of_it:
             async with asyncio.TaskGroup() as tests:
                 for item in items:
@@ -129,7 +129,7 @@ class Borrowing:
         running.log(starts=True)
 
     async def _call(self, copy: Forked, wanted: FarCallWanted) -> None:
-        """Have a call made while its test waits, and others run in its place."""
+        """Have a call made while its test waits, and run others in its place."""
         copy.pause()
         self._lanes.release()
         self._tasks.rest()
@@ -147,7 +147,7 @@ class Borrowing:
     # ---- whole --------------------------------------------------------------------------------
 
     async def _run_whole(self, item: pytest.Item, devices: int) -> int:
-        """Run it on so many devices; how many it needs where these are too few, else 0."""
+        """Run it on this number of devices; returns the number it needs if these are too few, else 0."""
         active, declared, config = self._active, self._active.declared, item.config
         kernels, functions = (
             {name: active.results[step] for name, step in named.get(item.nodeid, {}).items()}
@@ -183,7 +183,7 @@ class Borrowing:
 
 
 def _report_fault(item: pytest.Item, outcome: Outcome, message: str) -> pytest.TestReport:
-    """The failure of a test that the queue has not run."""
+    """The failure of a test that the queue did not run."""
     report = pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,

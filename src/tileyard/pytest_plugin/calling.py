@@ -1,6 +1,6 @@
-"""Calls the functions of compile steps, each in a copy of this process and with a directory of its own.
+"""Calls the functions of compile steps, each in a copy of this process with a directory of its own.
 
-What one makes is kept by its key (``identifying``), if it has one, and the next run finds it.
+A result with a key (``identifying``) is kept under it, and the next run finds it.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ KEPT = "kept"
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Where a function builds, and why it does; ``kept`` is a folder that stays, None for the run's own."""
+    """The folder in which a function builds, and the reason; ``kept`` is a folder that stays, None for the run's own."""
 
     folder: Path
     pickled: Path
@@ -59,7 +59,7 @@ class Calling:
         self._made: dict[str, tuple[Identity, KeptFolder]] = {}
 
     async def run(self, steps: Sequence[FunctionStep], limit_s: float) -> list[StepResult]:
-        """What became of all; to look at what one depends on may take ``limit_s``."""
+        """The results of all steps; ``limit_s`` is the limit for examining what one depends on."""
         nothing = Identity(problem="it declares nothing")
         declaring = [step for step in steps if step.declared is not None]
         async with asyncio.TaskGroup() as group:
@@ -77,7 +77,7 @@ class Calling:
     async def _identify(
         self, steps: Sequence[FunctionStep], limit_s: float
     ) -> AsyncIterator[tuple[FunctionStep, Identity]]:
-        """What steps depend on, looked at in a copy that knows nothing yet."""
+        """What steps depend on, examined in a copy that has no state yet."""
         make_reader = cache(lambda: StepReader(self._home, os.environ))
         asked = self._copies.ask_all(steps, lambda step: make_reader().identify(step), limit_s)
         async with contextlib.aclosing(asked) as answers:
@@ -88,7 +88,7 @@ class Calling:
     async def _publish(
         self, steps: Sequence[FunctionStep], results: dict[str, StepResult], limit_s: float
     ) -> None:
-        """Keep what was made, unless what it depends on has changed since."""
+        """Keep results, unless what they depend on has changed since."""
         async for step, now in self._identify(steps, limit_s):
             identity, kept = self._made[step.id]
             result = results[step.id]
@@ -108,7 +108,7 @@ class Calling:
                 results[step.id] = msgspec.structs.replace(result, why=why)
 
     async def _carry_out(self, step: FunctionStep, identity: Identity) -> StepResult:
-        """Find what was kept, or call the function."""
+        """Find the kept result, or call the function."""
         async with self._lanes:
             at = time.monotonic()
             place = self._find_place(step, identity)
@@ -150,7 +150,7 @@ class Calling:
 
         def work(_: int, teller: Teller) -> None:
             yield_cores()
-            if env:  # it has a key, which is over these
+            if env:  # it has a key, which covers these
                 os.environ.clear()
                 os.environ.update(env)
             teller.tell(Answered(reply=_call_function(step, place)))
@@ -168,7 +168,7 @@ class Calling:
 
 
 def _call_function(step: FunctionStep, place: _Place) -> str:
-    """In the copy: call it and keep what it returns; why that failed, or nothing."""
+    """In the copy: call it and keep its return value; returns why that failed, or an empty string."""
     what = getattr(step.function, "__name__", "the compile step")
     try:
         result = call_by_name(step.function, {**step.values, "out": place.folder}, what)

@@ -24,7 +24,7 @@ class Copies:
     async def ask_all(
         self, steps: Sequence[S], answer: Callable[[S], object], limit_s: float
     ) -> AsyncGenerator[tuple[S, float, Any], None]:
-        """The answers for all steps, each with when it was begun; ``Failed`` where a copy died of one."""
+        """The answers for all steps, each with the time at which it began; ``Failed`` if a copy died of it."""
         left = list(steps)
         while left:
             todo = tuple(left)
@@ -48,7 +48,7 @@ class Copies:
 
 
 def describe_death(copy: Forked, what: str) -> Failed:
-    """What a copy that gave no answer to a compile step means."""
+    """The failure of a compile step whose copy died without an answer."""
     end = copy.end
     if end is None:
         raise AssertionError("a copy has no end")

@@ -29,9 +29,9 @@ _FUNCTION_OPTIONS = frozenset({"function", "name", "limit", *_DECLARATIONS})
 
 
 class DeclaredSteps:
-    """The steps of the selected tests. ``refusals`` says of tests why theirs make no sense.
+    """The steps of the selected tests. ``refusals`` states for tests why their steps are invalid.
 
-    ``kernels`` and ``functions`` give each test's steps by the name of their marker, ``bodies`` what is read of it.
+    ``kernels`` and ``functions`` give each test's steps by the name of their marker, ``bodies`` those read from its body.
     """
 
     def __init__(self, items: Iterable[pytest.Item], target: str, build_limit_s: float) -> None:
@@ -44,7 +44,7 @@ class DeclaredSteps:
         self._build_limit_s = build_limit_s
         self._known: dict[object, str] = {}
         self._found: dict[int, Found] = {}
-        # in an order that every process of a run has, so that the ids are the same
+        # in an order that is the same in every process of a run, so that the ids are equal
         for item in sorted(items, key=lambda item: item.nodeid):
             try:
                 self._read(item)
@@ -96,7 +96,7 @@ class DeclaredSteps:
             yield key, step
 
     def _add(self, identity: object, step: Step) -> str:
-        """Add a step unless there is the same one already; the id of the one that counts."""
+        """Add a step unless an equal one exists; returns the id of the one that is used."""
         first = self._known.setdefault(identity, step.id)
         if first == step.id:
             self.steps[step.id] = step
@@ -181,7 +181,7 @@ class DeclaredSteps:
 
 
 def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the user's
-    """What the marker is about: given itself, or as the name of one of the test's parameters."""
+    """The subject of the marker: the value itself, or the test parameter of that name."""
     given = [*marker.args, *(marker.kwargs[name] for name in (key,) if name in marker.kwargs)]
     if len(given) != 1:
         raise UsageError(f"{marker.name} takes one {key}, not {len(given)}", f"write {key}=...")
@@ -197,7 +197,7 @@ def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -
 
 
 def _find_declaration(given: Sequence[object], key: str) -> Mapping[str, object]:
-    """What a step of the hook declares, behind its arguments."""
+    """The declaration of a step of the hook, which follows its arguments."""
     match given:
         case []:
             return {}
@@ -225,18 +225,18 @@ def _read_declared(item: pytest.Item, given: Mapping[str, object]) -> Declared |
 
 
 def _values_of(item: pytest.Item) -> dict[str, object]:
-    """The values that pytest gives the test's parameters."""
+    """The values that pytest passes for the test's parameters."""
     spec = getattr(item, "callspec", None)
     return {} if spec is None else dict(spec.params)
 
 
 def _show(values: Mapping[str, object]) -> tuple[tuple[str, int, str], ...]:
-    """What tells values apart that compare in ways of their own, or not at all."""
+    """A key for values that have their own comparison, or none."""
     return tuple(sorted((key, id(value), repr(value)) for key, value in values.items()))
 
 
 def _bodies_of(item: pytest.Item) -> Iterator[tuple[Callable[..., object], dict[str, object]]]:
-    """The test's function and those of its fixtures that are worth reading, with what they get."""
+    """The test's function and those of its fixtures that are worth reading, with their arguments."""
     values = _values_of(item)
     fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     functions = {name: found[-1].func for name, found in fixtures.items() if found}

@@ -1,4 +1,4 @@
-"""What a test does with devices: ``tile_device``."""
+"""The devices of a test: ``tile_device``."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -27,8 +27,8 @@ R = TypeVar("R")
 class LeasedDevice(Record):
     """The device that a test holds. ``lease`` only grows per device.
 
-    ``env`` is what its programs find it by, which is in this process's environment too; of several devices a
-    variable there lists all.
+    ``env`` contains the variables by which its programs find it, also set in this process's
+    environment; with several devices a variable there lists all.
     """
 
     name: str
@@ -40,7 +40,7 @@ class LeasedDevice(Record):
 class Holdings:
     """The devices of one test's process: at most one lease at a time, of one device or several.
 
-    Where it ``may_ask`` for more than there are, it tells so and ends: the test is run again with them.
+    If it ``may_ask`` for more than there are, it reports that and ends: the test is run again with them.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Holdings:
 
     @property
     def device(self) -> Device | None:
-        """The device that is held now, the first one of several."""
+        """The device that is held now, the first of several."""
         return None if self._held is None else self._held.devices[0]
 
     @property
@@ -72,7 +72,7 @@ class Holdings:
         return len(self._choices) == len(self._all)
 
     def load_ahead(self, loader: Callable[[Device], None]) -> None:
-        """Call ``loader`` before a device is asked for, where it is known and loading needs none of it."""
+        """Call ``loader`` before a device is requested, if the device is known and loading does not need it."""
         self._loaders.append(loader)
 
     @contextmanager
@@ -92,19 +92,19 @@ class Holdings:
             self.close()
 
     def use(self) -> None:
-        """A device is used now: where none is held, one is from here on, until ``end_use``."""
+        """A device is used now: if none is held, hold one from here on, until ``end_use``."""
         __tracebackhide__ = True
         with self._lock:
             if self._held is None:
                 self._take(1, dynamic=True)
 
     def end_use(self) -> None:
-        """Give back what was taken for its use."""
+        """Return the device that was taken by ``use``."""
         if self._is_dynamic:
             self.close()
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Return what is held."""
         if self._held is not None:
             held, self._held = self._held, None
             self._teller.tell(HoldEnded(at=held.release()))
@@ -169,8 +169,8 @@ class TileDevice:
     ) -> AbstractContextManager[LeasedDevice | tuple[LeasedDevice, ...]]:
         """Hold a device for the block, or ``count`` of them as a tuple, waiting for all of them first.
 
-        The wait does not count to the test's limit. Raises QueueTimeoutError after the queue limit,
-        NestedLeaseError where one is held already, and UsageError for more than there are.
+        The wait does not count towards the test's limit. Raises QueueTimeoutError after the queue
+        limit, NestedLeaseError if one is already held, and UsageError for more than there are.
         """
         return self._hold_one() if count is None else self._holdings.hold(count)
 
@@ -181,13 +181,13 @@ class TileDevice:
             yield device
 
     def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function while holding a device, and return what it returns."""
+        """Call a function while holding a device, and return its result."""
         with self._holdings.hold():
             return function(*args, **kwargs)
 
 
 def refuse_count(count: object) -> None:
-    """Raise UsageError for what is not a number of devices; None is one device, and no tuple of them."""
+    """Raise UsageError if this is not a number of devices; None is one device, not a tuple."""
     __tracebackhide__ = True
     if count is not None and not (isinstance(count, int) and count > 0):
         raise UsageError(f"tile_device(count={count!r}): it takes a number of devices, 1 or more")

@@ -1,7 +1,7 @@
-"""What every pytest run loads: options, markers and fixtures. All else waits for ``--tileyard``.
+"""The part that every pytest run loads: options, markers and fixtures. The rest is loaded with ``--tileyard``.
 
-Nothing of Tileyard is imported here before that: a run that does not ask for it pays for this file
-alone. It is the top of the room; nothing in the room imports it.
+Nothing of Tileyard is imported here before that: a run without the option pays only for this file. It is the
+top of the room; nothing in the room imports it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tileyard.pytest_plugin.far_calls import FarDevice
 
 ACTIVE: "pytest.StashKey[Active]" = pytest.StashKey()
-"""Where a run with ``--tileyard`` keeps what belongs to it."""
+"""Key under which a run with ``--tileyard`` keeps its state."""
 
 MARKERS = (
     "tile_kernel(*, kernel, name='', arguments=None, target='', out_idx=None, check_sync=False, **values): build this "
@@ -37,7 +37,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 class Hooks:
-    """What a tree may say of its tests, in its ``conftest.py``."""
+    """Hooks that a tree may implement in its ``conftest.py``."""
 
     def pytest_tileyard_compile_steps(
         self, item: pytest.Item
@@ -64,8 +64,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """See to what has to be said before anything else is imported."""
-    # pytest compiles every module of a distribution that has a plugin anew, for the sake of its
+    """Set what has to be set before anything else is imported."""
+    # pytest recompiles every module of a distribution that has a plugin, because of its
     # assert statements: seconds, wherever its cache cannot be written. Ours has none for tests.
     marked = getattr(
         getattr(early_config.pluginmanager, "rewrite_hook", None), "_must_rewrite", None

@@ -1,7 +1,7 @@
-"""The far side of a task: one process does what the task holds in turn, on the device that the queue gave.
+"""The far side of a task: one process does the task's parts in turn, on the device that the queue gave.
 
-It is a copy of the one that has imported the tests, and goes on from one to the next, so that a device is started once.
-Where it dies or runs past a limit, what it was at has failed, and a new copy goes on with the next.
+It is a copy of the one that has imported the tests, and does one part after another, so that a device is started once.
+If it dies or runs past a limit, the part that it was doing has failed, and a new copy continues with the next.
 
 One module because calls and whole tests are two kinds of work for the same process.
 """
@@ -62,13 +62,13 @@ from tileyard.workers.task_lines import (
 FAR: Final = "tileyard-far"
 """The plugin that takes a run of pytest over on the far side."""
 IMPORTED: Final = "Module already imported so cannot be rewritten; tileyard"
-"""What pytest warns of, since it is started from a module of ours."""
+"""A pytest warning that appears because a module of ours starts it."""
 LEASE_LIMIT_S: Final = 60.0
-"""How long it may take to note down that a device is held which nobody else can have."""
+"""Limit for recording that a device is held, although nobody else can have it."""
 
 
 def run_far(file: Path, options: Sequence[str]) -> int:
-    """Run a task; ``options`` are what the queue has put after our command: ``--device NAME``."""
+    """Run a task; ``options`` is what the queue appended to our command: ``--device NAME``."""
     task = msgspec.json.decode(file.read_bytes(), type=FarTask)
     lines = os.dup(1)  # the other one is captured
     written = open_file(lines_of(file), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -106,7 +106,7 @@ def run_far(file: Path, options: Sequence[str]) -> int:
 
 
 def read_prologue(file: Path) -> dict[str, str]:
-    """What the prologue of a task's queue sets; what is wrong with it ends the task, in its last line."""
+    """The variables that the prologue of a task's queue sets; an error in it ends the task, in its last line."""
     task = msgspec.json.decode(file.read_bytes(), type=FarTask)
     try:
         return find_set(task.prologue, os.environ, Path.cwd(), "prologue")
@@ -130,17 +130,17 @@ class Turns:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """What its parts may hold: all that the queue gave as one, unless they need a number of them."""
+        """The devices that its parts may hold: all that the queue gave as one, unless they need a number of them."""
         return self.device.members if self.task.devices > 1 else (self.device,)
 
     def has_time(self, part: FarTest | FarCall) -> bool:
-        """Whether it may take as long as it likes; else it is for another task."""
+        """Whether there is time for its whole limit; if not, it is for another task."""
         return part.limit_s <= self._until - time.monotonic()
 
     def run(
         self, parts: Sequence[FarTest | FarCall], work: Callable[[int, Teller], None]
     ) -> Iterator[tuple[int, Forked, Record]]:
-        """Have copies do the ``work`` from some part on; what they tell, each with the number of its part.
+        """Have copies do the ``work``, each from one part on; yields what they report, with the number of its part.
 
         For each part this is a `TurnedTo` first; the last of a copy is its `ForkEnd`.
         """
@@ -173,7 +173,7 @@ class Turns:
         self._tell(CaseTurnedTo(token=self.task.token, case=part.name))
 
     def end(self, part: FarTest | FarCall, facts: TestFacts, digest: str = "") -> None:
-        """Say how one ended; ``digest`` is that of its answer, if it has one."""
+        """Report how one ended; ``digest`` is that of its answer, if it has one."""
         self._outcomes.add(facts.outcome)
         self._tell(
             CaseResult(
@@ -188,7 +188,7 @@ class Turns:
         )
 
     def finish(self) -> int:
-        """Say that this is all; the exit code."""
+        """Report that this is all; returns the exit code."""
         code = exit_code(self._outcomes)
         count = len(self.task.tests) + len(self.task.calls)
         self._tell(TaskEnded(token=self.task.token, code=code, cases=count))
@@ -200,7 +200,7 @@ def run_calls(turns: Turns) -> int:
     calls = turns.task.calls
     settings = read_settings(os.environ, Path.cwd())
     for call in calls:
-        with contextlib.suppress(Exception):  # else its copy will tell
+        with contextlib.suppress(Exception):  # otherwise its copy will report it
             import_modules(call)
 
     def work(number: int, teller: Teller) -> None:
@@ -234,7 +234,7 @@ def run_calls(turns: Turns) -> int:
 
 
 class FarTests:
-    """The plugin of pytest's process. Nothing of pytest's end is done there: reports are written on the near side."""
+    """The plugin of pytest's process. pytest's own end of a run is skipped: reports are written on the near side."""
 
     def __init__(self, turns: Turns) -> None:
         self.__name__ = FAR  # which pytest registers it under
@@ -242,7 +242,7 @@ class FarTests:
         self._tests = {test.name: test for test in turns.task.tests}
 
     def activate(self, options: PluginOptions, settings: Settings) -> Active:
-        """What tests see: the device that was given, and what was built on the near side."""
+        """The run as tests see it: the given device, and what was built on the near side."""
         task = self._turns.task
         active = Active(options, settings, self._turns.devices, Path(task.folder))
         active.is_far = True
@@ -313,7 +313,7 @@ class FarTests:
                 running.hear(message)
 
     def _end(self, running: RunningTest, warnings: list[dict[str, Any]]) -> None:
-        """Write down what came of a test, and say so."""
+        """Write down the result of a test, and report it."""
         config = running.item.config
         to_data = config.hook.pytest_report_to_serializable
         answer = FarAnswer(

@@ -1,7 +1,7 @@
 """The part of a test that holds a device, called elsewhere: both ends of such a call.
 
-What it is given is copied; what it changes of that, arrays and flat containers, is changed here, too.
-Whatever cannot be told has the test run whole.
+Its arguments are copied; its changes to them, in arrays and flat containers, are repeated here. If
+anything cannot be transferred, the test runs whole.
 """
 
 import contextlib
@@ -38,11 +38,11 @@ from tileyard.pytest_plugin.separating import CutTest, NotSeparableError, cut
 P = ParamSpec("P")
 R = TypeVar("R")
 REPLY_BYTES: Final = 1 << 14
-"""More than a reply ever is, and less than a pipe takes at once."""
+"""More bytes than any reply has, and fewer than a pipe takes at once."""
 MOST_CALLS: Final = 3
-"""How often a test may hold a device in parts: each time is a task."""
+"""Maximum number of times that a test may hold a device in parts: each time is a task."""
 OURS: Final = "/tileyard/pytest_plugin/"
-"""What the file of a frame of this room has in its path."""
+"""Part of the path of each frame's file that belongs to this room."""
 RESULT: Final = "result"
 ATOMS: Final = (int, float, complex, str, bytes, bool, type(None))
 PYTEST_SETS: Final = ("PYTEST_CURRENT_TEST", "OMP_NUM_THREADS", "TILEYARD_PYTEST_THREADS")
@@ -60,7 +60,7 @@ class FarDeathError(Exception):
 
 
 class FarDevice:
-    """What ``tile_device`` is where devices are elsewhere."""
+    """The ``tile_device`` of a test whose devices are elsewhere."""
 
     def __init__(
         self, test: CutTest, name: str, limit_s: float, folder: Path, teller: Teller
@@ -75,7 +75,7 @@ class FarDevice:
         test.apply()
 
     def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function on a device, and return what it returns."""
+        """Call a function on a device, and return its result."""
         __tracebackhide__ = True
         given = FarGiven(function=function, args=args, values=kwargs)
         done = self._ask(given, _name_all(given))
@@ -84,9 +84,9 @@ class FarDevice:
     def block(
         self, number: int, values: Mapping[str, object], count: int | None = None
     ) -> dict[str, Any]:
-        """Run a block of the test with its variables; those that it uses or sets, as they are afterwards.
+        """Run a block of the test with its variables; returns those that it uses or sets, as they are afterwards.
 
-        Raises UsageError for a ``count`` of devices that makes no sense.
+        Raises UsageError for an invalid ``count`` of devices.
         """
         __tracebackhide__ = True
         refuse_count(count)
@@ -160,17 +160,17 @@ class FarDevice:
 
 
 def _name_all(given: FarGiven) -> dict[str, Any]:
-    """What a call is given, by name or place."""
+    """The arguments of a call, by name or position."""
     return {**{str(place): value for place, value in enumerate(given.args)}, **given.values}
 
 
 def _environment() -> tuple[str, dict[str, str]]:
-    """What the far side has in common with this process as it was when its test began."""
+    """The directory and variables of this process when its test began, for the far side."""
     return os.getcwd(), {k: text for k, text in os.environ.items() if k not in PYTEST_SETS}  # noqa: PTH109 - as it is
 
 
 def take_over(here: Any, there: Any) -> bool:  # noqa: ANN401 - the user's
-    """Change a value as its copy was changed elsewhere; False where that is not known how."""
+    """Change a value as its copy was changed elsewhere; False if that is not possible."""
     if type(here) is not type(there):
         return False
     if type(here).__module__.partition(".")[0] in ("numpy", "torch") and hasattr(here, "shape"):
@@ -199,7 +199,7 @@ def take_over(here: Any, there: Any) -> bool:  # noqa: ANN401 - the user's
 
 
 def carry_out(call: FarCall, held: tuple[object, ...]) -> str:
-    """Make a call that holds these devices and write down what came of it; the digest of that."""
+    """Make a call that holds these devices and write down its result; returns the digest of that."""
     try:
         import_modules(call)
         given = pickle.loads(Path(call.given).read_bytes())
@@ -215,7 +215,7 @@ def carry_out(call: FarCall, held: tuple[object, ...]) -> str:
 
 
 def import_modules(call: FarCall) -> None:
-    """Import what a call needs to be read."""
+    """Import the modules that a call needs before it is read."""
     for name, file in call.modules.items():
         _import(name, file)
 
@@ -244,13 +244,13 @@ def _call(given: FarGiven, held: object) -> FarDone:
 
 
 def _logs_of(call: FarCall) -> tuple[Path, Path]:
-    """Where what is printed in a call goes."""
+    """The files for the output of a call."""
     return Path(call.answer).with_suffix(".out"), Path(call.answer).with_suffix(".err")
 
 
 @contextmanager
 def _captured(call: FarCall) -> Iterator[None]:
-    """Have all that is printed in the block go to files, which are there when it has crashed."""
+    """Redirect all output of the block to files, which remain if it crashes."""
     streams = (sys.stdout, sys.stderr)
     kept = [os.dup(number) for number in (1, 2)]
     for number, path in enumerate(_logs_of(call), start=1):

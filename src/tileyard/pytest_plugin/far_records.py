@@ -1,4 +1,4 @@
-"""What goes to the far side of a queue and comes back, in files of the run's own folder on a shared mount."""
+"""Records sent to the far side of a queue and back, in files of the run's own folder on a shared mount."""
 
 import pickle
 from collections.abc import Callable
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class FarTest(Record):
-    """A whole test. ``kernels`` and ``functions`` are what was built for it; ``answer`` is the file for what comes of it.
+    """A whole test. ``kernels`` and ``functions`` are its builds; ``answer`` is the file for its result.
 
-    ``devices`` is how many its task gets.
+    ``devices`` is the number of devices of its task.
     """
 
     name: str
@@ -44,11 +44,11 @@ class FarCall(Record):
 
 
 class FarTask(Submitted, kw_only=True):
-    """What is submitted: whole tests, or parts of tests. The environment lies in it: what a queue hands on of one may be cut.
+    """A submitted task: whole tests, or parts of tests. It contains the environment, because a queue may cut that.
 
-    ``paths`` is where modules are found, ``arguments`` what pytest was given here. A test whose own limit
-    is longer than what is left of ``limit_s`` is not begun: it is for another task. ``devices`` is how many each part
-    holds at once, 1 for what the queue gives unasked.
+    ``paths`` is the module search path, ``arguments`` pytest's arguments here. A test whose own limit is longer than
+    the rest of ``limit_s`` is not begun: it is for another task. ``devices`` is the number that each part holds at
+    once, 1 for what the queue gives by default.
     """
 
     environment: dict[str, str]
@@ -64,9 +64,9 @@ class FarTask(Submitted, kw_only=True):
 
 
 class FarAnswer(Record):
-    """What came of a test: pytest's reports and warnings in their plain form, and whether it has asked to end the run.
+    """The result of a test: pytest's reports and warnings in their plain form, and whether it has asked to end the run.
 
-    ``needs`` is how many devices it has asked for, where its task had fewer and it has to run again; else 0.
+    ``needs`` is the number of devices it asked for, if its task had fewer and it has to run again; else 0.
     """
 
     reports: tuple[dict[str, Any], ...] = ()
@@ -76,9 +76,9 @@ class FarAnswer(Record):
 
 
 class FarGiven(Record):
-    """What is called: a function with ``values`` of its parameters, or a ``block`` of a test's function.
+    """What to call: a function with ``values`` of its parameters, or a ``block`` of a test's function.
 
-    With a ``count`` it holds so many devices, as a tuple.
+    With a ``count`` it holds that number of devices, as a tuple.
     """
 
     function: Callable[..., object]
@@ -89,9 +89,9 @@ class FarGiven(Record):
 
 
 class FarDone(Record):
-    """What came of a call: its ``values``, those given ones that it has ``changed`` in place, what was raised.
+    """The result of a call: its ``values``, the arguments that it has ``changed`` in place, the exception that it raised.
 
-    ``refused`` says why it cannot be told.
+    ``refused`` states why it cannot be transferred.
     """
 
     values: dict[str, Any] = {}
@@ -102,7 +102,7 @@ class FarDone(Record):
 
 
 class FarReply(Record):
-    """How a call ended, to the test that waits for it: the digest of its file, or why there is none."""
+    """How a call ended, for the test that waits for it: the digest of its file, or why there is none."""
 
     digest: str = ""
     outcome: Outcome = Outcome.PASSED
@@ -117,19 +117,19 @@ class FarCallWanted(Record):
 
 
 class NotSeparable(Record):
-    """A test's own process ends, since the test has to run whole, with so many devices."""
+    """A test's own process ends, because the test has to run whole, with this number of devices."""
 
     reason: str
     devices: int = 1
 
 
 def lines_of(task: Path) -> Path:
-    """Where the far side writes the lines that it prints, beside the file of a task."""
+    """The file of the far side's printed lines, beside the file of a task."""
     return task.with_suffix(".lines")
 
 
 def write_answer(path: Path, answer: FarAnswer | FarGiven | FarDone) -> str:
-    """Write it whole; its digest. Raises what pickling does."""
+    """Write it whole; returns its digest. Raises what pickling raises."""
     data = pickle.dumps(answer)
     draft = path.with_suffix(".draft")
     write_file(draft, data)
@@ -138,7 +138,7 @@ def write_answer(path: Path, answer: FarAnswer | FarGiven | FarDone) -> str:
 
 
 def read_answer(file: str, digest: str, kind: type[T]) -> T:
-    """Read it. Raises DamagedError where it is not what was written."""
+    """Read it. Raises DamagedError if it is not what was written."""
     path = Path(file)
     try:
         data = path.read_bytes()

@@ -1,7 +1,7 @@
-"""Begins the far side of a task of tests: with the environment and the paths of the near side, from the task's file.
+"""Starts the far side of a task of tests: with the environment and the paths of the near side, from the task's file.
 
-Run by its path, with the standard library alone: what a queue has cut from the environment may be what
-Tileyard is found by. The file's variables count more than those that arrived; those that only the queue knows stay.
+Run by its path, with only the standard library: a queue may have removed the variables by which Tileyard is found. The
+file's variables override those that arrived; variables that only the queue sets stay.
 """
 
 import json
@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 MARK = "TILEYARD_FAR"
-"""Set once the environment is whole: libraries are found by what it was when a process began."""
+"""Set once the environment is complete: a process finds libraries by its environment at the start."""
 PREPARED = "TILEYARD_FAR_PREPARED"
-"""Set once the queue's prologue was read, likewise."""
+"""Set once the queue's prologue is read, for the same reason."""
 
 
 def main() -> None:
-    """Begin again in the whole environment, then run the task."""
+    """Start again in the complete environment, then run the task."""
     task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if os.environ.get(MARK) != task["token"]:
         whole = {**os.environ, **task["environment"], MARK: task["token"]}

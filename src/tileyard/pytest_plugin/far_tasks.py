@@ -1,8 +1,8 @@
-"""Submits what is to run on a device of another queue: many in one task, each with an end of its own.
+"""Submits work to a device of another queue: many parts in one task, each with its own result.
 
-A task that is lost blames what it was at. That is tried again, at most twice, as the last of a further task: the others are done before
-it can do the same again, and tasks that are lost for no fault of theirs blame another one each. The far side writes down what
-it has done, so that this counts whatever the queue loses of it.
+A lost task blames the part that it was doing. That part is tried again, at most twice, as the last of a further
+task: the others are done before it can fail again, and tasks that are lost for other reasons blame a different
+part each time. The far side records its finished parts, so that they count whatever the queue loses.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ from tileyard.workers.task_lines import CaseResult, Side
 
 T = TypeVar("T")
 TASKS: Final = "tasks"
-"""Below the run's folder: the files of tasks, and what the far side has written of each."""
+"""Folder below the run's: the files of tasks, and what the far side has written for each."""
 ATTEMPTS: Final = 3
-"""How often something is tried whose task is lost."""
+"""Number of attempts at a part whose task is lost."""
 OWN: Final = (sys.prefix, sys.base_prefix)
-"""Where this interpreter has its libraries; the far side's has its own."""
+"""The library locations of this interpreter; the far side's has its own."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Part:
-    """Something on its way through the queue, and with how many tasks it was lost."""
+    """A part on its way through the queue, and the number of tasks that were lost with it."""
 
     work: FarTest | FarCall
     ended: asyncio.Future[CaseResult]
@@ -53,16 +53,16 @@ class Part:
 
     @property
     def kind(self) -> tuple[type, int]:
-        """What all parts of a task have in common: what they are, and how many devices each holds."""
+        """The properties that all parts of a task share: their type, and the number of devices each holds."""
         return type(self.work), self.work.devices
 
     @property
     def need_s(self) -> float:
-        """What it may take of its task's time."""
+        """Its limit in its task's time."""
         return self.work.limit_s + RESTART_LIMIT_S
 
     def end(self, outcome: Outcome, message: str) -> None:
-        """The queue has not run it."""
+        """Record that the queue has not run it."""
         result = CaseResult(
             token="", case=self.work.name, outcome=outcome, seconds=0.0, device="", message=message
         )
@@ -70,7 +70,7 @@ class Part:
 
 
 class FarTasks:
-    """The tasks of a run. ``busy`` is how much goes on here that may need a device later."""
+    """The tasks of a run. ``busy`` is the number of things in progress here that may need a device later."""
 
     def __init__(
         self, queue: ForeignQueue, active: Active, config: pytest.Config, recording: Recording
@@ -85,7 +85,7 @@ class FarTasks:
         self.busy = 0
 
     async def run(self, work: FarTest | FarCall) -> CaseResult:
-        """Have it run in some task. A result without a digest, its ``log``, has no answer in its file."""
+        """Run it in some task. A result without a digest, its ``log``, has no answer in its file."""
         part = Part(work=work, ended=asyncio.get_running_loop().create_future())
         try:
             refuse_several(self._queue, work.devices, f"tile_device(count={work.devices})")
@@ -96,14 +96,14 @@ class FarTasks:
         return await part.ended
 
     def rest(self) -> None:
-        """One of those that are busy is so no longer."""
+        """One of the busy things is no longer busy."""
         self.busy -= 1
         self._changed.set()
 
     async def serve(self) -> None:
         """Submit one task after another, until this is cancelled.
 
-        One that is not full waits for those that are busy: to begin a task costs seconds, device in hand.
+        A task that is not full waits for the busy ones: starting a task costs seconds, device in hand.
         """
         while True:
             kind = find_due([part.kind for part in self._waiting], self._queue.cases, self.busy)
@@ -118,7 +118,7 @@ class FarTasks:
         self._changed.set()
 
     def _take(self, kind: tuple[type, int]) -> list[Part]:
-        """What one task is to hold: of this kind, and last what was lost before."""
+        """The parts of one task: of this kind, and last a part that was lost before."""
         alike = [part for part in self._waiting if part.kind == kind]
         taken = sorted(alike, key=lambda part: part.losses)[: self._queue.cases]
         self._waiting = [part for part in self._waiting if part not in taken]
@@ -136,7 +136,7 @@ class FarTasks:
     # ---- one task -----------------------------------------------------------------------------
 
     async def _submit(self, parts: list[Part]) -> None:
-        count = parts[0].work.devices  # of each of them; 1 is as many as the queue gives unasked
+        count = parts[0].work.devices  # per part; 1 is what the queue gives by default
         queue = self._queue if count == 1 else msgspec.structs.replace(self._queue, devices=count)
         left = {part.work.name: part for part in parts}
         limits = {part.work.name: part.work.limit_s for part in parts}
@@ -183,7 +183,7 @@ class FarTasks:
                 self._lose(part, message)
 
     def _write_task(self, token: str, parts: Sequence[Part], limit_s: float) -> list[str]:
-        """Write the task's own file; the command that runs it."""
+        """Write the task's own file; returns the command that runs it."""
         active, queue, config = self._active, self._queue, self._config
         pytests = {name: text for name, text in os.environ.items() if name.startswith("PYTEST_")}
         task = FarTask(
@@ -213,7 +213,7 @@ class FarTasks:
     def _keep_hold(
         self, parts: Sequence[Part], submission: Submission, asked: float, at: float
     ) -> None:
-        """A line of the ledger: a task holds its device from its first line to the end of its client."""
+        """Add a line to the ledger: a task holds its device from its first line to the end of its client."""
         given = submission.started
         others = f" and {len(parts) - 1} others" if len(parts) > 1 else ""
         place = f" {given.device}@{given.host}" if given is not None else ""
@@ -229,7 +229,7 @@ class FarTasks:
         )
 
     def _take_in(self, part: Part, result: CaseResult) -> None:
-        """Take a result whose file is there and as the far side says."""
+        """Accept a result whose file exists and matches what the far side reported."""
         if result.log:
             try:
                 is_right = digest_bytes(Path(part.work.answer).read_bytes()) == result.log
@@ -241,7 +241,7 @@ class FarTasks:
         part.ended.set_result(result)
 
     def _lose(self, part: Part, message: str) -> None:
-        """Have it tried again, unless that was done often enough."""
+        """Have it tried again, unless its attempts are used up."""
         part.losses += 1
         if part.losses < ATTEMPTS:
             self._put(part)
@@ -250,7 +250,7 @@ class FarTasks:
 
 
 def find_due(waiting: Sequence[T], cases: int, busy: int) -> T | None:
-    """Of which kind the next task is, given the kinds of what waits: one that fills it; any, where nobody is busy."""
+    """The kind of the next task, given the kinds of the waiting parts: one that fills a task; any, if nothing is busy."""
     counts = Counter(waiting)
     full = next((kind for kind in waiting if counts[kind] >= cases), None)
     return full if full is not None or busy else next(iter(waiting), None)

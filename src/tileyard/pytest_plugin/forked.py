@@ -1,7 +1,7 @@
-"""Work in a process of its own that begins as a copy of this one: no imports, no pickled functions.
+"""Runs work in a process that begins as a copy of this one: no imports, no pickled functions.
 
-How copies are made and ended is in ``lanes``. What a copy has to say comes through a pipe; a crash or a
-hang says where it was in ``log``. A process that is copied must have no threads that hold anything.
+``lanes`` makes and ends copies. A copy reports through a pipe; a crash or a hang leaves its location in
+``log``. A process that is copied must have no threads that hold anything.
 
 One module because both ends of a copy, what it may not inherit and where it leaves its last words are
 one agreement.
@@ -30,37 +30,37 @@ from tileyard.processes.outcomes import describe_signal
 from tileyard.pytest_plugin.lanes import FAILED, Lane
 
 NICENESS: Final = 10
-"""A tenth of the usual share of a core that others want."""
+"""With this niceness a process gets a tenth of the usual share of a core that others want."""
 GRACE_S: Final = 0.5
-"""Between the signal that has a process say where it is, and the one that ends it."""
+"""Seconds between the signal that makes a process report its location, and the one that ends it."""
 FATAL: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 HEADER: Final = struct.Struct("<I")
-"""The size of a message, which goes before it."""
+"""The size of a message, sent before it."""
 OPENMP: Final = "OMP_NUM_THREADS"
 OPENBLAS: Final = "OPENBLAS_NUM_THREADS"
 ASKED_THREADS: Final = "TILEYARD_PYTEST_THREADS"
-"""The variable that keeps what ``OMP_NUM_THREADS`` was, for the tests' own processes."""
+"""The variable that keeps the original ``OMP_NUM_THREADS``, for the tests' own processes."""
 TAIL_BYTES: Final = 4096
 STACK_BYTES: Final = 1 << 16
 CALLERS: Final = ("/_pytest/", "/pluggy/", "/tileyard/pytest_plugin/")
-"""What the innermost frame that is not the user's has in its path."""
+"""Parts of the path of the innermost frame that is not the user's."""
 
 
 # ---- what a copy leaves behind ----------------------------------------------------------------
 
 
 def out_log(log: Path) -> Path:
-    """Where its stdout goes; its stderr goes to ``log``."""
+    """The file of its stdout; its stderr goes to ``log``."""
     return log.with_suffix(".out")
 
 
 def stack_log(log: Path) -> Path:
-    """Where a copy says where it was when it died of a signal."""
+    """The file in which a copy writes its stack when it dies of a signal."""
     return log.with_suffix(".stack")
 
 
 def take_tail(path: Path, size: int = TAIL_BYTES, *, keep: bool = False) -> str:
-    """The end of a file that is not needed any more, unless it is to be kept and not empty."""
+    """The end of a file, which is then removed unless ``keep`` is set and it is not empty."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -82,8 +82,8 @@ def cut_stack(text: str) -> str:
 def spare_threads() -> None:
     """Keep OpenMP from starting threads in the process that tests are copied from.
 
-    A copy of a process with such threads hangs where it wants to use them. OpenBLAS has means of its
-    own. Harmless in a process that inherits from one where that was done.
+    A copy of a process with such threads hangs when it tries to use them. OpenBLAS handles this itself.
+    Harmless in a process that inherits the setting.
     """
     if ASKED_THREADS in os.environ:
         return
@@ -94,7 +94,7 @@ def spare_threads() -> None:
 
 
 def allow_threads(cores: int, processes: int) -> None:
-    """In a test's own process: its share of the cores, or what the user has asked for."""
+    """In a test's own process: its share of the cores, or the number that the user has set."""
     asked = os.environ.pop(ASKED_THREADS, "")
     count = int(asked) if asked.isascii() and asked.isdecimal() else max(1, cores // processes)
     os.environ[OPENMP] = asked or str(count)
@@ -123,9 +123,9 @@ class Teller:
 
 
 def yield_cores() -> None:
-    """Let what holds a device go first, should it be on this host: this process, which leads its session, holds none.
+    """Give way to processes that hold a device, if on this host: this process, which leads its session, holds none.
 
-    Linux shares cores among sessions first where it groups them (sched(7), autogroup), and by niceness within one.
+    Linux shares cores among sessions first if it groups them (sched(7), autogroup), and by niceness within one.
     """
     os.nice(NICENESS)
     with suppress(OSError):
@@ -133,12 +133,12 @@ def yield_cores() -> None:
 
 
 def make_lane(work: Callable[[int, Teller], None]) -> Lane:
-    """A lane of copies that do ``work``, each with a number of its own."""
+    """A lane of copies that do ``work``, each with its own number."""
     return Lane(lambda number, fds: be_copy(lambda teller: work(number, teller), fds))
 
 
 def be_copy(work: Callable[[Teller], None], fds: Sequence[int]) -> NoReturn:
-    """In the copy: do the work and end, without anything that the original would do at its end."""
+    """In the copy: do the work and end, without the original's own work at exit."""
     pipe, log_fd, stack_fd = fds
     code = FAILED
     try:
@@ -165,8 +165,8 @@ def be_copy(work: Callable[[Teller], None], fds: Sequence[int]) -> NoReturn:
 class ForkEnd(Record):
     """How a copy ended: by ``code``, by ``signal``, or, with neither, because its parent was killed.
 
-    ``timed_out`` says that it was ended for its limit. ``at`` is when that was seen, on the monotonic clock; ``tail`` is the end of its log, and ``stack``
-    where its Python code was if it died of a signal.
+    ``timed_out`` is set if it was ended for its limit. ``at`` is when its end was seen, on the monotonic clock;
+    ``tail`` is the end of its log, and ``stack`` its Python stack if it died of a signal.
     """
 
     at: float
@@ -183,7 +183,7 @@ class ForkEnd(Record):
         return self.code is None and self.signal is None
 
     def describe(self, limit_s: float) -> str:
-        """One line, to go on from a subject."""
+        """One line that continues a sentence after its subject."""
         if self.timed_out:
             how = f", killed with {describe_signal(self.signal)}" if self.signal else ""
             return f"ran past its limit of {limit_s:g} s{how}"
@@ -197,13 +197,13 @@ class ForkEnd(Record):
 class Forked:
     """A copy in a lane, which does the work of ``number``. Once one of ``fds`` is readable, call ``read``.
 
-    ``end`` is how it ended, None while it runs; ``paused_s`` for how long its limit was stopped.
+    ``end`` is how it ended, None while it runs; ``paused_s`` is how long its limit was paused.
     """
 
     def __init__(
         self, lane: Lane, number: int, limit_s: float, log: Path, *, goes_on: bool = False
     ) -> None:
-        """It ``goes_on`` where somebody stops it; else it is ended at its limit, as what a test itself has stopped."""
+        """With ``goes_on`` it is resumed if somebody stops it; without, it is ended at its limit, as if the test itself had stopped it."""
         self.lane = lane
         self._goes_on = goes_on
         self.limit_s = limit_s
@@ -228,13 +228,13 @@ class Forked:
         self.fds = (self._pipe, lane.channel.fileno())
 
     def pause(self) -> None:
-        """Stop its limit."""
+        """Pause its limit."""
         if self._paused_at is None:
             self._paused_at = time.monotonic()
             self._left_s = self._limit.left_s()
 
     def resume(self) -> None:
-        """Let its limit go on."""
+        """Resume its limit."""
         if self._paused_at is not None:
             self.paused_s += time.monotonic() - self._paused_at
             self._paused_at = None
@@ -242,7 +242,7 @@ class Forked:
                 self._limit = Countdown(self._left_s)
 
     def begin_anew(self) -> None:
-        """Let its limit count from now on."""
+        """Restart its limit from now."""
         self._limit = Countdown(self.limit_s)
 
     @property
@@ -250,11 +250,11 @@ class Forked:
         return self._paused_at is not None and not self._is_late
 
     def wait_s(self) -> float:
-        """How long to wait before `enforce` is called again."""
+        """Seconds until `enforce` has to be called again."""
         return NAP_S if self._is_paused else self._limit.wait_s()
 
     def enforce(self) -> None:
-        """End it if its time is over. One that waits has no limit of ours: should it be stopped, it goes on."""
+        """End it if its time is over. One that waits has no limit of ours: if it is stopped, it is resumed."""
         if self.end is None and (self._is_paused or self._goes_on):
             self.lane.go_on()
         if self.end is not None or self.wait_s() != 0.0:
@@ -264,10 +264,10 @@ class Forked:
         else:
             self._is_late = True
             self._limit = Countdown(GRACE_S)
-            self.lane.abort()  # says where it is; see be_copy
+            self.lane.abort()  # writes its stack; see be_copy
 
     def read(self) -> list[Record]:
-        """What it has told since the last time; once that is all, ``end`` is set."""
+        """The messages since the last call; after the last message, ``end`` is set."""
         is_over, status = self.lane.read()
         with suppress(BlockingIOError):
             while data := os.read(self._pipe, 1 << 16):
@@ -308,7 +308,7 @@ class Forked:
 
 
 def wait_any(copies: Iterable[Forked]) -> list[Forked]:
-    """Wait until some copy has something to say or has to be ended; see to the latter."""
+    """Wait until some copy has a message or has to be ended; the latter are ended."""
     by_fd = {fd: copy for copy in copies for fd in copy.fds}
     waiting = select.poll()
     for fd in by_fd:
@@ -321,7 +321,7 @@ def wait_any(copies: Iterable[Forked]) -> list[Forked]:
 
 
 async def follow(copy: Forked) -> AsyncGenerator[Record, None]:
-    """All that a copy has to say, until it has ended, and its lane with it; within a running event loop."""
+    """All messages of a copy, until it has ended, and its lane with it; within a running event loop."""
     import asyncio  # not on the far side, which has a device in its hands
 
     loop = asyncio.get_running_loop()

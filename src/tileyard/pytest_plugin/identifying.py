@@ -1,8 +1,8 @@
-"""What the result of a function's compile step depends on, by content, so that it can be kept; and what cannot be known.
+"""Determines what a function's compile step depends on, by content, so that its result can be kept; and what cannot be known.
 
-A function counts as a step of a suite in Python does, whose scripts are the modules of the code that it and its values consist of: their imports, programs, libraries
-and variables (``workers/step_identity.py``). Besides these count the values that it is given, the globals that it names, and
-places, since what is built may name them.
+A function counts like a step of a suite in Python, whose scripts are the modules of the code that it and its values consist of:
+their imports, programs, libraries and variables (``workers/step_identity.py``). Its arguments, the globals that it names, and
+places count too, because builds may name places.
 """
 
 import os
@@ -24,18 +24,18 @@ from tileyard.workers.file_digests import FileDigests, find_files
 from tileyard.workers.step_identity import StepIdentities, Surroundings
 
 IDENTITY = "compile-step"
-"""The kind of record that says what a step depended on when it was last kept."""
+"""The kind of record that states what a step depended on when it was last kept."""
 RECIPE = "1"
-"""The version of how keys are made; a change to this module that changes what is in them raises it."""
+"""Version of the key format; a change to this module that changes the content of keys raises it."""
 PASSED_ON = ("TMPDIR",)
-"""Variables that a function gets although they are part of no key."""
+"""Variables that a function gets although no key covers them."""
 CONFTEST = "conftest.py"
 
 
 class Identity(Record):
-    """The key of what a step makes, the parts that it is over, and the variables that it gets.
+    """The key of a step's result, the parts that it covers, and the variables that the step gets.
 
-    ``problem`` says why there is no key.
+    ``problem`` states why there is no key.
     """
 
     key: Digest = Digest("")
@@ -45,7 +45,7 @@ class Identity(Record):
 
 
 class StepReader:
-    """Identifies steps, in a copy that was made for it. ``home`` is the data directory."""
+    """Identifies steps, in a copy made for it. ``home`` is the data directory."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
         self._home = home
@@ -54,7 +54,7 @@ class StepReader:
         self._identities = StepIdentities(self._digests, ObjectStore(home / "objects"))
 
     def identify(self, step: FunctionStep) -> Identity:
-        """Look at one step that declares something."""
+        """Identify one step that has declarations."""
         if step.declared is None:
             return Identity(problem="it declares none of inputs, runs, env")
         try:
@@ -100,9 +100,9 @@ class StepReader:
         )
 
     def _find_named(self, modules: tuple[Path, ...]) -> dict[str, str]:
-        """The variables that code of the tree names, or the libraries below it listen to.
+        """The variables that code of the tree names, or that the libraries below it read.
 
-        What was imported may have read them already, whatever the function gets.
+        Imported modules may have read them already, whatever the function gets.
         """
         words: set[str] = set()
         for module in modules:
@@ -115,7 +115,7 @@ class StepReader:
 
 
 def describe_change(step: FunctionStep, now: Identity, objects: ObjectStore) -> str:
-    """Why what was kept of a step is not what is asked for."""
+    """Why the kept result of a step is not the requested one."""
     data = objects.get_record(IDENTITY, _name(step))
     if data is None:
         return "it was not kept before"
@@ -127,7 +127,7 @@ def describe_change(step: FunctionStep, now: Identity, objects: ObjectStore) -> 
 
 
 def note_identity(step: FunctionStep, identity: Identity, objects: ObjectStore) -> None:
-    """Write down what a step that is kept depends on."""
+    """Record what a kept step depends on."""
     objects.put_record(IDENTITY, _name(step), canonical_json(identity.parts).encode())
 
 
@@ -145,7 +145,7 @@ def _is_source(file: Path) -> bool:
 
 
 def _as_step(declared: Declared, sources: Sequence[Path]) -> Step:
-    """The step of a suite that imports what these files do, and the ``conftest.py`` files above them, from where they did."""
+    """The step of a suite with the same imports as these files, and the ``conftest.py`` files above them, from the same places."""
     folders = {folder for file in sources for folder in file.parents}
     above = sorted(folder for folder in folders if folder.is_relative_to(declared.root))
     beside = [folder / CONFTEST for folder in above if (folder / CONFTEST).is_file()]
@@ -164,5 +164,5 @@ def _as_step(declared: Declared, sources: Sequence[Path]) -> Step:
 
 
 def _as_is(text: str) -> str:
-    """A text in which a step fills nothing in."""
+    """A text in which a step fills in nothing."""
     return text.replace("{", "{{").replace("}", "}}")

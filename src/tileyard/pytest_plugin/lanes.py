@@ -1,14 +1,14 @@
 """Lanes: copies of this process, one after another, none of which leaves anything running.
 
 ```
- this process ──▶ guard ──▶ forker ──▶ copy
+this process ──▶ guard ──▶ forker ──▶ copy
 ```
 
-The guard is a child subreaper: whatever a copy starts stays below it, in whatever session and with
-whatever environment. The forker is the parent of each copy, waits for it, and ends all that it has left
-behind. If the forker dies, the guard ends everything below it and makes another. If this process dies,
-or the guard is to end, everything below the guard ends with it. All copies begin as this process
-was when the lane was made.
+The guard is a child subreaper: everything that a copy starts stays below it, in any session and with
+any environment. The forker is the parent of each copy, waits for it, and ends everything that it left
+running. If the forker dies, the guard ends everything below it and makes another. If this process dies,
+or the guard is to end, everything below the guard ends with it. All copies begin as this process was
+when the lane was made.
 """
 
 import os
@@ -30,21 +30,21 @@ from tileyard.processes.keeper.tree import descendants_of, libc, read_process, s
 FAILED: Final = 70
 """The exit code of a process whose work raised."""
 CONFIRM_S: Final = 5.0
-"""How long killed processes may take to vanish."""
+"""Seconds within which killed processes must vanish."""
 POLL_S: Final = 0.002
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
 SPARED: Final = "TILEYARD_SPARED"
-"""The variable that marks the keeper of a lease, which outlives a copy: it has to give the lease back."""
+"""The variable that marks the keeper of a lease, which outlives a copy: it has to return the lease."""
 WATCHED: Final = (signal.SIGCHLD, signal.SIGTERM)
 MESSAGE: Final = struct.Struct("<qq")
-"""To the forker: the copy's serial number, and what it is to do, or ABORT. From it: how that copy ended."""
+"""To the forker: the copy's serial number, and its work's number, or ABORT. From it: how that copy ended."""
 ABORT: Final = -1
 LOST: Final = -1
 """In place of a serial number: the forker was killed, and its copy with it."""
 
 Work = Callable[[int, Sequence[int]], NoReturn]
-"""What a copy does: it gets a number and the descriptors that were sent with it."""
+"""The work of a copy: it gets a number and the descriptors that were sent with it."""
 
 
 class Lane:
@@ -78,12 +78,12 @@ class Lane:
             socket.send_fds(self.channel, [MESSAGE.pack(self._serial, number)], fds)
 
     def abort(self) -> None:
-        """Send SIGABRT to the copy, and have it run if it is stopped."""
+        """Send SIGABRT to the copy, and resume it if it is stopped."""
         with suppress(OSError):
             self.channel.send(MESSAGE.pack(self._serial, ABORT))
 
     def go_on(self) -> None:
-        """Have the copy go on, should somebody have stopped it."""
+        """Resume the copy if somebody has stopped it."""
         below = descendants_of(self._guard)
         forkers = {pid for pid, parent in below if parent == self._guard}
         for pid, parent in below:
@@ -111,7 +111,7 @@ class Lane:
         self.channel.close()
 
     def end(self) -> None:
-        """End all that is below this process in it."""
+        """End everything that this process has below it in this lane."""
         if not self.is_open:
             return
         self.is_open = False
@@ -149,9 +149,9 @@ def _be_guard(parent: int, channel: socket.socket, work: Work) -> None:
 
 
 def _watch(forker: int) -> bool:
-    """Wait until told to end, which is True, or until the forker has ended. Reap all others.
+    """Wait for the order to end (returns True), or until the forker has ended. Reaps all others.
 
-    A forker that was stopped goes on: nobody else would see its copy's end.
+    A forker that was stopped is resumed: nobody else would see its copy's end.
     """
     while signal.sigwait(WATCHED) != signal.SIGTERM:
         while True:
@@ -166,9 +166,9 @@ def _watch(forker: int) -> bool:
 
 
 def end_below(guard: int, spared: set[int]) -> None:
-    """Kill all that is below the guard, until nothing is left but ``spared``, keepers, and what they run.
+    """Kill everything below the guard, until only ``spared``, keepers, and what they run are left.
 
-    What cannot be ended is spared from then on.
+    Processes that cannot be ended are spared from then on.
     """
     countdown = Countdown(CONFIRM_S)
     while left := _find_below(guard, spared):
@@ -185,7 +185,7 @@ def end_below(guard: int, spared: set[int]) -> None:
 
 
 def _find_below(guard: int, spared: set[int]) -> list[tuple[int, int]]:
-    """``(pid, parent)`` of what is below the guard and has to end."""
+    """``(pid, parent)`` of the processes below the guard that have to end."""
     children = read_process(guard, f"task/{guard}/children").split()
     if children and spared.issuperset(map(int, children)):
         return []  # the usual case, without a look at every process of the host
@@ -228,7 +228,7 @@ def _be_forker(guard: int, channel: socket.socket, work: Work, mask: set[int]) -
 
 
 def _wait_for(copy: int, channel: socket.socket) -> int:
-    """The wait status of a copy. Any message that comes before it ends is to abort it."""
+    """The wait status of a copy. Any message that arrives before its end is an order to abort it."""
     handle = os.pidfd_open(copy)
     waiting = select.poll()
     waiting.register(channel, select.POLLIN)
@@ -247,13 +247,13 @@ def _wait_for(copy: int, channel: socket.socket) -> int:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Of other threads that may hold locks. Should they, the limit ends it.
+        # Of other threads that may hold locks. If they do, the limit ends it.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def _carry_out(work: Callable[[], None]) -> NoReturn:
-    """Do the work and end, without anything that the original would do at its end."""
+    """Do the work and end, without the original's own work at exit."""
     code = FAILED
     try:
         work()
@@ -267,7 +267,7 @@ def _carry_out(work: Callable[[], None]) -> NoReturn:
 
 
 def _follow_parent(parent: int, number: int) -> None:
-    """Get this signal when the parent dies."""
+    """Receive this signal when the parent dies."""
     libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(FAILED)

@@ -18,13 +18,13 @@ REFUSED = (
     ("usepdb", "--pdb"),
     ("trace", "--trace"),
 )
-"""What needs the terminal, which tests in processes of their own have not."""
+"""Options that need the terminal, which tests in processes of their own do not have."""
 
 Dynamic = Literal["error", "lease", "prepare"]
 
 
 class PluginOptions(Record):
-    """What the command line asks for. Limits are in seconds; no ``devices`` are all of the target's class."""
+    """The options of the command line. Limits are in seconds; empty ``devices`` are all of the target's class."""
 
     target: str
     devices: tuple[str, ...]
@@ -37,7 +37,7 @@ class PluginOptions(Record):
 
 
 def read_options(config: pytest.Config, settings: Settings) -> PluginOptions:
-    """The options. Raises UsageError, naming the one that makes no sense."""
+    """The options. Raises UsageError, naming the invalid one."""
     for attribute, option in REFUSED:
         if config.getoption(attribute, False):
             raise UsageError(
@@ -61,7 +61,7 @@ def read_options(config: pytest.Config, settings: Settings) -> PluginOptions:
 
 
 def read_marked_limit(item: pytest.Item, default_s: float) -> float:
-    """How long a test may take. Raises UsageError where its ``tile_limit`` marker makes no sense."""
+    """A test's limit. Raises UsageError if its ``tile_limit`` marker is invalid."""
     marker = item.get_closest_marker("tile_limit")
     if marker is None:
         return default_s
@@ -71,7 +71,7 @@ def read_marked_limit(item: pytest.Item, default_s: float) -> float:
 
 
 def is_distributed(config: pytest.Config) -> bool:
-    """Whether pytest-xdist hands the tests out, seen from its controller."""
+    """Whether pytest-xdist distributes the tests, seen from its controller."""
     return bool(config.getoption("tx", None)) or config.getoption("dist", "no") != "no"
 
 

@@ -1,4 +1,4 @@
-"""Takes a pytest run over once ``--tileyard`` is given: alone, or as a part of pytest-xdist's."""
+"""Takes over a pytest run with ``--tileyard``: alone, or as a part of pytest-xdist's."""
 
 import fcntl
 import os
@@ -47,16 +47,16 @@ from tileyard.store.trials import open_store
 from tileyard.targets.registry import make_target
 
 SHARED = "tileyard"
-"""The key of what pytest-xdist's controller tells its processes."""
+"""The key of the data that pytest-xdist's controller sends its processes."""
 SHARES = "shares"
 RUNS = "pytest"
-"""Below the home: a directory for each run."""
+"""Folder below the data directory that contains a directory for each run."""
 KEPT_RUNS = 5
-"""How many runs' directories are kept."""
+"""Number of runs whose directories are kept."""
 
 
 def activate(config: pytest.Config) -> Active:
-    """Read options and settings, and register what carries the run out. Raises UsageError of pytest."""
+    """Read options and settings, and register the plugins that carry out the run. Raises UsageError of pytest."""
     try:
         settings = read_settings(os.environ, Path.cwd())
         options = read_options(config, settings)
@@ -85,7 +85,7 @@ def activate(config: pytest.Config) -> Active:
     plugin: object
     if is_distributed(config):
         if config.getoption("maxschedchunk", None) is None:
-            config.option.maxschedchunk = 1  # or one process would get all of the longest
+            config.option.maxschedchunk = 1  # otherwise one process would get all of the longest
         plugin = XdistController(active, recording, began, durations)
     else:
         plugin = Alone(active, recording, durations, queue)
@@ -110,7 +110,7 @@ class Alone:
         self._queue = queue
 
     def pytest_report_header(self) -> str:
-        """What the tests run on."""
+        """The devices that the tests run on."""
         queue = f", tasks of queue:{self._queue.name}" if self._queue is not None else ""
         return _describe(self._active, self._active.options.workers) + queue
 
@@ -118,7 +118,7 @@ class Alone:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """The longest first."""
+        """Sort the longest first."""
         if not _is_ordered(config):
             sort_longest_first(items, self._durations, 1)
 
@@ -129,7 +129,7 @@ class Alone:
         if config.option.collectonly or (
             session.testsfailed and not config.option.continue_on_collection_errors
         ):
-            return None  # pytest's own loop has the last word on these
+            return None  # pytest's own loop decides about these
         active, recording = self._active, self._recording
         recording.selected = {item.nodeid for item in session.items}
         _make_folder(active.folder)
@@ -154,7 +154,7 @@ class Alone:
 
 
 class XdistController:
-    """The process that hands tests out: it knows all results and runs nothing."""
+    """The process that distributes tests: it knows all results and runs nothing."""
 
     def __init__(
         self, active: Active, recording: Recording, began: float, durations: Mapping[str, float]
@@ -169,19 +169,19 @@ class XdistController:
         }
 
     def pytest_report_header(self) -> str:
-        """What the tests run on."""
+        """The devices that the tests run on."""
         return _describe(self._active, 0)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - pytest-xdist's
-        """Tell a process where to put things and what is known."""
+        """Send a process its folder and what is known."""
         if not self._active.folder.exists():
             _make_folder(self._active.folder)
         node.workerinput[SHARED] = self._shared
 
 
 class XdistWorker:
-    """One of pytest-xdist's processes: it prepares its share, and starts the tests that it is given."""
+    """One of pytest-xdist's processes: it prepares its share, and starts the tests assigned to it."""
 
     _runner: Runner  # once tests run
 
@@ -195,7 +195,7 @@ class XdistWorker:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """The longest first, the same in all processes."""
+        """Sort the longest first, equally in all processes."""
         if not _is_ordered(config):
             sort_longest_first(items, self._shared["durations"], self._count)
 
@@ -237,7 +237,7 @@ class XdistWorker:
 def _choose_devices(options: PluginOptions, settings: Settings) -> tuple[Device, ...]:
     names = [name for name in options.devices if not is_queue(name)]
     if options.devices and not names:
-        return ()  # whatever needs one goes through the queue
+        return ()  # tests that need one go through the queue
     devices = choose_devices(names, options.target, settings)
     for device in devices:
         prepare_locks(device)
@@ -245,7 +245,7 @@ def _choose_devices(options: PluginOptions, settings: Settings) -> tuple[Device,
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the run's own directory, locked while it goes on; those of old runs that have ended go."""
+    """Make the run's own directory, locked while the run lasts; those of old runs that have ended are removed."""
     make_folder(folder)
     lock = open_file(folder / "alive", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_SH)  # until this process ends
@@ -261,7 +261,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _worker_number(config: pytest.Config) -> tuple[int, int]:
-    """Which of how many processes this is; one that replaces another counts on."""
+    """The index of this process and the number of processes; the id of a replacement is taken modulo that number."""
     given: Mapping[str, Any] = getattr(config, "workerinput", {})
     count = int(given["workercount"])
     digits = "".join(filter(str.isdecimal, str(given["workerid"])))
@@ -269,7 +269,7 @@ def _worker_number(config: pytest.Config) -> tuple[int, int]:
 
 
 def _declare(active: Active, items: list[pytest.Item]) -> list[Step]:
-    """Read the markers of all tests. Raises UsageError of pytest for a limit that makes no sense."""
+    """Read the markers of all tests. Raises UsageError of pytest for an invalid limit."""
     options = active.options
     active.declared = DeclaredSteps(items, options.target, options.build_limit_s)
     try:
@@ -281,14 +281,14 @@ def _declare(active: Active, items: list[pytest.Item]) -> list[Step]:
 
 
 def _share_temporary(config: pytest.Config) -> None:
-    """Let all tests put their files below one directory, as they do in one process."""
+    """Let all tests put their files below one directory, as in a single process."""
     factory = getattr(config, "_tmp_path_factory", None)
     if factory is not None:
         factory.getbasetemp()
 
 
 def _is_ordered(config: pytest.Config) -> bool:
-    """Whether somebody asked for an order of his own."""
+    """Whether the user asked for another order."""
     names = ("failedfirst", "newfirst", "stepwise")
     return any(config.getoption(name, False) for name in names)
 

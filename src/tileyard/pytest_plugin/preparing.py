@@ -1,7 +1,7 @@
-"""Carries compile steps out: many at a time, with no device, each in a process that may die.
+"""Carries out compile steps: many at a time, without a device, each in a process that may die.
 
-Kernels are the cases of a verb, built as those of ``tileyard compile`` are. They live in this process, so it
-is author and engine: they are elaborated in copies of it, and the run is driven by its event loop. Under pytest-xdist the steps are shared out among its processes.
+Kernels are the cases of a verb, built as by ``tileyard compile``. They live in this process, so it is author and engine: they
+are elaborated in copies of it, and its event loop drives the run. Under pytest-xdist its processes share the steps.
 
 One module because each part is one stage of the way from a step to its result.
 """
@@ -59,7 +59,7 @@ from tileyard.workers.sync_check import check_made
 
 S = TypeVar("S")
 MOST_AT_A_TIME = 16
-"""How many bodies are read in one copy, since a copy takes as long as reading some does."""
+"""Maximum number of bodies read in one copy, because a copy takes as long as reading some does."""
 
 
 class BuiltKernels(Record):
@@ -69,7 +69,7 @@ class BuiltKernels(Record):
 
 
 class BuildKernels(Verb[BuiltKernels]):
-    """Build kernels that live in the client's process, and run none."""
+    """Builds kernels that live in the client's process, and runs none."""
 
     cases: tuple[Case, ...]
 
@@ -90,10 +90,10 @@ class BuildKernels(Verb[BuiltKernels]):
 
 
 class KernelHolder:
-    """The client of such a run, in whose process the kernels live: it answers for them.
+    """The client of such a run, whose process contains the kernels: it answers for them.
 
-    ``made`` gets the answer for each step, and a result that says how long elaborating it took. ``run`` is
-    the run itself.
+    ``made`` gets the answer for each step, and a result with the time that elaborating it took. ``run``
+    is the run itself.
     """
 
     run: asyncio.Task[BuiltKernels]
@@ -105,19 +105,19 @@ class KernelHolder:
         self._began: dict[str, float] = {}
 
     async def ask(self, request: AuthorRequest) -> AuthorReply:
-        """The answer for a kernel, once it is there."""
+        """The answer for a kernel, as soon as it exists."""
         if not isinstance(request, ElaborateConfig):
             raise AssertionError(f"a run that only builds asked its client {request}")
         _, reply = await self.made[request.kernel]
         return reply
 
     def tell_event(self, event: Event) -> None:
-        """Take note of the builds that begin."""
+        """Record the builds that begin."""
         if isinstance(event, BuildStarted):
             self._began[event.case] = time.monotonic()
 
     def list_results(self) -> list[StepResult]:
-        """What became of the steps, once the run is over."""
+        """The results of the steps, once the run is over."""
         builds = self.run.result().builds
         return [self._describe(*one) for one in zip(self.made, builds, strict=True)]
 
@@ -138,7 +138,7 @@ class KernelHolder:
 class Preparing:
     """The compile steps of a run, or of one process's share of them.
 
-    ``cores`` are those that may be used, and ``folder`` is where functions build and logs are.
+    ``cores`` are the usable cores, and ``folder`` is where functions build and logs are.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Preparing:
         self._copies = Copies(folder)
 
     def run(self, steps: Sequence[Step]) -> list[StepResult]:
-        """Carry them out. Raises UsageError of pytest where a target cannot be used at all."""
+        """Carry them out. Raises UsageError of pytest if a target cannot be used at all."""
         if not steps:
             return []
         try:
@@ -174,7 +174,7 @@ class Preparing:
             found = await self._read_bodies(bodies)
             ready = [(result, elaborated) for result, elaborated in found if elaborated is not None]
             client = self._begin_builds(kernels, ready, group) if kernels or ready else None
-        # Not within the block: a run outlives that it is cancelled, and ends as if it was over.
+        # Not within the block: a cancelled run goes on, and ends as if it was over.
         built = [] if client is None else client.list_results()
         compiled = [result for result, elaborated in found if elaborated is None]
         return [*compiled, *built, *calls.result()]
@@ -182,9 +182,9 @@ class Preparing:
     # ---- kernels ------------------------------------------------------------------------------
 
     async def _read_bodies(self, steps: Sequence[BodyStep]) -> list[Ready]:
-        """What tests compile in their bodies, as far as that is found and the target is one.
+        """The compilations in tests' bodies, as far as they are found and their target exists.
 
-        What TileLang compiles itself it has compiled, into its own cache: nothing is left to build.
+        TileLang compiles its own kernels into its own cache: nothing is left to build.
         """
         done: list[Ready] = []
         limit_s = self._limits.elaborate_s + self._limits.build_s
@@ -197,7 +197,7 @@ class Preparing:
         async def read(part: Sequence[BodyStep]) -> None:
             async with self._lanes:
                 async for _, _, reply in self._copies.ask_all(part, answer, limit_s):
-                    if not isinstance(reply, Failed):  # else the test itself will tell
+                    if not isinstance(reply, Failed):  # otherwise the test itself will report it
                         done.extend(
                             (result, elaborated)
                             for result, elaborated in reply
@@ -211,7 +211,7 @@ class Preparing:
         return done
 
     def _is_usable(self, target: str) -> bool:
-        """Whether a target that only some test names is one; else that test is to tell."""
+        """Whether a target that only some test names is usable; if not, that test reports it."""
         try:
             make_target(target, self._settings.plugins).fingerprint()
         except TileyardError:
@@ -224,7 +224,7 @@ class Preparing:
         ready: Sequence[tuple[StepResult, Elaborated]],
         group: asyncio.TaskGroup,
     ) -> KernelHolder:
-        """Begin to build what is elaborated, and the kernels of steps as soon as they are."""
+        """Start the builds of what is elaborated, and of the kernels of steps as soon as they are."""
         targets = {
             **{result.step: result.target for result, _ in ready},
             **{step.id: step.target for step in steps},
@@ -232,7 +232,7 @@ class Preparing:
         client = KernelHolder(targets)
         for result, elaborated in ready:
             client.made[result.step].set_result((result, ElaboratedConfig(elaborated=elaborated)))
-        # Dealt out in turn: they are asked for in order, and what is asked for first is made first.
+        # Distributed in turn: they are requested in order, and the first one requested is made first.
         count = len(self._settings.cores)
         for start in range(min(count, len(steps))):
             group.create_task(self._elaborate_all(steps[start::count], client))
@@ -254,7 +254,7 @@ class Preparing:
         return client
 
     async def _elaborate_all(self, steps: Sequence[KernelStep], client: KernelHolder) -> None:
-        """Elaborate kernels one after another; whatever goes wrong with one is its Failed alone."""
+        """Elaborate kernels one after another; an error in one is that kernel's Failed alone."""
         # Here, and not in a copy: what a target imports is imported once.
         names = {step.target for step in steps}
         needs_tir = {name: make_target(name, self._settings.plugins).needs_tir for name in names}
@@ -273,7 +273,7 @@ class Preparing:
 
 
 def _elaborate(step: KernelStep, objects: ObjectStore, *, with_tir: bool) -> AuthorReply:
-    """In the copy."""
+    """Elaborate one kernel, in the copy."""
     if type(step.source).__name__ != "PrimFunc":
         found = step.source
         request = ElaborateConfig(
@@ -305,7 +305,7 @@ def _check_func(step: KernelStep, objects: ObjectStore) -> SyncChecked | Failed:
 
 
 def _judge(checked: AuthorReply, elaborated: ElaboratedConfig) -> AuthorReply:
-    """What was elaborated, unless the check of its synchronization found mistakes or could not be made."""
+    """The elaborated kernel, unless the check of its synchronization found mistakes or could not be made."""
     if isinstance(checked, SyncChecked):
         if not checked.findings:
             return elaborated
@@ -318,8 +318,8 @@ def _judge(checked: AuthorReply, elaborated: ElaboratedConfig) -> AuthorReply:
 
 # ---- shares of pytest-xdist's processes --------------------------------------------------------
 #
-# Every process has the same steps in the same order. Share ``k`` is a file of results; who holds its
-# lock makes it. A process takes its own share first and then those that nobody has begun; at last it
+# Every process has the same steps in the same order. Share ``k`` is a file of results; the process that holds
+# its lock makes it. A process takes its own share first and then those that nobody has begun; at last it
 # waits for those that are being made, and makes those whose maker died.
 
 
@@ -330,7 +330,7 @@ def prepare_shares(
     count: int,
     make: Callable[[Sequence[S]], list[StepResult]],
 ) -> list[StepResult]:
-    """All results, after this process has made what was its to make. ``own`` is below ``count``."""
+    """All results, after this process has made its part of them. ``own`` is below ``count``."""
     make_folder(folder)
     order = [(own + offset) % count for offset in range(count)]
     for is_patient in (False, True):
@@ -353,7 +353,7 @@ def read_shares(folder: Path) -> Iterator[StepResult]:
 
 @contextmanager
 def _locked(path: Path, *, is_patient: bool) -> Iterator[bool]:
-    """Hold a lock for the block, unless another has it and we are not ``is_patient``; says which."""
+    """Hold a lock for the block, unless another process has it and ``is_patient`` is false; yields whether it is held."""
     lock = open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX if is_patient else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""What a run came to: trials, the ledger of devices, a summary, and an exit code that tells the truth.
+"""Records the results of a run: trials, the ledger of devices, a summary, and a correct exit code.
 
-Also what earlier runs came to, for the order of this one. One module because all of it reads or writes
-the same facts of tests.
+Also the results of earlier runs, for the order of this one. One module because all of it reads or
+writes the same facts of tests.
 """
 
 import statistics
@@ -34,7 +34,7 @@ from tileyard.wording import count_of
 TARGET = "pytest"
 """The target of the trials of tests."""
 SHOWN = 3
-"""How many tests of a kind the summary names."""
+"""Number of tests of a kind that the summary names."""
 
 
 def case_of(nodeid: str) -> str:
@@ -44,10 +44,10 @@ def case_of(nodeid: str) -> str:
 
 
 def read_durations(store: Store) -> dict[str, float]:
-    """How long tests take, in seconds by case: the median of the latest runs.
+    """Durations of tests, in seconds by case: the median of the latest runs.
 
-    A case's name without its parameters has the median over all of these, which serves for those
-    that were not run before.
+    A case's name without its parameters has the median over all of these, which is used for those that
+    never ran.
     """
     by_case: dict[str, list[float]] = {}
     by_function: dict[str, list[float]] = {}
@@ -61,10 +61,10 @@ def read_durations(store: Store) -> dict[str, float]:
 def sort_longest_first(
     items: list[pytest.Item], durations: Mapping[str, float], processes: int
 ) -> None:
-    """Put the longest first, and before them what was never run; ``processes`` share them.
+    """Sort the longest first, and before them the tests that never ran; ``processes`` share them.
 
-    pytest-xdist hands each of several processes two tests to begin with, in order: so that none has
-    two long ones, each gets one of the longest and one of the shortest.
+    pytest-xdist gives each of several processes two tests to begin with, in order: so that none has two
+    long ones, each gets one of the longest and one of the shortest.
     """
     items.sort(key=lambda item: -_expect_s(item.nodeid, durations))
     if processes > 1 and len(items) >= 2 * processes:
@@ -80,7 +80,7 @@ def _expect_s(nodeid: str, durations: Mapping[str, float]) -> float:
 
 
 class TrialWriter:
-    """Writes a run's tests down: in its event stream, and in the store. A run without any leaves no trace."""
+    """Records a run's tests: in its event stream, and in the store. A run without tests leaves no trace."""
 
     def __init__(self, home: Path, store: Store, run: str) -> None:
         self._home = home
@@ -90,7 +90,7 @@ class TrialWriter:
         self._log: EventLog | None = None
 
     def write(self, nodeid: str, facts: TestFacts) -> None:
-        """One test that has ended."""
+        """Record one test that has ended."""
         if self._log is None:
             self._log = EventLog(self._home, self._run)
             self._log.append(
@@ -118,7 +118,7 @@ class TrialWriter:
         self._store.record(trial)
 
     def close(self, reason: StopReason) -> None:
-        """The run is over."""
+        """Record the end of the run."""
         if self._log is None:
             run_file(self._home, self._run).unlink(missing_ok=True)
         else:
@@ -127,9 +127,9 @@ class TrialWriter:
 
 
 class Recording:
-    """Listens to the reports of all tests, in whatever process they ran.
+    """Receives the reports of all tests, in whatever process they ran.
 
-    ``began`` is when the run did, on the monotonic clock; ``report`` is the file to write, or empty.
+    ``began`` is the start of the run on the monotonic clock; ``report`` is the file to write, or empty.
     """
 
     def __init__(self, run: str, began: float, writer: TrialWriter, report: str) -> None:
@@ -151,7 +151,7 @@ class Recording:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what the last report of a test tells."""
+        """Keep the facts in the last report of a test."""
         if report.failed:
             self._failed.add(report.nodeid)
         data = getattr(report, FACTS, None)
@@ -165,21 +165,21 @@ class Recording:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
-        """Take note of a process of pytest-xdist's that died."""
+        """Record a process of pytest-xdist's that died."""
         if error:
             gateway = getattr(node, "gateway", None)
             self._lost.append(f"{getattr(gateway, 'id', 'a worker')}: {clean_line(str(error))}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Iterable[str]) -> None:
-        """Take note of what was selected."""
+        """Record the selected tests."""
         self.selected.update(ids)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Write down what the run came to; where something failed or is missing, it has failed.
+        """Record the results of the run; it has failed if something failed or is missing.
 
-        Whatever else is done at its end: pytest-xdist has been seen to return 0 over nine failures.
+        This holds whatever else is done at its end: pytest-xdist has been seen to return 0 over nine failures.
         """
         self._notes += [f"worker {lost} died" for lost in self._lost]
         self._notes += self._correct(session)
@@ -200,7 +200,7 @@ class Recording:
         return result
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
-        """Say how long devices were held, and what else people should know."""
+        """Report how long devices were held, and other facts for the user."""
         report = self._report
         is_quiet = terminalreporter.config.option.verbose < 0
         if report is None or not (self._notes or ((report.tests or report.steps) and not is_quiet)):
@@ -234,7 +234,7 @@ class Recording:
     # ---- inside -------------------------------------------------------------------------------
 
     def _correct(self, session: pytest.Session) -> list[str]:
-        """Take a false 0 back, and say so."""
+        """Correct a false 0, and report that."""
         wrong = {
             "failed": len(self._failed),
             "without a result": len(self.selected - self._facts.keys()),
@@ -285,7 +285,7 @@ class Recording:
 
 
 def measure_use(holds: Iterable[Hold], wall_s: float) -> Iterable[DeviceUse]:
-    """How long each device was held, by name."""
+    """Time for which each device was held, by name."""
     by_device: dict[str, list[float]] = {}
     for hold in holds:
         by_device.setdefault(hold.device, []).append(hold.held_s)
@@ -295,7 +295,7 @@ def measure_use(holds: Iterable[Hold], wall_s: float) -> Iterable[DeviceUse]:
 
 
 def count_most_at_once(steps: Iterable[StepResult]) -> int:
-    """How many steps were under way at the same time, at most."""
+    """Maximum number of steps in progress at the same time."""
     changes = [
         change
         for step in steps

@@ -1,4 +1,4 @@
-"""Compile steps, what the processes of a run say to each other, and what the run comes to."""
+"""Compile steps, the messages between the processes of a run, and the results of the run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from tileyard.model import BuildKey, Outcome, Record, Value
 class KernelStep:
     """Build one kernel. ``id`` names the step in every process of the run.
 
-    ``source`` is a kernel with its ``arguments``, or a PrimFunc with its ``out_idx``. With ``check_sync`` it fails where its
-    synchronization has mistakes.
+    ``source`` is a kernel with its ``arguments``, or a PrimFunc with its ``out_idx``. With
+    ``check_sync`` it fails if its synchronization has mistakes.
     """
 
     id: str
@@ -27,9 +27,9 @@ class KernelStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What the result of a function depends on besides its code and values, named as in suites.
+    """The dependencies of a function's result besides its code and values, named as in suites.
 
-    ``root`` is the folder that ``inputs`` are found from. ``runs`` are all programs that it starts, None where it does not say.
+    ``root`` is the folder that ``inputs`` are relative to. ``runs`` are all programs that it starts, or None if not declared.
     """
 
     root: Path
@@ -42,7 +42,7 @@ class Declared:
 class FunctionStep:
     """Call a function that builds something, with ``values`` and a directory of its own.
 
-    What it makes is kept between runs if it has ``declared`` what that depends on.
+    Its result is kept between runs if the step has ``declared`` what that depends on.
     """
 
     id: str
@@ -54,7 +54,7 @@ class FunctionStep:
 
 @dataclass(frozen=True, kw_only=True)
 class BodyStep:
-    """Build what a test without markers, or its fixture, compiles itself, as far as reading it tells."""
+    """Build what a test without markers, or its fixture, compiles itself, as far as reading finds it."""
 
     id: str
     function: Callable[..., object]
@@ -68,14 +68,14 @@ Step = KernelStep | FunctionStep | BodyStep
 
 
 class Reported(Record):
-    """A report of pytest's on one phase, in its own plain form. ``outcome`` is what it means to us."""
+    """A report of pytest on one phase, in its own plain form. ``outcome`` is our term for it."""
 
     data: dict[str, Any]
     outcome: Outcome
 
 
 class Warned(Record):
-    """A warning that pytest recorded; ``arguments`` are those of its hook."""
+    """A warning that pytest recorded; ``arguments`` are the arguments of its hook."""
 
     arguments: dict[str, Any]
 
@@ -85,11 +85,11 @@ class DeviceWanted(Record):
 
 
 class DeviceRefused(Record):
-    """It waits no longer, and got none."""
+    """The test no longer waits, and got no device."""
 
 
 class DevicesNeeded(Record):
-    """It needs so many at once, more than its process has, and ends for that."""
+    """The test needs this number at once, more than its process has, and ends for that."""
 
     count: int
 
@@ -105,7 +105,7 @@ class HoldBegan(Record):
 
 
 class HoldEnded(Record):
-    """What is held is given back, and that is confirmed."""
+    """The device was returned, and that is confirmed."""
 
     at: float
 
@@ -123,7 +123,7 @@ class Answered(Record):
 
 
 class TurnedTo(Record):
-    """The process runs this test ``at`` this time of the host's monotonic clock, and from then on."""
+    """The process runs this test from ``at`` on, in seconds of the host's monotonic clock."""
 
     test: str
     at: float
@@ -141,12 +141,12 @@ class Left(Record):
 
 
 class StepResult(Record):
-    """What became of one compile step. ``at`` is when it began, on the host's monotonic clock.
+    """The result of one compile step. ``at`` is when it began, on the host's monotonic clock.
 
-    ``build`` is the key of a kernel's artifact and ``target`` what it was built for; ``folder`` the
-    directory of a function's step, and ``pickled`` the file in which its result lies. ``why`` says of such a step whether it
-    was kept, or why it was made, and of a test that ran ahead where that ended. What reading found of a test ``is_partial`` where
-    there is more that may compile.
+    ``build`` is the key of a kernel's artifact and ``target`` its target; ``folder`` is the directory
+    of a function's step, and ``pickled`` the file of its result. ``why`` states of such a step whether
+    it was kept, or why it was made, and of a test that ran ahead where that ended. The result of
+    reading a test ``is_partial`` if there is more that may compile.
     """
 
     step: str
@@ -164,10 +164,10 @@ class StepResult(Record):
 
 
 class Hold(Record):
-    """A device in the hands of one test: a line of the lease ledger.
+    """A device held by one test: a line of the lease ledger.
 
-    ``at`` is in seconds since the run began. ``dynamic`` says that the test took it because it used a device outside
-    of a block.
+    ``at`` is in seconds since the run began. ``dynamic`` is set if the test took it because it used a
+    device outside a block.
     """
 
     test: str
@@ -184,12 +184,12 @@ FACTS = "tileyard"
 
 
 class TestFacts(Record):
-    """What is known of a test beside its reports; travels with the last of them.
+    """Facts about a test besides its reports; sent with the last of them.
 
     ``seconds`` is the time of its process without the wait for devices.
     """
 
-    __test__ = False  # no test class, whatever pytest takes its name for
+    __test__ = False  # not a test class, despite its name
 
     seconds: float
     outcome: Outcome
@@ -213,7 +213,7 @@ class TestEntry(Record):
 
 
 class DeviceUse(Record):
-    """How long a device was held in all, and its share of the run's wall time."""
+    """Total time for which a device was held, and its share of the run's wall time."""
 
     device: str
     holds: int
@@ -222,7 +222,7 @@ class DeviceUse(Record):
 
 
 class RunReport(Record):
-    """What ``--tileyard-report`` writes. Times are in seconds."""
+    """The content of ``--tileyard-report``. Times are in seconds."""
 
     run: str
     exit_status: int

@@ -1,7 +1,7 @@
-"""Runs tests ahead, with no device, up to where they would hold one, so that the caches have what they compile until then.
+"""Runs tests ahead, without a device, up to where they would hold one, so that the caches contain what they compile until then.
 
-That is for tests whose compilations nobody declared and reading did not find. Each runs in a copy of this process, which ends
-where the test asks for a device or launches a kernel. How the test ends otherwise does not count: its run decides.
+This is for tests whose compilations nobody declared and reading did not find. Each runs in a copy of this process, which ends
+when the test asks for a device or launches a kernel. Any other end of the test does not count: its run decides.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tileyard.pytest_plugin.tilelang_jit import is_tilelangs, watch_tilelang
 from tileyard.pytest_plugin.watching import watch_compiles
 
 AHEAD: Final = "ahead"
-"""What such a step, and the folder of such logs, is called."""
+"""Name of such a step, and of the folder of such logs."""
 DEVICE_FIXTURE: Final = "tile_device"
 BLOCK, LAUNCH, TOUCH = (
     "its first device block",
@@ -37,7 +37,7 @@ BLOCK, LAUNCH, TOUCH = (
     "its first use of a GPU",
 )
 OURS, GPU = "tileyard.api.kernels", "torch.cuda"
-"""The modules in which kernels of ours are loaded, and torch first touches a GPU."""
+"""The modules in which our kernels are loaded, and in which torch first touches a GPU."""
 
 
 class CompileBegan(Record):
@@ -48,11 +48,11 @@ class CompileBegan(Record):
 
 
 class CompileDone(Record):
-    """That went well, as far as is known."""
+    """The compilation succeeded, as far as is known."""
 
 
 class Arrived(Record):
-    """The test came to where it would hold a device, or to its end before: then ``where`` is empty."""
+    """The test reached the point where it would hold a device, or ended before: then ``where`` is empty."""
 
     where: str
 
@@ -60,7 +60,7 @@ class Arrived(Record):
 def choose_tests(
     items: Iterable[pytest.Item], declared: DeclaredSteps, results: Mapping[str, StepResult]
 ) -> list[pytest.Item]:
-    """The tests that may compile what nobody has found, in an order that every process of a run has.
+    """The tests that may compile something that was not found, in the same order in every process of a run.
 
     ``results`` are those of all other steps, by name.
     """
@@ -105,7 +105,7 @@ class Rehearsal:
 
     def _stop(self, where: str, *_: object, **__: object) -> NoReturn:
         self._teller.tell(Arrived(where=where))
-        os._exit(0)  # nothing of the test's is to go on, teardown included
+        os._exit(0)  # nothing of the test goes on, teardown included
 
     def _keep_from_launching(self, module: ModuleType) -> None:
         module.make_target = lambda *_: _Unloaded(partial(self._stop, LAUNCH))  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ class Rehearsal:
 
 
 class _Unloaded:
-    """In the place of a target: its kernels are built, and not loaded."""
+    """Replaces a target: its kernels are built, and not loaded."""
 
     def __init__(self, launch: Callable[..., NoReturn]) -> None:
         self._launch = launch
@@ -125,12 +125,12 @@ class _Unloaded:
         return self
 
     def as_callable(self) -> Callable[..., NoReturn]:
-        """What ends the rehearsal."""
+        """A function that ends the rehearsal."""
         return self._launch
 
 
 class Share(Protocol):
-    """Has ``make`` make the results of some of the tests here; those of all."""
+    """Has ``make`` make the results of some of the tests here; returns the results of all."""
 
     def __call__(
         self,
@@ -144,7 +144,7 @@ class Share(Protocol):
 def run_ahead(
     items: Sequence[pytest.Item], active: Active, outer: object, share: Share | None = None
 ) -> None:
-    """Run tests ahead if the options say so, and add to the results what they compiled, and how far each one came.
+    """Run tests ahead if the options say so, and add to the results what they compiled, and how far each one got.
 
     Several processes ``share`` them.
     """
@@ -205,7 +205,7 @@ async def _rehearse(item: pytest.Item, active: Active, outer: object) -> list[St
         for build, kernel in begun.items()
         if (build in open_builds if is_tilelangs(build) else find_artifact(build, objects) is None)
     }
-    if arrived is None:  # what it was at when it died is for its own run
+    if arrived is None:  # what it was doing when it died is for its own run
         failed = {}
     result = StepResult(
         step=f"{item.nodeid}#{AHEAD}",
@@ -229,7 +229,7 @@ async def _rehearse(item: pytest.Item, active: Active, outer: object) -> list[St
 
 
 def _describe(arrived: Arrived | None, copy: Forked, kernels: Iterable[str]) -> str:
-    """How far a test came, for the report."""
+    """How far a test got, for the report."""
     done = f"compiled {', '.join(sorted(set(kernels))) or 'nothing'} ahead"
     if arrived is None:
         how = copy.end.describe(copy.limit_s) if copy.end is not None else "was ended"

@@ -1,7 +1,7 @@
-"""Tests in processes of their own: start one, take in what it tells, turn its end into reports.
+"""Runs tests in processes of their own: starts one, receives its messages, turns its end into reports.
 
-One module because the process of a test, which runs pytest's protocol, and the one that waits for it are
-two ends of one conversation.
+One module because the process of a test, which runs pytest's protocol, and the one that waits for it
+are two ends of one conversation.
 """
 
 import os
@@ -58,9 +58,9 @@ from tileyard.wording import shorten_path
 
 
 class Inside:
-    """The plugin of a test's own process. ``run`` is all that the process does."""
+    """The plugin of a test's own process. ``run`` is everything that the process does."""
 
-    _item: pytest.Item  # that is run now
+    _item: pytest.Item  # the one that runs now
     _failure: tuple[Outcome, str] | None
 
     def __init__(self, active: Active, log: Path, teller: Teller) -> None:
@@ -77,10 +77,10 @@ class Inside:
         outer: object,
         goes_on: Callable[[pytest.Item], bool] = bool,
     ) -> None:
-        """Run the tests, one or several in turn, and tell how each went.
+        """Run the tests, one or several in turn, and report each result.
 
-        ``outer`` is the plugin of the process that copied itself; ``goes_on`` says whether to begin
-        with a further test.
+        ``outer`` is the plugin of the process that copied itself; ``goes_on`` decides whether to begin
+        a further test.
         """
         take_place(items[0].config, outer, self, self._log)
         self._has_begun = True
@@ -111,19 +111,19 @@ class Inside:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run it without logging: the reports are the original's to log."""
+        """Run it without logging: the original logs the reports."""
         runtestprotocol(item, log=False, nextitem=nextitem)
         return True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """A test whose compile step failed does not begin."""
+        """Do not begin a test whose compile step failed."""
         if self._failure is not None:
             pytest.fail(self._failure[1], pytrace=False)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """What was taken as it was used is given back with the last line of the test's function."""
+        """Return what was taken by use at the last line of the test's function."""
         try:
             return (yield)
         finally:
@@ -133,7 +133,7 @@ class Inside:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Tell every report as it is made."""
+        """Send every report as it is made."""
         report = yield
         if report.when == "call" and report.passed and self._broken:
             report.outcome = "failed"
@@ -152,9 +152,9 @@ class Inside:
         nodeid: str,
         location: tuple[str, int, str] | None,
     ) -> None:
-        """Tell of every warning that can be told."""
+        """Send every warning that can be sent."""
         if not self._has_begun:
-            return  # a plugin that is new receives all warnings from before it came
+            return  # a new plugin receives all warnings from before its registration
         # Its source is an object of the test's.
         warning_message.source = None
         arguments = {
@@ -184,7 +184,7 @@ class Inside:
     # ---- inside -------------------------------------------------------------------------------
 
     def _judge(self, report: pytest.TestReport, call: pytest.CallInfo[None]) -> Outcome:
-        """What a report means in our words."""
+        """The outcome of a report in our terms."""
         if report.skipped:
             return Outcome.PASSED if hasattr(report, "wasxfail") else Outcome.SKIPPED
         if report.passed:
@@ -213,20 +213,20 @@ def take_place(config: pytest.Config, outer: object, inner: object, log: Path) -
     plugins = config.pluginmanager
     plugins.unregister(outer)
     for plugin in plugins.get_plugins():
-        if type(plugin).__name__ == "WorkerInteractor":  # its channel is the original's
+        if type(plugin).__name__ == "WorkerInteractor":  # its channel belongs to the original
             plugins.unregister(plugin)
     plugins.register(inner)
     _renew_capture(config, log)
 
 
 def _place() -> str:
-    """Where the user's own code is now, as part of a sentence."""
+    """The current location in the user's own code, as part of a sentence."""
     users = [frame for frame in traceback.extract_stack() if is_users(frame.filename)]
     return f", at {shorten_path(users[-1].filename)}:{users[-1].lineno}" if users else ""
 
 
 def _renew_capture(config: pytest.Config, log: Path) -> None:
-    """Capture for this process alone, into files that are there when it has crashed."""
+    """Capture for this process alone, into files that remain if it crashes."""
     manager = config.pluginmanager.getplugin("capturemanager")
     if manager is None or not manager.is_globally_capturing():
         return
@@ -242,7 +242,7 @@ def _renew_capture(config: pytest.Config, log: Path) -> None:
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
-    """A report that can be sent: what is not plain among its properties becomes text."""
+    """A report that can be sent: properties that are not plain become text."""
     try:
         pickle.dumps(data)
     except (pickle.PicklingError, TypeError, AttributeError):
@@ -255,7 +255,7 @@ def _plain(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class RunningTest:
-    """One test in its own process. ``began`` is the run's own, on the monotonic clock."""
+    """One test in its own process. ``began`` is the start of the run, on the monotonic clock."""
 
     def __init__(self, item: pytest.Item, copy: Forked, began: float) -> None:
         self.item = item
@@ -271,7 +271,7 @@ class RunningTest:
         self.began_at, self._paused_before_s = time.monotonic(), copy.paused_s
 
     def take(self) -> bool:
-        """Take in what it has told; whether it has ended. ``reports`` are those that are due."""
+        """Receive its messages; returns whether it has ended. ``reports`` are those that are due."""
         for message in self.copy.read():
             self.hear(message)
         if self.copy.end is None:
@@ -280,13 +280,13 @@ class RunningTest:
         return True
 
     def log(self, *, starts: bool) -> None:
-        """Log all that is known once it has ended. Ends the whole run if the test has asked for that."""
+        """Log everything once it has ended. Ends the whole run if the test has asked for that."""
         if starts:
             log_start(self.item)
         log_end(self.item, self.reports, self.left)
 
     def hear(self, message: Record) -> None:
-        """Take in one thing that it has told."""
+        """Process one message."""
         config = self.item.config
         match message:
             case Reported(data=data, outcome=outcome):
@@ -329,13 +329,13 @@ class RunningTest:
         self._open = []
 
     def conclude(self, end: ForkEnd) -> None:
-        """Make of its process's end what is missing of its reports."""
+        """Derive the missing reports from the end of its process."""
         # The keeper of what it still held sees its end when we do.
         self._end_hold(end.at)
         is_whole = any(report.when == "teardown" for report in self.reports)
         out_tail = take_tail(out_log(self.copy.log))
         if end.is_lost or (is_whole and end.timed_out):
-            # It has told all, and was killed with its parent, or did not end.
+            # It has reported everything, and was killed with its parent, or did not end.
             self.reports = [report for report in self.reports if report.when == "setup"]
             is_whole = False
         if not is_whole and (self.left is None or end.is_lost):
@@ -343,7 +343,7 @@ class RunningTest:
         self.sum_up(end.at)
 
     def sum_up(self, at: float) -> None:
-        """Put what is known beside the reports into the last one; the test was over ``at``."""
+        """Add the facts besides the reports to the last one; the test ended ``at``."""
         if not self.reports:
             return
         paused_s = self.copy.paused_s - self._paused_before_s
@@ -358,7 +358,7 @@ class RunningTest:
         setattr(self.reports[-1], FACTS, msgspec.to_builtins(facts))
 
     def _report_death(self, end: ForkEnd, out_tail: str) -> pytest.TestReport:
-        """The failure of a test whose process ended before it had told everything."""
+        """The failure of a test whose process ended before it had reported everything."""
         phase = "call"
         if any(report.when == "call" or report.failed for report in self.reports):
             phase = "teardown"
@@ -380,7 +380,7 @@ class RunningTest:
 class Runner:
     """Runs ``items``, each in a copy of this process as it is now, as many at a time as the options say.
 
-    ``outer`` is the plugin of this process, and ``began`` when the run began, on the monotonic clock.
+    ``outer`` is the plugin of this process, and ``began`` the start of the run, on the monotonic clock.
     """
 
     def __init__(
@@ -399,9 +399,9 @@ class Runner:
         self._idle = [self._make_lane() for _ in range(self._workers)]
 
     def run(self, items: Sequence[pytest.Item], session: pytest.Session | None = None) -> None:
-        """Run these of them, in this order.
+        """Run these items, in this order.
 
-        No more of them are run where the ``session`` is to end, as ``--maxfail`` has it.
+        No further item runs once the ``session`` is to end, as with ``--maxfail``.
         """
         waiting = list(reversed(items))
         running: dict[Forked, RunningTest] = {}
@@ -443,7 +443,7 @@ class Runner:
 
 
 def log_of(item: pytest.Item, active: Active) -> Path:
-    """Where a test's own process writes what it has to say beside its reports."""
+    """The log of a test's own process, for what is not in its reports."""
     return active.folder / "logs" / f"{zlib.crc32(item.nodeid.encode()):08x}.log"
 
 
@@ -467,7 +467,7 @@ def log_end(
 
 
 def _worst(outcomes: list[Outcome]) -> Outcome:
-    """What the phases come to: the first failure, else a skip, else a pass."""
+    """The outcome of all phases: the first failure, otherwise a skip, otherwise a pass."""
     for outcome in outcomes:
         if outcome not in (Outcome.PASSED, Outcome.SKIPPED):
             return outcome
@@ -475,7 +475,7 @@ def _worst(outcomes: list[Outcome]) -> Outcome:
 
 
 def _first_line(reports: list[pytest.TestReport]) -> str:
-    """Why the first phase that failed did."""
+    """The reason of the first failed phase."""
     for report in reports:
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)

@@ -1,7 +1,7 @@
 """Cuts the blocks that hold a device out of a test's function, so that they run elsewhere: values in, values out.
 
-``with tile_device() as device:`` becomes a call that is given the function's variables and the number of devices, if one
-is named, and its body a function of those that it uses. Both sides read the same file. What cannot be cut has a reason, in words.
+``with tile_device() as device:`` becomes a call with the function's variables and the number of devices, if one is named. Its body
+becomes a function of the variables that it uses. Both sides read the same file. If a block cannot be cut, there is a reason, in words.
 """
 
 import ast
@@ -29,14 +29,14 @@ LEAVES: Final = (
     ast.Nonlocal,
     ast.Delete,
 )
-"""What a block may not do, since it would be done elsewhere."""
+"""Statements that a block may not contain, because it runs elsewhere."""
 SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 class NotSeparableError(Exception):
-    """The part of a test that holds a device cannot run apart from the rest; says why.
+    """The part of a test that holds a device cannot run apart from the rest; states why.
 
-    ``devices`` is how many it needs at once, as far as that is known.
+    ``devices`` is the number that it needs at once, as far as that is known.
     """
 
     def __init__(self, reason: str, devices: int = 1) -> None:
@@ -55,19 +55,19 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class CutTest:
-    """A test's function without its blocks, and these."""
+    """A test's function without its blocks, and the blocks."""
 
     function: FunctionType
     code: CodeType
     blocks: tuple[Block, ...]
 
     def apply(self) -> None:
-        """Have the function ask for its blocks, in this process alone."""
+        """Replace the function's code, in this process alone, with one that calls its blocks."""
         _provide_assert(self.function)
         self.function.__code__ = self.code
 
     def pick(self, number: int, values: Mapping[str, object]) -> dict[str, object]:
-        """What a block has to be given of the function's variables."""
+        """The function's variables that a block needs."""
         block = self.blocks[number]
         return {
             name: values[name]
@@ -76,7 +76,7 @@ class CutTest:
         }
 
     def run(self, number: int, values: Mapping[str, object], held: object) -> dict[str, Any]:
-        """Run a block that holds a device, or a tuple of them; the variables that it uses or sets, as they are afterwards."""
+        """Run a block that holds a device, or a tuple of them; returns the variables that it uses or sets, as they are afterwards."""
         block = self.blocks[number]
         _provide_assert(self.function)
         given = {**values, HELD: held}
@@ -86,7 +86,7 @@ class CutTest:
 
 @cache
 def cut(function: Callable[..., object]) -> CutTest:
-    """Cut a test's function; one that does not ask for a device itself stays as it is. Raises NotSeparableError."""
+    """Cut a test's function; one that does not ask for a device itself is unchanged. Raises NotSeparableError."""
     plain = inspect.unwrap(function)
     if not isinstance(plain, FunctionType):
         raise NotSeparableError("it is not a function")
@@ -110,7 +110,7 @@ def cut(function: Callable[..., object]) -> CutTest:
 
 
 class _Cutter(ast.NodeTransformer):
-    """Replaces blocks, and keeps them."""
+    """Replaces blocks, and collects them."""
 
     def __init__(self, code: CodeType) -> None:
         self.blocks: list[Block] = []
@@ -122,7 +122,7 @@ class _Cutter(ast.NodeTransformer):
         return [new for statement in body for new in _as_list(self.visit(statement))]
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        """Nothing is replaced in a function or class within the test."""
+        """Leave functions and classes within the test unchanged."""
         return node if isinstance(node, SCOPES) else super().generic_visit(node)
 
     def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
@@ -163,7 +163,7 @@ class _Cutter(ast.NodeTransformer):
                 raise NotSeparableError(f"line {part.lineno} leaves the block")
 
     def refuse_other_uses(self, node: ast.FunctionDef) -> None:
-        """Raise NotSeparableError where the device is used in ways that are not followed."""
+        """Raise NotSeparableError if the device is used in ways that are not followed."""
         called = {
             id(part.value)
             for part in ast.walk(node)
@@ -177,7 +177,7 @@ class _Cutter(ast.NodeTransformer):
 
 
 def _refuse_private(node: ast.FunctionDef) -> None:
-    """Raise NotSeparableError for names that have a class's name in front where they are compiled within it."""
+    """Raise NotSeparableError for names that get a class's name as a prefix when compiled within it."""
     for part in ast.walk(node):
         name = getattr(part, "id", "") or getattr(part, "attr", "")
         if name.startswith("__") and not name.endswith("__"):
@@ -197,7 +197,7 @@ def _is_block(node: ast.expr) -> bool:
 
 
 def _is_plain(target: ast.expr | None) -> bool:
-    """Whether what devices are assigned to is a variable, several of them, or nothing."""
+    """Whether the devices are assigned to a variable, several variables, or nothing."""
     parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
     return target is None or all(isinstance(part, ast.Name) for part in parts)
 
@@ -209,7 +209,7 @@ def _names_in(nodes: Sequence[ast.AST]) -> frozenset[str]:
 
 
 def _walk_here(body: list[ast.stmt], *, within_loops: bool = True) -> Iterator[ast.stmt | ast.expr]:
-    """All nodes but those of functions and classes within, and of loops unless ``within_loops``."""
+    """All nodes except those of functions and classes within, and of loops unless ``within_loops``."""
     left: list[ast.AST] = list(body)
     while left:
         part = left.pop()
@@ -221,13 +221,13 @@ def _walk_here(body: list[ast.stmt], *, within_loops: bool = True) -> Iterator[a
 
 
 def _bind(names: tuple[str, ...], near: ast.stmt) -> list[ast.stmt]:
-    """Set the variables that were given; the others stay as they are."""
+    """Set the given variables; the others stay unchanged."""
     lines = [f"if {name!r} in {GIVEN}: {name} = {GIVEN}[{name!r}]" for name in names]
     return _parse("\n".join(lines), near)
 
 
 def _parse(text: str, near: ast.stmt) -> list[ast.stmt]:
-    """Statements that stand at the line of another one."""
+    """Statements that get the line of another one."""
     body = ast.parse(text).body
     for statement in body:
         for part in ast.walk(statement):
@@ -246,7 +246,7 @@ def _compile(node: ast.FunctionDef, file: str) -> CodeType:
 
 
 def _provide_assert(function: FunctionType) -> None:
-    """What rewritten assert statements refer to, should the module not have it."""
+    """Add what rewritten assert statements refer to, if the module does not have it."""
     function.__globals__.setdefault("@py_builtins", builtins)
     function.__globals__.setdefault("@pytest_ar", rewrite)
 

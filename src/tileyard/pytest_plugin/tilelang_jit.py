@@ -1,4 +1,4 @@
-"""Hears of what TileLang compiles and runs by itself, whether it is imported already or later.
+"""Observes what TileLang compiles and runs by itself, whether it is already imported or imported later.
 
 In a copy of this process in which tests are read, it compiles nothing and touches no device unasked.
 """
@@ -15,13 +15,13 @@ from typing import Any, Final, NoReturn
 from tileyard.frontend.no_device import on_import
 
 MODULE, CLASS, METHOD = "tilelang.jit.kernel", "JITKernel", "_compile_and_create_adapter"
-"""Where TileLang compiles what its own cache does not have."""
+"""Where TileLang compiles what is not in its own cache."""
 RUNS: Final = ("__call__", "get_profiler")
-"""What runs a kernel there, or is about to: a profiler runs it by ways of its own."""
+"""Methods that run a kernel there, or are about to: a profiler runs it in its own way."""
 PREFIX = "tilelang:"
-"""What keys of kernels that TileLang compiles begin with."""
+"""Prefix of the keys of kernels that TileLang compiles."""
 JIT, FACTORY, CACHE = "tilelang.jit", "JITImpl", "is_cache_enabled"
-"""Where its decorator and its ``compile`` are, what the decorator makes, and what asks for its cache."""
+"""The module of its decorator and its ``compile``, the class that the decorator makes, and the function that asks for its cache."""
 
 
 def watch_tilelang(
@@ -32,15 +32,15 @@ def watch_tilelang(
 ) -> None:
     """From here on, call ``begin`` with a kernel's name and key before TileLang compiles it, and ``run`` before it is run.
 
-    ``end`` is called once that went well. The key is of the kernel's code and the target, the same in every process.
+    ``end`` is called after a success. The key covers the kernel's code and the target, and is the same in every process.
     """
     on_import(MODULE, partial(_patch, begin=begin, end=end, run=run))
 
 
 def find_tilelang_compile(function: object) -> Callable[..., object] | None:
-    """What compiles as a call of ``function`` does and runs nothing; None if that compiles nothing.
+    """A function that compiles as a call of ``function`` does and runs nothing; None if that compiles nothing.
 
-    None also where TileLang keeps nothing of what it compiles.
+    None also if TileLang keeps nothing of what it compiles.
     """
     jit = sys.modules.get(JIT)
     factory = getattr(jit, FACTORY, None)
@@ -59,10 +59,10 @@ def find_tilelang_compile(function: object) -> Callable[..., object] | None:
 
 @contextmanager
 def keep_factories(factories: Iterable[object]) -> Iterator[None]:
-    """Undo at the end what compiling changes of what ``@tilelang.jit`` made.
+    """Undo at the end the changes that compiling makes to results of ``@tilelang.jit``.
 
-    TileLang writes positions of outputs anew in place, and they are part of the keys of its cache:
-    a later process would look under another key than a process that has compiled nothing yet.
+    TileLang rewrites positions of outputs in place, and they are part of the keys of its cache: a later
+    process would look under another key than a process that has compiled nothing yet.
     """
     before = [(each, copy.copy(getattr(each, "out_idx", None))) for each in factories if each]
     yield
@@ -85,7 +85,7 @@ def _patch(
         before |= dict.fromkeys(RUNS, lambda *_, **__: run())
     for name, tell in before.items():
         method = getattr(jit_kernel, name, None)
-        if method is not None:  # in another version of TileLang: it does that unheard
+        if method is not None:  # another version of TileLang: its compilations are not observed
             setattr(
                 jit_kernel, name, _framed(tell, method, end if name == METHOD else lambda: None)
             )
@@ -94,7 +94,7 @@ def _patch(
 def _framed(
     tell: Callable[..., None], method: Callable[..., object], end: Callable[[], None]
 ) -> Callable[..., object]:
-    """A method, before which ``tell`` is called with the same arguments, and ``end`` once it went well."""
+    """A method that first calls ``tell`` with the same arguments, and ``end`` after a success."""
 
     def watched(*args: object, **kwargs: object) -> object:
         __tracebackhide__ = True
@@ -107,7 +107,7 @@ def _framed(
 
 
 def is_tilelangs(key: str) -> bool:
-    """Whether a key is one that ``watch_tilelang`` gives."""
+    """Whether ``watch_tilelang`` makes such a key."""
     return key.startswith(PREFIX)
 
 
@@ -122,22 +122,22 @@ def _key(kernel: Any, func: Any) -> str:  # noqa: ANN401 - TileLang's and TVM's
 
 
 class UnknownNameError(Exception):
-    """An expression depends on what is known only when the test runs."""
+    """An expression depends on values that are known only when the test runs."""
 
 
 class Reading:
-    """In a copy that only reads: what would compile, or need a device, is not evaluated.
+    """In a copy that only reads: code that would compile, or need a device, is not evaluated.
 
-    Within ``allow_compiling`` TileLang may compile; ``compiled`` has the keys of what it did.
+    Within ``allow_compiling`` TileLang may compile; ``compiled`` contains the keys of what it did.
     """
 
     def __init__(self) -> None:
-        # TileLang and torch, which a run whose tests compile nothing can do without.
+        # TileLang and torch, which a run does not need if its tests compile nothing.
         from tileyard.api import kernels
 
         self.compiled: list[str] = []
         self._may_compile = False
-        kernels.make_builder = _refuse  # what each compilation asks for first
+        kernels.make_builder = _refuse  # the first call of each compilation
         watch_tilelang(begin=self._begin, run=_refuse)
         torch: Any = sys.modules.get("torch")
         if torch is not None:
@@ -145,7 +145,7 @@ class Reading:
 
     @contextmanager
     def allow_compiling(self) -> Iterator[None]:
-        """For what was found."""
+        """Allow compiling in the block, for what was found."""
         self._may_compile = True
         try:
             yield

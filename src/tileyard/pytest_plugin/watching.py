@@ -1,4 +1,4 @@
-"""Hears of what a test's own process compiles while it runs, and of what it uses a device for outside of a block."""
+"""Observes what a test's own process compiles while it runs, and its uses of a device outside a block."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -13,13 +13,13 @@ from tileyard.workers.protocol import BuildKernels, CompilerReply, CompilerReque
 API: Final = "tileyard.api.kernels"
 """Where a compiled kernel becomes a function."""
 TORCH: Final = "torch.cuda"
-"""Where torch touches a GPU for the first time; which GPUs a process sees is settled then."""
+"""Where torch touches a GPU for the first time; that settles which GPUs a process sees."""
 
 
 def watch_compiles(
     begin: Callable[[str, str], None], end: Callable[[], None] = lambda: None
 ) -> None:
-    """From here on, call ``begin`` with name and key of every kernel that is about to be compiled, ours or TileLang's, and ``end`` once that was tried."""
+    """From here on, call ``begin`` with name and key of every kernel before it is compiled, ours or TileLang's, and ``end`` after the attempt."""
     answer = Compiler.answer
 
     def watched(self: Compiler, request: CompilerRequest) -> CompilerReply:
@@ -44,7 +44,7 @@ def watch_uses(use: Callable[[], None]) -> None:
 
 
 def watch_kernels(module: Any, use: Callable[[], None]) -> None:  # noqa: ANN401 - a module
-    """Have what the module's ``make_callable`` returns call ``use`` before each launch.
+    """Make the result of the module's ``make_callable`` call ``use`` before each launch.
 
     A kernel for an accelerator is loaded after its first ``use``: loading touches the device.
     """
@@ -69,7 +69,7 @@ def watch_kernels(module: Any, use: Callable[[], None]) -> None:  # noqa: ANN401
 
 
 def watch_torch(module: Any, use: Callable[[], None]) -> None:  # noqa: ANN401 - a module
-    """Have the first touch of a GPU through ``torch.cuda``, the ``module``, call ``use`` before."""
+    """Make the first touch of a GPU through ``torch.cuda``, the ``module``, call ``use`` before."""
     touch = module._lazy_init  # noqa: SLF001 - what all first touches of a GPU call
 
     def watched() -> None:

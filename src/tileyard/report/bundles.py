@@ -1,4 +1,4 @@
-"""A bundle for people: what it is, what it needs, and what may surprise its user."""
+"""Describes a bundle: its content, its requirements, and what may surprise its user."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ SHOWN = 5
 
 
 def print_bundle(console: Console, manifest: BundleManifest, name: str, size: int) -> None:
-    """One line of facts, one for each requirement, one for each surprise."""
+    """Print one line of facts, one per requirement, and one per surprise."""
     commit = f" of {manifest.commit}" if manifest.commit else ""
     target = f" for {manifest.target}" if manifest.target else ""
     facts = (

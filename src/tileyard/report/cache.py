@@ -1,4 +1,4 @@
-"""A collection of garbage for people: what went, what is left, and what could not go."""
+"""Describes a garbage collection: what was removed, what is left, and what could not be removed."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tileyard.report.words import clean_line, format_bytes
 
 
 def print_collection(console: Console, done: Collection, home: Path) -> None:
-    """One line for each kind of thing that went, and one for the whole."""
+    """Print one line for each kind of removed thing, and one for the total."""
     for freed in done.freed:
         size = format_bytes(freed.size)
         console.print(Text(f"{size:>9}  {freed.count} {clean_line(freed.what)}"), soft_wrap=True)

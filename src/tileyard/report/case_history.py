@@ -1,4 +1,4 @@
-"""What ``regress`` timed of a case, run by run, for people: times, intervals drawn, and where they changed."""
+"""The times that ``regress`` measured for a case, run by run, as text: intervals drawn, and where they changed."""
 
 import datetime
 from collections.abc import Iterator
@@ -13,22 +13,22 @@ from tileyard.report.words import clean_line, format_time
 from tileyard.wording import count_of
 
 WIDTH: Final = 25
-"""Letters of a drawing."""
+"""Characters of a drawing."""
 SHORT: Final = 10
-"""Letters of a commit."""
+"""Characters of a commit."""
 LONGEST: Final = 24
-"""Letters of a revision."""
+"""Characters of a revision."""
 
 
 def print_case_history(console: Console, found: CaseHistory) -> None:
-    """A block of lines for each series."""
+    """Print a block of lines for each series."""
     for series in found.series:
         for line, style in _lines(series, found.margin):
             console.print(Text(line, style=style), soft_wrap=True, highlight=False)
 
 
 def _lines(series: Series, margin: float) -> Iterator[tuple[str, str]]:
-    """What is printed of a series, each line with its style."""
+    """The lines of a series, each with its style."""
     points = series.points
     yield clean_line(describe_series(series)), "bold"
     shifts = {shift.first: shift for shift in series.shifts}
@@ -50,13 +50,13 @@ def _lines(series: Series, margin: float) -> Iterator[tuple[str, str]]:
 
 
 def describe_series(series: Series) -> str:
-    """The case, its side and where it was timed."""
+    """The case, its side and the device on which it was timed."""
     silicon = f" ({series.silicon})" if series.silicon else ""
     return f"{series.case}, {series.side}, {series.target} on {series.device}{silicon}"
 
 
 def describe_shift(series: Series, shift: Shift) -> str:
-    """``+8.90 % (+7.01 .. +10.80) after 1a2b3c4d5e, not later than 5e4d3c2b1a``: the range of what can have caused it."""
+    """``+8.90 % (+7.01 .. +10.80) after 1a2b3c4d5e, not later than 5e4d3c2b1a``: the range of possible causes."""
     change = f"{format_change(shift.ratio)} % ({format_change(shift.low)} .. {format_change(shift.high)})"
     last, first = series.points[shift.last], series.points[shift.first]
     if not shift.is_of_code:
@@ -67,14 +67,14 @@ def describe_shift(series: Series, shift: Shift) -> str:
 
 
 def format_revision(point: Point) -> str:
-    """A short commit, or what else the side was."""
+    """A short commit, or the side's other name."""
     commit = find_commit(point.revision)
     rest = point.revision.removeprefix(commit)
     return clean_line(f"{commit[:SHORT]}{rest}" or "not recorded", LONGEST)
 
 
 def format_day(point: Point) -> str:
-    """When it was timed, to the minute."""
+    """The time of the measurement, to the minute."""
     at = datetime.datetime.fromtimestamp(point.at).astimezone()
     return at.strftime("%Y-%m-%d %H:%M")
 
@@ -87,7 +87,7 @@ def _describe(point: Point, drawn: str) -> str:
 
 
 def _draw(points: tuple[Point, ...]) -> Iterator[str]:
-    """Each point as a dot on its interval, all on one axis a little wider than the times; what is beyond ends there."""
+    """Each point as a dot on its interval, all on one axis a little wider than the times; intervals are cut at its ends."""
     times = [point.time_ns for point in points]
     left, right = min(times) * 0.98, max(times) * 1.02
 

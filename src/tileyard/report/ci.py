@@ -1,4 +1,4 @@
-"""What jobs of a CI run do twice, and a suite cut into jobs, for people."""
+"""Describes the work that jobs of a CI run duplicate, and a suite divided into jobs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,13 +12,13 @@ from tileyard.suite.jobs_matrix import Matrix
 from tileyard.wording import count_of, shorten_path
 
 WIDEST = 400
-"""Characters shown of a line about a finding; JSON has all."""
+"""Maximum characters of a line about a finding; JSON has all."""
 LISTED = 20
-"""How many names of duplicates, and how many notes, are listed."""
+"""Maximum number of names of duplicates, and of notes, in a list."""
 
 
 def print_duplicates(console: Console, found: Duplicates) -> None:
-    """A row for each job, which checks the same jobs run, and what dropping them saves."""
+    """Print a row per job, the checks that several jobs run, and the time saved by dropping them."""
     columns = ("job", "checks", "expected", "to drop", "saves", "")
     table = new_table(columns, left=("job", ""), wrapped=("job", ""))
     for job in found.jobs:
@@ -49,7 +49,7 @@ def print_duplicates(console: Console, found: Duplicates) -> None:
 
 
 def print_matrix(console: Console, matrix: Matrix) -> None:
-    """A row for each job, and what no job runs."""
+    """Print a row per job, and the cases that no job runs."""
     if matrix.jobs:
         texts = ("shard", "families")
         table = new_table(("shard", "cases", "expected", "families"), left=texts, wrapped=texts)
@@ -82,7 +82,7 @@ def _say_groups(duplicates: Iterable[Duplicate]) -> Iterator[str]:
 
 
 def _say_finding(finding: Finding, saves_s: float) -> str:
-    """What is done twice, who keeps it, and what that saves."""
+    """The repeated work, the job that keeps it, and the time saved."""
     jobs = list(dict.fromkeys(spot.job for spot in finding.spots))
     is_guess = " (guessed)" if any(spot.is_guess for spot in finding.spots) else ""
     what = "this checkout" if finding.what == "." else clean_line(finding.what, WIDEST)
@@ -104,7 +104,7 @@ def _say_finding(finding: Finding, saves_s: float) -> str:
 
 
 def _say_spots(finding: Finding) -> Iterator[str]:
-    """Each place, then what is not the same in these places."""
+    """Each place, then the differences between these places."""
     for spot in finding.spots:
         condition = f", if {' and '.join(spot.conditions)}" if spot.conditions else ""
         command = f": {spot.command}" if spot.command else ""

@@ -1,4 +1,4 @@
-"""What was built: how the configs of a kernel ended, one artifact, and what each takes of a device."""
+"""Describes builds: how the configs of a kernel ended, one artifact, and the device resources of each."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
 SHOWN_KEY = 10
-"""Digits shown of a build key."""
+"""Number of digits shown of a build key."""
 ROOM = {"mix": 130, "code": 100, "threads": 100}
 """The narrowest screen on which a column is shown; tileyard inspect shows them all."""
 SHOWN_KINDS = 3
-"""Kinds of instructions shown of each function."""
+"""Number of kinds of instructions shown per function."""
 
 
 def print_compiled(
     console: Console, result: CompileResult, home: Path, *, with_report: bool
 ) -> None:
-    """Print failures with their logs, the table of resources if it is asked for, and one line."""
+    """Print failures with their logs, the table of resources if requested, and one line."""
     if with_report:
         print_table(console, _table(result, console.width))
     for one in result.configs:
@@ -85,7 +85,7 @@ def _table(result: CompileResult, width: int) -> Table:
 
 
 def _choose_columns(taken: Sequence[tuple[Resources, ...]], width: int) -> list[str]:
-    """None where nothing is known; functions are named where a config has several of them."""
+    """The columns to show, none if nothing is known; functions are named if a config has several."""
     if not any(taken):
         return []
     left_out = set() if any(len(functions) > 1 for functions in taken) else {"kernel"}
@@ -94,22 +94,22 @@ def _choose_columns(taken: Sequence[tuple[Resources, ...]], width: int) -> list[
 
 
 def _name_artifact(one: Build) -> str:
-    """So much of a build key as names it among others; nothing for what could not be built."""
+    """The part of a build key that identifies it among others; empty for what could not be built."""
     return one.build[:SHOWN_KEY] if one.outcome is Outcome.PASSED else ""
 
 
 def is_too_large(one: Build) -> bool:
-    """Whether a config was built and can never be launched: no multiprocessor holds a block of it."""
+    """Whether a config was built and can never be launched: a block does not fit on a multiprocessor."""
     return any(taken.occupancy == 0 for taken in _resources_of(one))
 
 
 def _resources_of(one: Build) -> tuple[Resources, ...]:
-    """What each device function of a config takes; nothing for targets that do not say."""
+    """The resources of each device function of a config; empty for targets that do not report them."""
     return read_reported(one.details).resources
 
 
 def describe_resources(taken: Resources, kinds: int | None = None) -> dict[str, str]:
-    """What one device function takes, by COLUMNS; so many kinds of instructions at most."""
+    """The resources of one device function, by COLUMNS; with at most ``kinds`` kinds of instructions."""
     mix = [(kind, count) for kind, count in taken.mix.items() if kind != PADDING]
     shown = [f"{count} {name}" for name, count in mix[:kinds]]
     cells = (
@@ -134,7 +134,7 @@ def _format_shared(taken: Resources) -> str:
 
 
 def print_artifact(console: Console, artifact: "Artifact") -> None:
-    """Its keys, what made it, its files, and what it takes where that is known."""
+    """Print its keys, its origin, its files, and its resources if known."""
     told = artifact.manifest
     details = read_reported(told.details)
     rows = {
@@ -159,7 +159,7 @@ def print_artifact(console: Console, artifact: "Artifact") -> None:
 
 
 def print_resources(console: Console, resources: Sequence[Resources]) -> None:
-    """One row for each device function."""
+    """Print one row per device function."""
     table = new_table(COLUMNS, left=("kernel", "mix"), wrapped=COLUMNS)
     for taken in resources:
         table.add_row(*describe_resources(taken).values())

@@ -1,6 +1,6 @@
-"""The terminal as Tileyard writes to it: nothing in a log, a name or a message is obeyed or read as markup.
+"""Writes to the terminal: control sequences and markup in logs, names and messages have no effect.
 
-A reader that closes the other end does not end the run: the rest of the output is dropped.
+If a reader closes its end, the run goes on and the rest of the output is dropped.
 """
 
 import io
@@ -27,12 +27,12 @@ UNLIMITED = 1 << 16
 
 
 class Console(rich.console.Console):
-    """Shows control characters of what is printed; those by which rich itself draws are left alone."""
+    """A console that shows control characters in printed text; those that rich itself uses for drawing are unchanged."""
 
     def __init__(
         self, *, stderr: bool = False, file: TextIO | None = None, width: int | None = None
     ) -> None:
-        # In a notebook rich writes outputs of the cell instead, also where a file is given.
+        # In a notebook rich writes outputs of the cell instead, even if a file is given.
         force_jupyter = None if file is None else False
         super().__init__(
             stderr=stderr,
@@ -46,7 +46,7 @@ class Console(rich.console.Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """The segments of what is printed."""
+        """The segments of the printed text."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else make_visible(segment.text)
             yield segment if text is segment.text else Segment(text, segment.style)
@@ -74,7 +74,7 @@ def render(width: int, show: Callable[[rich.console.Console], None]) -> dict[str
 
 
 def say(console: rich.console.Console, text: str, style: str = "") -> None:
-    """Print text of others as one line, which is not broken where the screen ends."""
+    """Print foreign text as one line, which is not broken at the edge of the screen."""
     console.print(Text(clean_line(text), style=style), soft_wrap=True)
 
 
@@ -91,9 +91,9 @@ def new_table(columns: Iterable[str], left: Container[str], wrapped: Container[s
 def print_table(console: rich.console.Console, table: Table, cut: str = "") -> None:
     """Print a table so that no value is cut: a row too long for the screen continues on its next line.
 
-    Where a table is too wide, its empty columns are left out, then those with one value in all rows, which a
-    line below the table names. On a terminal, text of the last column ends where the screen does if it is
-    called ``cut``.
+    If a table is too wide, its empty columns are left out, then those with one value in all rows, which
+    a line below the table names. On a terminal, text of the last column is cut at the edge of the
+    screen if the column is called ``cut``.
     """
 
     def measure(columns: Sequence[Column]) -> int:
@@ -127,7 +127,7 @@ def _is_constant(column: Column) -> bool:
 
 
 def _take(table: Table, columns: Sequence[Column], limits: Mapping[object, int]) -> Table:
-    """The same table with some of its columns, of which those with a limit are cut there."""
+    """The same table with these columns; those with a limit are cut there."""
     taken = Table(
         title=table.title,
         caption=table.caption,
@@ -155,7 +155,7 @@ def _take(table: Table, columns: Sequence[Column], limits: Mapping[object, int])
 
 @contextmanager
 def outliving_readers() -> Iterator[None]:
-    """Print to standard output as long as somebody reads it, and go on afterwards."""
+    """Print to standard output as long as somebody reads it, and continue afterwards."""
     try:
         yield
         sys.stdout.flush()
@@ -164,7 +164,7 @@ def outliving_readers() -> Iterator[None]:
 
 
 def silence(stream: IO[str]) -> None:
-    """Have a stream's descriptor lead nowhere, for whatever else is written to it."""
+    """Discard everything written to a stream's descriptor from here on."""
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

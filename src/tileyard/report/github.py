@@ -1,4 +1,4 @@
-"""A run of a suite for GitHub Actions: a page for the job, and annotations at the lines of cases."""
+"""Reports a suite's run to GitHub Actions: a page for the job, and annotations at the lines of cases."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,18 +19,18 @@ from tileyard.suite.result import CaseVerdict, SuiteResult
 from tileyard.wording import count_of
 
 PAGE_BYTES = 1 << 20
-"""GitHub drops the page of a step that is larger."""
+"""Size above which GitHub drops the page of a step."""
 PER_LEVEL = 10
-"""GitHub shows so many annotations of each level for a step."""
+"""Maximum number of annotations per level that GitHub shows for a step."""
 NAMED = 50
-"""Number of cases that an annotation of several names."""
+"""Number of cases named by an annotation of several."""
 _CUT = "\n\nThere was no room for the rest of this page.\n"
 
 
 def write_step_summary(result: SuiteResult, path: Path, rerun: Rerun | None = None) -> None:
     """Append Markdown to the file that ``$GITHUB_STEP_SUMMARY`` names, as much as there is room for.
 
-    Raises UsageError where it cannot be written.
+    Raises UsageError if it cannot be written.
     """
     try:
         used = path.stat().st_size if path.exists() else 0
@@ -43,9 +43,9 @@ def write_step_summary(result: SuiteResult, path: Path, rerun: Rerun | None = No
 def annotations(
     result: SuiteResult, root: Path | None = None, rerun: Rerun | None = None
 ) -> list[str]:
-    """Workflow commands, one a line, to be printed: errors, warnings, and how many more there are.
+    """Workflow commands to print, one per line: errors, warnings, and the number of further ones.
 
-    Files below ``root``, the checkout, are named as they are there.
+    Files below ``root``, the checkout, are named relative to it.
     """
     command = rerun or rerun_command(result.path)
     errors, warnings = result.failed + result.faults, result.spared + result.flaky
@@ -65,7 +65,7 @@ def annotations(
 
 
 def _fit(blocks: Iterable[str], room: int) -> bytes:
-    """As many blocks as there is room for, and a line that says so if some are missing."""
+    """As many blocks as there is room for, and a line that reports missing ones."""
     page = bytearray()
     for block in blocks:
         encoded = block.encode("utf-8", "replace")

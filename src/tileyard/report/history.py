@@ -1,4 +1,4 @@
-"""The distribution of how long cases take, for people."""
+"""Describes the distribution of case durations."""
 
 import datetime
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tileyard.wording import count_of
 
 
 def print_history(console: Console, history: History, *, tail: bool) -> None:
-    """Print totals and quantiles; with ``tail`` also the longest cases and what has moved."""
+    """Print totals and quantiles; with ``tail`` also the longest cases and those that changed."""
     say(
         console,
         f"{count_of(history.cases, 'case')} in {count_of(history.runs, 'finished run')};"

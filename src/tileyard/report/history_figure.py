@@ -1,4 +1,4 @@
-"""The series of a case as a picture: times of a launch over runs, with intervals, and where they changed."""
+"""Draws the history of a case: launch times over runs, with intervals, and where they changed."""
 
 import io
 import warnings
@@ -16,19 +16,19 @@ from tileyard.report.words import clean_line
 
 DOTS_PER_IN: Final = 150
 WIDTH_IN, HEIGHT_IN = 8.0, 3.4
-"""Of the picture, and of the plot of a series."""
+"""Inches: the width of the picture, and the height of the plot of a series."""
 FONT: Final = 8
 MARKED: Final = 24
-"""Most runs with a name on the axis."""
+"""Maximum number of runs with a name on the axis."""
 TITLE: Final = 120
 PLOTS: Final = 40
 NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 TIME, CHANGE = "#0072B2", "#D55E00"
-"""Okabe and Ito's colours, which also people can tell apart who see fewer; lines differ as well."""
+"""Okabe and Ito's colours, distinguishable for colour-blind readers; lines differ as well."""
 
 
 def render_history(found: CaseHistory) -> bytes:
-    """The picture as PNG: a plot for each series. Raises UsageError where these are more than PLOTS."""
+    """The picture as PNG: one plot per series. Raises UsageError if there are more than PLOTS."""
     count = len(found.series)
     if count > PLOTS:
         raise UsageError(f"--png: {count} series are more than {PLOTS}", "name one case")
@@ -39,14 +39,14 @@ def render_history(found: CaseHistory) -> bytes:
         axes.set_title(title, fontsize=FONT, parse_math=False)
         _plot(axes, series)
     drawn = io.BytesIO()
-    with warnings.catch_warnings():  # a letter that no font has is drawn as a box
+    with warnings.catch_warnings():  # a character that no font has is drawn as a box
         warnings.simplefilter("ignore")
         figure.savefig(drawn, format="png")
     return drawn.getvalue()
 
 
 def find_unit(time_ns: float) -> tuple[str, float]:
-    """The unit that suits a time, and its size in nanoseconds."""
+    """A suitable unit for a time, and its size in nanoseconds."""
     units = reversed(NANOSECONDS.items())
     return next((pair for pair in units if time_ns >= pair[1]), ("ns", 1.0))
 
@@ -56,7 +56,7 @@ def _plot(axes: Axes, series: Series) -> None:
     points = series.points
     times = [point.time_ns for point in points]
     unit, size = find_unit(max(times))
-    # An interval of few processes may be as wide as it likes: it is cut at the edge.
+    # An interval of few processes may have any width: it is cut at the edge.
     edge = max(max(times) - min(times), 0.04 * max(times)) / 2
     axes.set_ylim((min(times) - edge) / size, (max(times) + edge) / size)
     axes.errorbar(

@@ -1,4 +1,4 @@
-"""A host for people: its devices as a table, one probe in a line, and what is wrong with it."""
+"""Describes a host: a table of its devices, one line per probe, and the problems found."""
 
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +21,7 @@ VERDICT_STYLES = {
 
 
 def print_survey(console: Console, survey: Survey) -> None:
-    """One row a device, and under it whatever else there is to say."""
+    """Print one row per device, and further facts below it."""
     texts = ("device", "class", "health", "holder", "since")
     table = new_table((*texts, "queue", "busy", "held idle"), texts, wrapped=("health", "holder"))
     for state in survey.devices:
@@ -47,7 +47,7 @@ def print_survey(console: Console, survey: Survey) -> None:
 
 
 def _list_queues(survey: Survey) -> Table:
-    """One row a queue: where its devices are had from, and what of ours is there."""
+    """One row per queue: where its devices come from, and our tasks there."""
     texts = ("queue", "class", "devices", "client")
     columns = (*texts, "slots", "our tasks")
     table = new_table(columns, left=texts, wrapped=columns)
@@ -67,7 +67,7 @@ def _list_queues(survey: Survey) -> Table:
 
 
 def print_probe(console: Console, report: ProbeReport) -> None:
-    """What a probe said, and what follows from it."""
+    """Print the result of a probe, and its consequences."""
     probe = report.probe
     line = Text.assemble(
         f"{probe.device}: ",
@@ -110,7 +110,7 @@ def _share(share: float | None) -> str:
 
 
 def print_findings(console: Console, diagnosis: Diagnosis) -> None:
-    """One line a finding, aligned, and under it what to do."""
+    """Print one line per finding, aligned, with advice below it."""
     width = max((len(finding.subject) for finding in diagnosis.findings), default=0)
     for finding in diagnosis.findings:
         line = Text.assemble(

@@ -1,12 +1,12 @@
-"""A run of a suite as JUnit XML, in the form that Maven Surefire gives it.
+"""A run of a suite as JUnit XML, in the form of Maven Surefire.
 
-A testcase is a ``testsuite``, a case a ``testcase``. What the case did wrong is a ``failure``, with its
-outcome as the type; what devices, queues or hosts did to it, and that it never ran, is an ``error``, unless
-``--fail-fast`` ended the run before it: then it is ``skipped``.
-A case that passed after failed attempts has a ``flakyFailure`` (or ``flakyError``) for each of these. One
-that failed to the end has its first failed attempt as the failure, the others as ``rerunFailure`` (or
-``rerunError``). Cases in quarantine that failed are ``skipped``: readers of this file gate by it.
-Paths of files below the working directory are relative: servers look for them in the repository.
+A testcase is a ``testsuite``, a case a ``testcase``. If the case itself failed, it has a ``failure``
+with its outcome as the type. If devices, queues or hosts failed, or it never ran, it has an ``error``;
+if ``--fail-fast`` ended the run before it, it is ``skipped``. A case that passed after failed attempts
+has a ``flakyFailure`` (or ``flakyError``) for each of these. One that failed to the end has its first
+failed attempt as the failure, the others as ``rerunFailure`` (or ``rerunError``). Cases in quarantine
+that failed are ``skipped``: readers of this file gate by it. Paths of files below the working directory
+are relative: servers look for them in the repository.
 """
 
 import re
@@ -27,26 +27,26 @@ from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult
 from tileyard.wording import shorten_path
 
 TAIL_BYTES = 16 << 10
-"""So much of a log is quoted."""
+"""Maximum bytes quoted of a log."""
 LOG_BYTES = 8 << 20
-"""So much of all logs together: servers refuse files of tens of megabytes."""
+"""Maximum bytes of all logs together: servers refuse files of tens of megabytes."""
 ERRORS = INFRASTRUCTURE | {Outcome.NOT_RUN}
 ORDER = (
     *("failure", "rerunFailure", "flakyFailure", "skipped"),
     *("error", "rerunError", "flakyError", "system-out"),
 )
-"""In which Surefire's schema wants the children of a ``testcase``."""
+"""The order in which Surefire's schema requires the children of a ``testcase``."""
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no XML 1.0 document may contain, not even escaped."""
+"""Characters that no XML 1.0 document may contain, not even escaped."""
 
 
 _Kind = Literal["passed", "failures", "errors", "skipped"]
-"""How readers count a case."""
+"""The kind under which readers count a case."""
 
 
 class _Suite(Record):
-    """What becomes one ``testsuite``."""
+    """The content of one ``testsuite``."""
 
     verdicts: list[CaseVerdict]
     left_out: list[LeftOut]
@@ -60,7 +60,7 @@ class _Suite(Record):
 
 
 def write_junit(result: SuiteResult, report: Report) -> None:
-    """Write the file, without logs where there is no room for these. Raises UsageError where it cannot be written."""
+    """Write the file, without logs if there is no room for them. Raises UsageError if it cannot be written."""
     report.write(_render(result, LOG_BYTES), _render(result, 0))
 
 
@@ -96,7 +96,7 @@ def _divide(result: SuiteResult) -> dict[str, _Suite]:
 
 
 def _testcase_of(case: str, known: set[str]) -> str:
-    """The testcase of a case that did not run: one that did, if it can be, else all but the last part."""
+    """The testcase of a case that did not run: one that did, if possible, else all but the last part of the id."""
     name = case
     while "/" in name:
         name = name.rpartition("/")[0]
@@ -147,9 +147,9 @@ def _testcase(suite: Element, verdict: CaseVerdict, quotes: "_Quotes") -> None:
 
 
 def _add_failures(element: Element, verdict: CaseVerdict, quotes: "_Quotes") -> None:
-    """The failure or error of a case, and what became of it when it was tried again.
+    """Add the failure or error of a case, and the results of its retries.
 
-    The first attempt of the verdict's own kind represents it, as with Surefire.
+    The first attempt with the verdict's own kind represents it, as in Surefire.
     """
     is_error = verdict.outcome in ERRORS
     failed = failed_attempts(verdict)
@@ -194,7 +194,7 @@ class _Quotes:
         self._room = room
 
     def quote(self, log: str) -> str:
-        """Where a log is, and how it ends."""
+        """The path of a log, and its end."""
         path = self._home / log
         text = _clean(read_tail(path, min(TAIL_BYTES, self._room))) if self._room else ""
         self._room = max(0, self._room - len(text.encode()))
@@ -233,5 +233,5 @@ def _element(parent: Element | None, tag: str, **attributes: str) -> Element:
 
 
 def _clean(text: str) -> str:
-    """Text that XML 1.0 can hold: what it forbids becomes U+FFFD."""
+    """Text that XML 1.0 can contain: forbidden characters become U+FFFD."""
     return _FORBIDDEN.sub("\ufffd", text)

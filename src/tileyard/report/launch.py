@@ -1,4 +1,4 @@
-"""How a CUDA artifact is launched, for people: formulas over its dimensions, and the driver's own names."""
+"""Describes how a CUDA artifact is launched: formulas over its dimensions, and the driver's own names."""
 
 from collections.abc import Iterator, Sequence
 from typing import assert_never
@@ -28,11 +28,11 @@ _SWIZZLES = (
 )
 _PROMOTIONS = ("NONE", "L2_64B", "L2_128B", "L2_256B")
 _FILLS = ("NONE", "NAN_REQUEST_ZERO_FMA")
-# Names as in cuda.h, by the driver's numbers, without the prefix that those of a kind share.
+# Names as in cuda.h, by the driver's numbers, without the prefix that all of a kind share.
 
 
 def describe_launch(record: LaunchRecord) -> Iterator[str]:
-    """Lines that say what is launched with what, in order."""
+    """Lines that state what is launched with which arguments, in order."""
     signature = record.signature
     yield print_program(signature).splitlines()[0].rstrip(":")
     for number, size in enumerate(record.workspaces):

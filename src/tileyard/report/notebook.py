@@ -13,13 +13,13 @@ from rich.text import Text
 from tileyard.report.console import render
 
 LINES = 10
-"""Most lines shown above the view: notes, and cases that failed. Earlier ones are counted."""
+"""Maximum number of lines shown above the view: notes, and cases that failed. Earlier ones are counted."""
 WIDTH = 100
 """Width of the output, in characters."""
 
 
 class NotebookView:
-    """Draws a view, with the last lines above it. As ``rich.live.Live`` it is started, updated and stopped."""
+    """Draws a view, with the last lines above it. Like ``rich.live.Live`` it is started, updated and stopped."""
 
     def __init__(self) -> None:
         self._handle: Any = DisplayHandle()  # type: ignore[no-untyped-call]  # IPython's
@@ -38,13 +38,13 @@ class NotebookView:
         self.update(self._drawn)
 
     def update(self, drawn: RenderableType, *, refresh: bool = True) -> None:
-        """Draw a view in place of the last one."""
+        """Replace the view with a new one."""
         self._drawn = drawn
         if refresh:
             self._handle.update(self._bundle(), raw=True)
 
     def stop(self) -> None:
-        """Leave what was drawn last."""
+        """Leave the last drawing in place."""
 
     def _bundle(self) -> dict[str, str]:
         earlier = self._added - len(self._lines)

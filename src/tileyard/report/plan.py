@@ -1,4 +1,4 @@
-"""A prediction for people: what bounds the run, what is predicted, and what is usual instead."""
+"""Describes a prediction: the bound of the run, the predicted time, and that of the usual alternatives."""
 
 from rich.console import Console
 from rich.table import Table
@@ -13,11 +13,11 @@ from tileyard.suite.records import LeftOut
 from tileyard.wording import count_of
 
 LISTED = 20
-"""How many of the cases that are left out are listed."""
+"""Maximum number of left-out cases in the list."""
 
 
 def print_prediction(console: Console, prediction: Prediction) -> None:
-    """Print all of it; every figure is in ``--json`` too."""
+    """Print the whole prediction; every figure is in ``--json`` too."""
     plan = prediction.plan
     say(
         console,
@@ -89,7 +89,7 @@ def _say_shards(console: Console, prediction: Prediction) -> None:
 
 
 def _say_left_out(console: Console, left_out: tuple[LeftOut, ...]) -> None:
-    """All are counted; of those that are in other shards no more is to be said."""
+    """Print the cases that are left out. All are counted; those in other shards are not listed."""
     if left_out:
         say(console, f"left out: {count_of(len(left_out), 'case')}")
     told = [left for left in left_out if not left.reason.startswith(IN_SHARD)]

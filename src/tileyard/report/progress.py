@@ -1,7 +1,7 @@
-"""The progress of a run: a view that is redrawn on a terminal or below a notebook's cell, else plain lines.
+"""Shows the progress of a run: a view that is redrawn on a terminal or below a notebook's cell, otherwise plain lines.
 
-Cases that failed are printed as they end. The view is drawn a few times a second at most: a redraw costs
-CPU time that belongs to the cases. What lines and the view of one kind of run look like is its layout's.
+Cases that failed are printed as they end. The view is drawn at most a few times per second: a redraw costs CPU time
+that belongs to the cases. A layout defines the lines and the view of one kind of run.
 """
 
 import threading
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from tileyard.report.notebook import NotebookView
 
 Layout = StudyLayout | SuiteLayout
-"""How the progress of one kind of run looks: its ``title``, the ``end`` of an attempt, the view and its ``state``.
+"""The look of the progress of one kind of run: its ``title``, the ``end`` of an attempt, the view and its ``state``.
 
-A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``. Both
-happen on events, and every ``tick_s`` where that is not 0.
+A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``. Both happen
+on events, and every ``tick_s`` if that is not 0.
 """
 
 
@@ -73,7 +73,7 @@ class Progress:
             self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        """Take in an event, and show what there is to show."""
+        """Process an event, and show its effects."""
         with self._lock:
             self._view.take(event, self._clock.monotonic_s())
             line = self._say()
@@ -82,7 +82,7 @@ class Progress:
             self._show()
 
     def tick(self) -> None:
-        """Show how far things are, if it is time to, although nothing happened."""
+        """Show the state, if it is time to, although nothing happened."""
         with self._lock:
             self._show()
 
@@ -91,7 +91,7 @@ class Progress:
             self.tick()
 
     def _say(self) -> Text | None:
-        """The lines for the last event's change. A terminal's view has some of it."""
+        """The lines for the last event's change. A terminal's view shows some of it."""
         is_live = self._live is not None
         match self._view.changed:
             case Judged() as judged:

@@ -1,4 +1,4 @@
-"""What two versions came to in time, for people: the worst first, with intervals and how sure they are."""
+"""Describes the times of two versions: the worst first, with intervals and their certainty."""
 
 import statistics
 from collections import Counter
@@ -37,7 +37,7 @@ MESSAGE: Final = 160
 
 
 def print_regression(console: Console, result: Regression) -> None:
-    """The rows that need a look, the others in numbers, and what the figures are worth."""
+    """Print the rows that need a look, the others in numbers, and the quality of the figures."""
     for line in (f"base: {result.base}", f"head: {result.head}", *_describe_place(result)):
         console.print(Text(line), soft_wrap=True, highlight=False)
     for row in result.rows:
@@ -51,7 +51,7 @@ def print_regression(console: Console, result: Regression) -> None:
 
 
 def describe_more(row: TimedRow) -> Iterator[str]:
-    """What there is to say of a row beside its figures, a line each."""
+    """Facts of a row besides its figures, one per line."""
     if row.margin is not None:
         yield f"margin {100 * row.margin:g} %"
     if row.message:
@@ -65,14 +65,14 @@ def describe_more(row: TimedRow) -> Iterator[str]:
 
 
 def describe_gate(result: Regression) -> str:
-    """What fails the comparison, and from where on."""
+    """What fails the comparison, and from which limit on."""
     over = f"; slower kernels only beyond {100 * result.fail_over:g} %" if result.fail_over else ""
     told = [describe_gating(result.rows), *result.broken]
     return f"gates: {', '.join(filter(None, told)) or 'nothing'}{over}"
 
 
 def find_headline(result: Regression) -> str:
-    """What matters most, in one line."""
+    """The most important result, in one line."""
     worse = sum(row.verdict == "regressed" for row in result.rows)
     if worse:
         suffix = "" if any("regressed" in row.gates for row in result.rows) else ", allowed"
@@ -98,7 +98,7 @@ def _describe_place(result: Regression) -> Iterator[str]:
 
 
 def _line(row: TimedRow, of: str) -> Text:
-    """Columns of one width with the kernel's name behind them: it may be as long as it likes."""
+    """Columns of equal width followed by the kernel's name, which may have any length."""
     change = interval = base = head = ""
     if (ratio := row.ratio) is not None:
         change = f"{format_change(ratio.ratio)} %"
@@ -133,7 +133,7 @@ def _lines(result: Regression) -> Iterator[str]:
 
 
 def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
-    """What the figures are worth: mean, control, and what could have been seen."""
+    """The quality of the figures: mean, control, and the smallest visible change."""
     if result.mean is not None:
         rows = count_of(result.mean.rows, "row")
         were = "was" if result.mean.rows == 1 else "were"
@@ -149,7 +149,7 @@ def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
 
 
 def describe_controls(result: Regression) -> Iterator[str]:
-    """``base against itself on cuda:1: +0.02 % (-0.10 .. +0.14)`` where there are several devices, or one raises an alarm."""
+    """``base against itself on cuda:1: +0.02 % (-0.10 .. +0.14)`` if there are several devices, or one raises an alarm."""
     for control in result.controls:
         if control.is_alarm or len(result.controls) > 1:
             alarm = ", a false alarm" if control.is_alarm else ""
@@ -200,7 +200,7 @@ def _ratio(change: Change) -> str:
 
 
 def describe_builds(result: Regression) -> Iterator[str]:
-    """How long all builds took, a line where they were compared."""
+    """The total time of all builds, one line if it was compared."""
     if result.build is not None:
         yield _describe_times(result.build)
 

@@ -1,7 +1,7 @@
-"""Two versions in time as a picture for a pull request: intervals against the margin, the worst first.
+"""Draws the times of two versions for a pull request: intervals against the margin, the worst first.
 
-It is 800 dots wide, to be read at 400. Rows that need a look have a name; those beyond are thin lines, a strip for each verdict.
-The one module that imports matplotlib.
+The picture is 800 dots wide, to be read at 400. Rows that need a look have a name; the others are thin
+lines, one strip per verdict. The one module that imports matplotlib.
 """
 
 import io
@@ -20,23 +20,23 @@ from tileyard.report.regress import QUIET, find_headline
 from tileyard.report.words import clean_line
 
 NAMED: Final = 30
-"""Most rows with a name."""
+"""Maximum number of rows with a name."""
 NAME_LENGTH: Final = 24
 TITLE_LENGTH: Final = 48
 DOTS_PER_IN: Final = 200
 WIDTH_IN: Final = 4.0
 ROW_IN: Final = 0.17
 STRIP_IN: Final = 0.8
-"""The highest strip, in which each row takes THIN_IN where there is room."""
+"""Maximum height of a strip, in which each row takes THIN_IN if there is room."""
 THIN_IN: Final = 0.02
 FRAME_IN: Final = 1.35
-"""Title, axis and legend."""
+"""Height of title, axis and legend."""
 FONT: Final = 7.5
 LINE: Final = 1.6
 THIN: Final = 0.4
 MARK: Final = 3.5
 REACH: Final = 6
-"""Margins on either side of 0. The figure of what lies beyond is beside it."""
+"""Margins on either side of 0. For values beyond it, the figure is written beside the row."""
 COLOURS: Final[dict[Verdict, str]] = {
     "failed": "#000000",
     "missing": "#000000",
@@ -48,7 +48,7 @@ COLOURS: Final[dict[Verdict, str]] = {
     "equivalent": "#009E73",
     "unchanged": "#009E73",
 }
-"""Okabe and Ito's colours, which also people can tell apart who see fewer; shapes differ as well."""
+"""Okabe and Ito's colours, distinguishable for colour-blind readers; shapes differ as well."""
 SHAPES: Final[dict[Verdict, str]] = {
     "regressed": ">",
     "inconclusive": "o",
@@ -59,7 +59,7 @@ BAND: Final = "#E4E4E4"
 
 
 class _Line(Record):
-    """What is drawn at one height: a row by its name, or all further rows of a verdict."""
+    """The drawing at one height: a row with its name, or all further rows of a verdict."""
 
     label: str
     rows: tuple[TimedRow, ...]
@@ -96,14 +96,14 @@ def render_png(result: Regression) -> bytes:
         handlelength=1.5,
     )
     drawn = io.BytesIO()
-    with warnings.catch_warnings():  # a letter that no font has is drawn as a box
+    with warnings.catch_warnings():  # a character that no font has is drawn as a box
         warnings.simplefilter("ignore")
         figure.savefig(drawn, format="png")
     return drawn.getvalue()
 
 
 def _arrange(rows: Sequence[TimedRow]) -> Iterator[_Line]:
-    """Rows by their names, the worst first and those that gate above all; further rows by verdict."""
+    """Rows with names, the worst first and those that gate before all others; further rows by verdict."""
     named = [row for row in rows if row.verdict != "unchanged"]
     if len(named) > NAMED:
         loud = [row for row in named if row.verdict not in QUIET or row.gates]
@@ -169,7 +169,7 @@ class _Plot:
         self._top += line.height_in
 
     def _draw_interval(self, row: TimedRow, ratio: Ratio, height: float) -> None:
-        """The interval, dotted where it is not known, and its middle, hollow where that is beyond the axis."""
+        """Draw the interval, dotted if unknown, and its middle, hollow if it is beyond the axis."""
         colour = COLOURS[row.verdict]
         low, middle, high = self._place(ratio)
         style = ":" if ratio.low is None or ratio.high is None else "-"
@@ -188,7 +188,7 @@ class _Plot:
             self._axes.plot([-own, own], [height] * 2, "|", color="#555555", markersize=6)
 
     def _draw_strip(self, line: _Line) -> None:
-        """All intervals of a verdict as thin lines, with their middles as dots."""
+        """Draw all intervals of a verdict as thin lines, with their middles as dots."""
         places = [self._place(row.ratio) for row in line.rows if row.ratio is not None]
         if places:
             lows, middles, highs = zip(*places, strict=True)
@@ -199,7 +199,7 @@ class _Plot:
             self._axes.plot(middles, heights, color="#000000", marker=",", linestyle="")
 
     def _place(self, ratio: Ratio) -> tuple[float, float, float]:
-        """The interval's ends and its middle in percent, none of them beyond the axis."""
+        """The interval's ends and its middle in percent, limited to the axis."""
         low = -self._reach if ratio.low is None else self._bound(ratio.low)
         high = self._reach if ratio.high is None else self._bound(ratio.high)
         return low, self._bound(ratio.ratio), high

@@ -1,4 +1,4 @@
-"""Two versions in time as a comment of a pull request: the worst first, intervals drawn, what is equal folded away."""
+"""The times of two versions as a comment on a pull request: the worst first, intervals drawn, equal rows folded."""
 
 import math
 from collections import Counter
@@ -19,7 +19,7 @@ from tileyard.report.words import format_quantity, format_seconds
 from tileyard.wording import count_of
 
 WIDTH: Final = 21
-"""Letters of a drawing, an odd number: the middle is not a change."""
+"""Characters of a drawing, an odd number: the middle is no change."""
 ROWS: Final = 200
 CHANGED: Final = frozenset({"regressed", "improved"})
 FOLDED: Final = frozenset({"equivalent", "unchanged", "inconclusive"})
@@ -73,7 +73,7 @@ def _draw_rows(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
 
 
 def _find_reach(result: Regression) -> float:
-    """The values at the ends of a drawing: five margins, or more where a row that changed lies beyond."""
+    """The values at the ends of a drawing: five margins, or more if a changed row lies beyond."""
     changed = [row.ratio.ratio for row in result.rows if row.ratio and row.verdict in CHANGED]
     return max([5 * result.margin, *(1.1 * abs(ratio - 1) for ratio in changed)])
 

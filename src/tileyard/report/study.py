@@ -1,4 +1,4 @@
-"""What a tuning run came to, as a table and a few lines."""
+"""The result of a tuning run, as a table and a few lines."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from tileyard.tuning.request import (
 from tileyard.wording import count_of, describe_unrecorded
 
 ROWS, NOTEBOOK_ROWS = 10, 20
-"""Most configs listed."""
+"""Maximum number of configs listed."""
 NOTEBOOK_WIDTH = 140
 """Width of a table in a notebook, in characters."""
 BUILDS, TOO_LARGE = "builds", "too large"
@@ -39,7 +39,7 @@ BUSY_TEXT = "the machine was too busy to separate tied configs"
 
 
 def print_study(console: Console, result: StudyResult, home: Path, rows: int = ROWS) -> None:
-    """Print the best configs, the verdict of the finals, and where things are."""
+    """Print the best configs, the verdict of the finals, and the paths of results."""
     for one in (result, *result.others):
         if any(trial.measurement for trial in one.trials):
             print_table(console, _table(one, rows, is_one_of_several=bool(result.others)))
@@ -104,13 +104,13 @@ def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
 
 
 def _values(key: str, trials: Sequence[Trial]) -> str:
-    """What configs with the same binary have for one parameter."""
+    """The values of one parameter in configs with the same binary."""
     values = {trial.config.get(key, "") for trial in trials}
     return ",".join(map(str, sorted(values, key=lambda value: (type(value).__name__, value))))
 
 
 def _builds(built: CompileResult, trials: Sequence[Trial]) -> Text:
-    """How configs with the same binary here could be built for another target, where they may differ."""
+    """How builds for another target ended, for configs with the same binary here, where they may differ."""
     found = [one for trial in trials if (one := built.find(trial.config)) is not None]
     words = [_say_build(one) for one in found]
     if len(set(words)) > 1:
@@ -134,7 +134,7 @@ def _interval(measured: Measurement | None) -> str:
 def rank_trials(result: StudyResult) -> list[Trial]:
     """The winner, the other finalists in their order, the rest by latency, failures last.
 
-    Of configs with the same binary there is the first that ended so well.
+    Of configs with the same binary only the first in this order is included.
     """
     order = {final.trial: number for number, final in enumerate(result.finals)}
 
@@ -190,7 +190,7 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
 
 
 def _say_kept_out(one: KeptOut) -> str:
-    """Why a device did not take part."""
+    """Why a device was not used."""
     end = "its times do not count"
     if one.message:
         return (

@@ -1,4 +1,4 @@
-"""The configs of a study as a figure of matplotlib: the time of each with its interval, the best one first."""
+"""Draws the configs of a study with matplotlib: the time of each with its interval, the best one first."""
 
 import io
 from typing import Final, cast
@@ -20,11 +20,11 @@ from tileyard.report.words import clean_line, format_config
 from tileyard.tuning.request import StudyResult
 
 MOST: Final = 30
-"""Most configs drawn."""
+"""Maximum number of configs drawn."""
 FRAME_IN, ROW_IN = 0.9, 0.2
 LABEL: Final = 60
 LOG_FROM: Final = 20
-"""Times that differ by this factor are drawn on a logarithmic axis."""
+"""Factor between times from which on the axis is logarithmic."""
 
 
 class StudyFigure(Figure):
@@ -37,7 +37,7 @@ class StudyFigure(Figure):
 
 
 def draw_study(result: StudyResult, axes: Axes | None = None) -> Figure:
-    """Draw the configs that were measured, on axes of the caller's or of a new figure, and return the figure."""
+    """Draw the measured configs, on the caller's axes or a new figure, and return the figure."""
     timed = [
         (trial, measured)
         for trial in rank_trials(result)

@@ -1,4 +1,4 @@
-"""The progress of tuning and of builds: two lanes, building and running, and a line for each config."""
+"""Shows the progress of tuning and of builds: two lanes, building and running, and one line per config."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ BAR_WIDTH = 24
 
 
 class StudyLayout:
-    """A case is named by its config. Without ``tells_ends``, ends are left to who shows the result."""
+    """Names a case by its config. Without ``tells_ends``, the code that shows the result reports ends."""
 
     redraw_s = 0.1
     heartbeat_s = float("inf")
@@ -48,7 +48,7 @@ class StudyLayout:
         )
 
     def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
-        """The outcome, the config and its time. On a terminal only what failed."""
+        """The outcome, the config and its time. On a terminal only failures."""
         trial = judged.trial
         is_known = is_live or trial.reused or trial.outcome is Outcome.SKIPPED
         if not self._tells_ends or (judged.verdict == "passed" and is_known):
@@ -84,7 +84,7 @@ class StudyLayout:
         return grid
 
     def state(self, view: RunView, now_s: float) -> Text:
-        """How long it has taken, how long it may still take, and the best config so far."""
+        """The elapsed time, the expected remaining time, and the best config so far."""
         foot = Text(format_seconds(now_s - view.begun_s), style="dim")
         if (pairs := view.pairs) is not None:
             left = "" if pairs.left_s is None else f", about {format_seconds(pairs.left_s)} left"
@@ -96,7 +96,7 @@ class StudyLayout:
         if view.awaited:
             foot.append(f"   waiting for {', '.join(view.awaited)}", style="yellow not dim")
         for best in view.best.values():
-            if best.shape:  # one of many, whose times say nothing of each other
+            if best.shape:  # one of many shapes, whose times cannot be compared
                 continue
             median_ns = best.measurement.median_ns if best.measurement is not None else 0.0
             rate = format_rate(view.about.flops, median_ns)

@@ -1,6 +1,6 @@
-"""What a run of a suite came to: counts, what failed and how to run it again, and where the time went.
+"""The result of a suite's run: counts, failures and how to run them again, and where the time went.
 
-Everything is cut after a few lines and says how much more there is, so that a run with thousands of
+Each list is cut after a few lines and states how many more there are, so that a run with thousands of
 failures stays readable.
 """
 
@@ -35,17 +35,17 @@ PASSING = frozenset({Outcome.PASSED, Outcome.UNCHECKED})
 SHOWN = 20
 """Number of cases shown one by one."""
 FEW = 5
-"""Number of names where only the count matters."""
+"""Number of names if only the count matters."""
 COUNT_WIDTH = 9
 
 
 def print_suite(
     console: Console, result: SuiteResult, rerun: Rerun | None = None, rest: str = ""
 ) -> None:
-    """Print all that matters of a run.
+    """Print the essential results of a run.
 
-    ``rerun`` gives the command for one case, by default one with the suite's path; ``rest`` says where to
-    find what is not shown.
+    ``rerun`` gives the command for one case, by default one with the suite's path; ``rest`` states
+    where to find what is not shown.
     """
     _Printer(console, result, rerun or rerun_command(result.path), rest).print()
 
@@ -140,7 +140,7 @@ class _Printer:
         self._say(Text(f"all of them: {self._rest}"), indent=2, is_kept=True)
 
     def _tell(self, verdict: CaseVerdict) -> None:
-        """A case that failed, with all that is needed to look at it and to run it again."""
+        """Print a failed case with what is needed to examine it and to run it again."""
         tried = len(verdict.attempts)
         self._say(
             Text.assemble(
@@ -159,7 +159,7 @@ class _Printer:
         self._fact("rerun", self._rerun(verdict.case))
 
     def _tell_alike(self, group: Sequence[CaseVerdict]) -> None:
-        """Cases that failed with the same message: the message once, the cases, and the first one to look at."""
+        """Print cases that failed with the same message: the message once, the cases, and the first one to look at."""
         first = group[0]
         outcome = (str(first.outcome), outcome_style(first.outcome))
         self._say(Text.assemble(outcome, f"  {describe_alike(group)}"), indent=2)
@@ -238,7 +238,7 @@ class _Printer:
         self._say(Text.assemble((title, "bold"), f" ({number})"))
 
     def _fact(self, name: str, text: str) -> None:
-        """A path or a command, which nothing breaks or shortens: it is there to be copied."""
+        """Print a path or a command that is never broken or shortened, so that it can be copied."""
         self._say(Text(f"{name:<6} {clean_line(text)}", style="dim"), indent=4, is_kept=True)
 
     def _say(self, text: Text, indent: int = 0, hang: int = 0, is_kept: bool = False) -> None:
@@ -252,7 +252,7 @@ class _Printer:
 
 
 def _wrap(console: Console, text: Text, indent: int, hang: int) -> Iterable[Text]:
-    """Lines that fit, without the blanks that a table would fill them up with."""
+    """Lines that fit, without the trailing blanks of a table."""
     room = max(console.width - indent - hang, 20)
     first, *rest = text.wrap(console, room + hang) or [Text()]
     first.rstrip()

@@ -1,4 +1,4 @@
-"""Reports written whole or not at all, copies of logs, and the ends of logs that reports quote."""
+"""Writes reports completely or not at all, copies logs, and reads the ends of logs that reports quote."""
 
 import contextlib
 import errno
@@ -16,14 +16,14 @@ from tileyard.model import Trial
 from tileyard.modes import write_on
 
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-"""What programs send to colour their output, to move a cursor, or to name a window."""
+"""Control sequences of programs that colour their output, move a cursor, or name a window."""
 
 
 class Report(contextlib.AbstractContextManager["Report"]):
-    """A file that nobody ever sees half of, and the folders above it.
+    """A file that is never visible half written, and the folders above it.
 
-    Used as a context manager, it can take its place on the disk ahead of what is to be written, which is dropped where the
-    block is left by an error. All methods raise UsageError that names the path where it cannot be written.
+    As a context manager, it can reserve disk space before anything is written; the reservation is dropped if
+    the block ends with an error. All methods raise UsageError that names the path if it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,16 +40,16 @@ class Report(contextlib.AbstractContextManager["Report"]):
         self._draft.__exit__(kind, error, trace)
 
     def reserve(self, room_bytes: int) -> None:
-        """Take a place for the file, and as many bytes for it as there are, so that a full disk cannot prevent it.
+        """Reserve a place for the file, and this number of bytes if they are available, so that a full disk cannot prevent it.
 
-        What is no plain file, as a pipe, is opened when it is written.
+        A file that is not plain, such as a pipe, is opened when it is written.
         """
         if not self._path.exists() or self._path.is_file():
             with self._explained():
                 self._open(room_bytes)
 
     def write(self, *versions: Iterable[bytes]) -> None:
-        """Write the first version that there is room for, once."""
+        """Write the first version that fits, once."""
         with self._explained(), self._draft:
             file = self._file or self._open(0)
             for number, chunks in enumerate(versions, start=1):
@@ -77,7 +77,7 @@ class Report(contextlib.AbstractContextManager["Report"]):
 class CaseLogs:
     """Copies of the logs of cases, made as these end: ``CASE.log`` below a folder, its attempts one after another.
 
-    Raises UsageError where there can be no such folder. What cannot be copied later is in ``error``, once.
+    Raises UsageError if such a folder is not possible. The first later copying error is in ``error``.
     """
 
     def __init__(self, folder: Path, home: Path) -> None:
@@ -113,7 +113,7 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
 
 
 def _write_whole(file: BinaryIO, data: bytes) -> None:
-    """From the beginning, over whatever is there: room that was taken stays taken."""
+    """Write from the beginning, over existing content: reserved space stays reserved."""
     if file.seekable():
         file.seek(0)
     write_on(file.fileno(), bytearray(data))
@@ -122,9 +122,9 @@ def _write_whole(file: BinaryIO, data: bytes) -> None:
 
 
 def read_tail(path: Path, size: int) -> str:
-    """The last whole lines of a log, ``size`` bytes at most, free of terminal codes; empty if unreadable.
+    """The last whole lines of a log, ``size`` bytes at most, without terminal codes; empty if unreadable.
 
-    A first line says how much lies before them.
+    A first line states how much precedes them.
     """
     try:
         with path.open("rb") as file:
@@ -135,7 +135,7 @@ def read_tail(path: Path, size: int) -> str:
     except (OSError, ValueError):  # the latter for a name that no file can have
         return ""
     if begin:
-        cut = content.find(b"\n") + 1  # 0 where one line is longer than all that may be quoted
+        cut = content.find(b"\n") + 1  # 0 if one line is longer than the limit
         content = content[cut:]
         begin += cut
     text = _TERMINAL.sub("", content.decode("utf-8", errors="replace"))

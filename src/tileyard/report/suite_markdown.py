@@ -1,7 +1,7 @@
-"""A run of a suite as a page of GitHub's Markdown, in blocks that may be left off from the end.
+"""A run of a suite as a page of GitHub's Markdown, in blocks that can be omitted from the end.
 
-Text of others is escaped, never trusted: a message cannot become a heading, a link, HTML, or another
-column of its table.
+Foreign text is escaped: a message cannot become a heading, a link, HTML, or another column of its
+table.
 """
 
 import re
@@ -29,11 +29,11 @@ FEW = 5
 NAMED = 50
 CELL_LENGTH = 300
 _ACTIVE = re.compile(r"[\\`*_\[\]<>&|~#@$!:]")
-"""What Markdown, HTML or GitHub could take for more than a letter; as entities it never is."""
+"""Characters that Markdown, HTML or GitHub could interpret; as entities they are plain text."""
 
 
 def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str]:
-    """Blocks of the page, what matters most first; each is complete in itself."""
+    """Blocks of the page, the most important first; each is complete in itself."""
     command = rerun or rerun_command(result.path)
     yield from _head(result)
     failed, spared = result.failed + result.faults, result.spared
@@ -83,12 +83,12 @@ def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str
 
 
 def text(words: str, limit: int = CELL_LENGTH) -> str:
-    """Plain text as Markdown that shows just that, on one line."""
+    """Plain text as Markdown that shows it unchanged, on one line."""
     return _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", clean_line(words, limit))
 
 
 def code(words: str) -> str:
-    """The same in the letters of code. No span of backquotes: in a table these may hold no ``|``."""
+    """The same in a code font. Without backquotes: in a table these may contain no ``|``."""
     return f"<code>{text(words)}</code>" if words else ""
 
 
@@ -115,7 +115,7 @@ def _head(result: SuiteResult) -> Iterator[str]:
 def _table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], number: int, more: int = 0
 ) -> Iterator[str]:
-    """A table of ``number`` cases, but for ``more``; a block for each row, so that it may end anywhere."""
+    """A table of ``number`` cases, except ``more``; one block per row, so that it may end anywhere."""
     if not number:
         return
     yield f"\n### {title} ({number})\n" + _heading(columns)
@@ -133,7 +133,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _groups(title: str, cases: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Folded away, because there may be many and they are seldom news."""
+    """Folded, because there may be many and they are rarely new."""
     if not cases:
         return
     groups = group_by_reason(cases)

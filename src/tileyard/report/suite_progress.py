@@ -1,4 +1,4 @@
-"""The progress of a suite: counts, slots, the time left, and the running cases that end last."""
+"""Shows the progress of a suite: counts, slots, the time left, and the running cases that end last."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +18,11 @@ TAIL_ROWS = 8
 BAR_WIDTH = 24
 MIN_NAME = 8
 OTHER_LINES = 6
-"""The lines that the view needs beside its tail, and one for the prompt."""
+"""Lines that the view needs beside its tail, and one for the prompt."""
 
 
 class SuiteLayout:
-    """A case is named by its id. It ticks, because the end of a run can be one silent case."""
+    """Names a case by its id. It ticks, because the end of a run can be one silent case."""
 
     redraw_s = 0.5
     heartbeat_s = 30.0
@@ -75,7 +75,7 @@ class SuiteLayout:
     def draw(self, view: RunView, now_s: float, options: ConsoleOptions) -> Text:
         """A view of the console's size, if that leaves room for more than its frame.
 
-        One text of lines that are padded and cut here: tables would make it four times as expensive.
+        One text of lines that are padded and cut here: tables would cost four times as much.
         """
         width, height = options.size
         rows = max(1, min(TAIL_ROWS, height - OTHER_LINES))
@@ -93,7 +93,7 @@ class SuiteLayout:
         return drawn
 
     def state(self, view: RunView, now_s: float) -> Text:
-        """The same in a line, with the case that has most time left."""
+        """The same in one line, with the case that has the most time left."""
         elapsed = format_seconds(now_s - view.begun_s)
         parts = [Text(f"{elapsed}: {view.ended}/{count_of(view.about.cases, 'case')}")]
         parts += _counts(view) + _slots(view)
@@ -106,7 +106,7 @@ class SuiteLayout:
 
 
 def _tell_passed(trial: Trial) -> Text:
-    """How long a case ran, or why it did not have to."""
+    """The run time of a case, or why it did not have to run."""
     told = f": {why(trial)}" if trial.message else f"  {format_seconds(trial.run_s)}"
     outcome = (f"{trial.outcome:<{OUTCOME_WIDTH}}", outcome_style(trial.outcome))
     return Text.assemble(outcome, clean_line(trial.case), (told, "dim"))
@@ -160,7 +160,7 @@ def _bar(view: RunView, now_s: float, is_ascii: bool) -> Text:
 
 
 def _tail(running: Sequence[Running], width: int) -> list[Text]:
-    """A line for each case; what does not fit is taken from the names of cases."""
+    """One line per case; the names of cases are cut to fit."""
     names = [format_case(one.case.id, one.case.attempt) for one in running]
     times = [format_seconds(max(0.0, one.ran_s)) for one in running]
     ends = [_when(one) for one in running]
@@ -180,7 +180,7 @@ def _tail(running: Sequence[Running], width: int) -> list[Text]:
 
 
 def _fit(name: str, width: int) -> str:
-    """A name padded, or cut from its beginning: its end tells it from its neighbours."""
+    """A name padded, or cut at its beginning: its end distinguishes it from its neighbours."""
     if cell_len(name) <= width:
         return set_cell_size(name, width)
     while cell_len(name) > width - 1:
@@ -189,7 +189,7 @@ def _fit(name: str, width: int) -> str:
 
 
 def _when(one: Running) -> str:
-    """When a running case should end."""
+    """The expected end of a running case."""
     if one.left_s is not None and one.left_s >= 0:
         return _left(one.left_s)
     limit = f"limit in {format_seconds(one.limit_s)}" if one.limit_s > 0 else "at its limit"
@@ -197,7 +197,7 @@ def _when(one: Running) -> str:
 
 
 def _say_left(view: RunView, now_s: float) -> str:
-    """The time left: a guess, as long as no earlier run and too few cases of this one say how long they take."""
+    """The time left: a guess, as long as no earlier run and too few cases of this one show how long they take."""
     left_s = view.left_s(now_s)
     is_guess = view.about.is_guess and view.measured < DOUBT and left_s is not None
     return _left(left_s) + (", a guess" if is_guess else "")

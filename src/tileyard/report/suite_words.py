@@ -1,4 +1,4 @@
-"""Phrases about a case of a suite, the same while it runs and after it."""
+"""Phrases about a case of a suite, the same during and after its run."""
 
 import heapq
 import shlex
@@ -14,11 +14,11 @@ from tileyard.wording import count_of, describe_unrecorded
 
 MESSAGE_LENGTH = 500
 SHORT_S = 10.0
-"""In a shorter run, starting processes takes most of the time: its makespan is not described."""
+"""Seconds; in a shorter run, starting processes takes most of the time: its makespan is not described."""
 VAGUE = 2.0
-"""A guess whose upper end is more than this factor above its lower end is not shown once a run has ended."""
+"""A guess whose upper end is more than this factor above its lower end is not shown after a run."""
 ALIKE = 3
-"""Failures with the same message, from this number on, are reported as one."""
+"""Number of failures with the same message from which on they are reported as one."""
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
 
@@ -33,19 +33,19 @@ def rerun_command(*suite: str) -> Rerun:
 
 
 def format_case(case: str, attempt: int) -> str:
-    """A case for people; a first attempt is not numbered."""
+    """A case's name; a first attempt is not numbered."""
     shown = clean_line(case)
     return f"{shown}, attempt {attempt}" if attempt > 1 else shown
 
 
 def why(ended: CaseVerdict | Trial) -> str:
-    """One line that says how a case ended, by whatever is known of it; the log has what is too long."""
+    """One line on how a case ended, from whatever is known of it; the log has the long form."""
     mismatch = ended.mismatch.describe() if ended.mismatch is not None else ""
     return clean_line(ended.message or mismatch or str(ended.outcome), MESSAGE_LENGTH)
 
 
 def group_alike(verdicts: Iterable[CaseVerdict]) -> list[list[CaseVerdict]]:
-    """The cases that ended alike with the same message, in the order of their first ones; a few are each by itself."""
+    """The cases that ended alike with the same message, in the order of their first ones; small groups are separated."""
     groups: dict[tuple[str, str], list[CaseVerdict]] = {}
     for one in verdicts:
         groups.setdefault((one.outcome, why(one)), []).append(one)
@@ -72,12 +72,12 @@ def failed_attempts(verdict: CaseVerdict) -> tuple[Attempted, ...]:
 
 
 def run_s(verdict: CaseVerdict) -> float:
-    """How long the last attempt ran."""
+    """Run time of the last attempt."""
     return verdict.attempts[-1].run_s if verdict.attempts else 0.0
 
 
 def find_longest(result: SuiteResult, number: int) -> list[tuple[CaseVerdict, float, float]]:
-    """The cases that ran longest, each with its time and its share of the time of all; of one case none."""
+    """The cases that ran longest, each with its time and its share of the total time; empty for a single case."""
     total_s = sum(map(run_s, result.verdicts))
     if len(result.verdicts) < 2 or not total_s:
         return []
@@ -94,7 +94,7 @@ def group_by_reason(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[st
 
 
 def describe_guess(guess: Makespan | Plan) -> str:
-    """That a prediction is a guess, its range, and why."""
+    """States that a prediction is a guess, its range, and why."""
     return (
         f"a guess, between {format_seconds(guess.low_s)} and {format_seconds(guess.high_s)}:"
         f" nothing was known of {count_of(guess.guessed, 'case')}"
@@ -124,7 +124,7 @@ def describe_time(span: Makespan) -> str:
 
 
 def describe_end(result: SuiteResult) -> str:
-    """What of a run is not well, in a few words; empty where all that gates is."""
+    """What went wrong in a run, in a few words; empty if everything that gates is well."""
     said = (
         (len(result.failed), "failed"),
         (sum(one.gates and not one.is_skipped for one in result.never_ran), "never ran"),
@@ -143,4 +143,4 @@ STOPS: dict[StopReason, str] = {
     "first_failure": "stopped at the first failure (--fail-fast)",
     "interrupted": "stopped early: it was interrupted",
 }
-"""Phrases for a run that did not get to its end."""
+"""Phrases for a run that did not reach its end."""

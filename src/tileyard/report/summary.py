@@ -1,4 +1,4 @@
-"""A run of a suite as JSON, for machines: docs/reference/summary.md says what is in it."""
+"""A run of a suite as JSON; docs/reference/summary.md describes its content."""
 
 import json
 
@@ -9,15 +9,15 @@ from tileyard.report.suite_files import Report
 from tileyard.suite.result import SuiteResult
 
 VERSION = 1
-"""Raised when a reader of the last version would misread the file; new keys alone do not raise it."""
+"""Raised if a reader of the last version would misread the file; new keys alone do not raise it."""
 
 
 class Summary(Record):
-    """All of the file. ``counts`` has every outcome, those of no case too.
+    """The whole file. ``counts`` has every outcome, including those of no case.
 
-    The four rows of ids need no second look at the verdicts: ``failures`` fail the run, ``faults`` would
-    fail it too and are those of devices, queues or hosts, ``quarantined`` failed and do not gate, and
-    ``flaky`` passed after they had failed.
+    The four lists of ids make a second look at the verdicts unnecessary: ``failures`` fail the run,
+    ``faults`` would fail it too and are those of devices, queues or hosts, ``quarantined`` failed and
+    do not gate, and ``flaky`` passed after they had failed.
     """
 
     version: int
@@ -31,7 +31,7 @@ class Summary(Record):
 
 
 def summarize(result: SuiteResult) -> Summary:
-    """What the file says of a run."""
+    """The summary of a run."""
     counts = result.count()
     return Summary(
         version=VERSION,
@@ -46,7 +46,7 @@ def summarize(result: SuiteResult) -> Summary:
 
 
 def write_summary(result: SuiteResult, report: Report) -> None:
-    """Write the file. Raises UsageError where it cannot be written."""
+    """Write the file. Raises UsageError if it cannot be written."""
     report.write((_encode(summarize(result)), b"\n"))
 
 
@@ -54,7 +54,7 @@ def _encode(summary: Summary) -> bytes:
     try:
         encoded = msgspec.json.encode(summary)
     except UnicodeEncodeError:
-        # Names of files need not be text, and JSON is nothing else.
+        # Names of files need not be text, and JSON is always text.
         plain = json.dumps(msgspec.to_builtins(summary), ensure_ascii=False)
         encoded = plain.encode("utf-8", "replace")
     return msgspec.json.format(encoded, indent=1)

@@ -1,4 +1,4 @@
-"""What ``tileyard check`` found, for people and as one document."""
+"""The findings of ``tileyard check``, as text and as one document."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class SyncReport(Record):
 
     @property
     def exit_status(self) -> int:
-        """1 mistakes, else 2 where a kernel could not be checked, else 0."""
+        """1 if there are mistakes, else 2 if a kernel could not be checked, else 0."""
         if any(one.findings for one in self.kernels):
             return 1
         return 2 if self.not_checked else 0
@@ -48,9 +48,9 @@ class SyncReport(Record):
 
 
 def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
-    """The lines of a report: findings first, then a line for each kernel, then what is suppressed.
+    """The lines of a report: findings first, then one line per kernel, then suppressed findings.
 
-    The first ``timelines`` findings have their timelines behind them.
+    The first ``timelines`` findings are followed by their timelines.
     """
     left = timelines
     for one in report.kernels:
@@ -88,35 +88,35 @@ def describe_kernel(checked: SyncChecked, architecture: str = "") -> str:
 
 
 def describe_finding(file: str, finding: Finding) -> str:
-    """A finding in two lines, the first with the place and the kind; ``file`` is where a place is not known."""
+    """A finding in two lines, the first with the place and the kind; ``file`` is used if its place is not known."""
     place = name_place(file, finding.access)
     return f"{place}: {finding.message}{_describe_instance(finding)} [{name_kind(finding.kind)}]\n    {finding.fix}"
 
 
 def name_kind(kind: FindingKind) -> str:
-    """A kind in one word, as rules and comments have it."""
+    """A kind in one word, as in rules and comments."""
     return kind.replace(" ", "-")
 
 
 def name_place(file: str, where: SourceLine | None) -> str:
-    """A line as editors follow it."""
+    """A line in the notation that editors follow."""
     return f"{file}:?" if where is None else f"{where.file}:{where.line}"
 
 
 def _describe_instance(finding: Finding) -> str:
-    """`` (block 0, 1 of M=32, K=96)``: where a mistake was seen first; empty where there is but one place."""
+    """`` (block 0, 1 of M=32, K=96)``: the first instance of a mistake; empty if there is only one place."""
     block = f"block {', '.join(map(str, finding.block))}" if finding.block else ""
     place = " of ".join(filter(None, [block, finding.instance]))
     return f" ({place})" if place else ""
 
 
 def _describe_shapes(checked: SyncChecked) -> str:
-    """`` of 9 shapes``; empty where sizes make no difference."""
+    """`` of 9 shapes``; empty if sizes make no difference."""
     return f" of {count_of(len(checked.instances), 'shape')}" if any(checked.instances) else ""
 
 
 def _describe_extent(checked: SyncChecked) -> Iterator[str]:
-    """The sizes, and how often the loops ran that depend on these."""
+    """The sizes, and the iterations of the loops that depend on them."""
     names = dict.fromkeys(name for one in checked.instances for name in one)
     values = {name: sorted({one[name] for one in checked.instances}) for name in names}
     if values:

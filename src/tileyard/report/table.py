@@ -1,4 +1,4 @@
-"""What tuning for many shapes came to: the dispatch table, the curve of coverage, and a few lines."""
+"""The result of tuning for many shapes: the dispatch table, the curve of coverage, and a few lines."""
 
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,11 @@ from tileyard.tuning.request import TableResult
 from tileyard.wording import count_of, describe_unrecorded
 
 POINTS = 12
-"""Rows of the curve at most: the first ones and the last."""
+"""Maximum number of rows of the curve: the first ones and the last."""
 
 
 def print_dispatch(console: Console, result: TableResult, home: Path) -> None:
-    """Print each shape with its config, what fewer configs can do, and where things are."""
+    """Print each shape with its config, the effect of fewer configs, and the paths of results."""
     print_table(console, _table(result))
     if len(result.curve) > 1:
         print_table(console, _curve(result))

@@ -1,4 +1,4 @@
-"""What happened in a block before a mistake, in 80 columns: a lane for each role, and for each unit that works for it."""
+"""What happened in a block before a mistake, in 80 columns: a lane per role, and per unit that works for it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,14 +8,14 @@ from tileyard.sync.findings import Finding, TimelineStep
 WIDTH = 80
 MOST_LANES = 5
 BEFORE, HEAD, TAIL = 4, 10, 12
-"""Steps that are shown before the first mark, and of a long way between the two marks behind the first and before the second."""
+"""Steps shown before the first mark, and of a long way between the two marks: after the first and before the second."""
 _MARKS = ("  ", "1>", "2>")
 _UNITS = ("", "cp_async", "tma", "tma_store", "wgmma")
 _BETWEEN = " | "
 
 
 def draw_timeline(finding: Finding) -> Iterator[str]:
-    """Lines of plain characters, each with at most 80; none where a finding has no timeline."""
+    """Lines of plain characters, each with at most 80; none if a finding has no timeline."""
     steps = _cut(finding.timeline)
     if not steps:
         return
@@ -37,7 +37,7 @@ def draw_timeline(finding: Finding) -> Iterator[str]:
 
 
 def _cut(steps: Sequence[TimelineStep]) -> list[TimelineStep | None]:
-    """The steps around the marks; None is in place of those that are left out."""
+    """The steps around the marks; None replaces those that are left out."""
     marked = [i for i, step in enumerate(steps) if step.mark]
     start = max(0, min(marked, default=len(steps) - TAIL) - BEFORE)
     shown = list(steps[start:])
@@ -47,7 +47,7 @@ def _cut(steps: Sequence[TimelineStep]) -> list[TimelineStep | None]:
 
 
 def _choose_lanes(steps: Sequence[TimelineStep]) -> list[tuple[int, str]]:
-    """The lanes of what is marked, and those in which most happens."""
+    """The lanes of the marked steps, and the busiest others."""
     counted = Counter((step.role, str(step.unit)) for step in steps)
     marked = {(step.role, step.unit) for step in steps if step.mark}
     ranked = sorted(counted, key=lambda lane: (lane not in marked, -counted[lane]))
@@ -64,5 +64,5 @@ def _row(mark: str, cells: Sequence[str], width: int) -> str:
 
 
 def _fit(cell: str, width: int) -> str:
-    """With the stage of a tile, which ends it, where there is no room for its name."""
+    """A cell shortened to its width; it keeps its end, the stage of a tile."""
     return f"{cell if len(cell) <= width else f'{cell[: width - 5]}~{cell[-4:]}':<{width}}"

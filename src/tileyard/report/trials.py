@@ -1,4 +1,4 @@
-"""Recorded trials: a table of many, and everything there is of one."""
+"""Recorded trials: a table of many, and all details of one."""
 
 from collections.abc import Mapping
 from math import nan
@@ -29,15 +29,15 @@ from tileyard.workers.run_records import find_run
 
 TIMES_NS = ("median_ns", "low_ns", "high_ns")
 COLUMNS = frozenset({"outcome", *TIMES_NS, "gflops", "message", "trial"})
-"""Columns with findings on a config. A parameter of such a name is called ``config_NAME``."""
+"""Columns with results of a config. A parameter with such a name is called ``config_NAME``."""
 LISTED, TABLE_WIDTH = 20, 120
-"""Most trials in the table that ``Trials`` print as, and its width in characters."""
+"""Maximum number of trials in the table as which ``Trials`` print, and its width in characters."""
 SAID = 20
 """Lines of a case's output shown with its verdict."""
 
 
 def print_trials(console: Console, found: list[Trial]) -> None:
-    """One line per trial."""
+    """Print one line per trial."""
     columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
     table = new_table(columns, left=columns)
     for trial in found:
@@ -73,7 +73,7 @@ class Trials(tuple[Trial, ...]):
 
 
 def list_columns(result: StudyResult) -> dict[str, list[object]]:
-    """The configs of a study by columns, one for each parameter, then what was found; NaN for what was not measured.
+    """The configs of a study by columns, one per parameter, then the results; NaN if not measured.
 
     Times are in nanoseconds: those of the finals for configs that took part in them.
     """
@@ -95,14 +95,14 @@ def list_columns(result: StudyResult) -> dict[str, list[object]]:
 
 
 def _say_role(trial: Trial) -> str:
-    """What a trial is that wins nothing."""
+    """The role of a trial that cannot win."""
     if not trial.control:
         return ""
     return " (A/A control)" if is_final(trial) else f" ({trial.batch})"
 
 
 def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> None:
-    """One trial: its record, its log and, with ``source``, its Program and generated code."""
+    """Print one trial: its record, its log and, with ``source``, its Program and generated code."""
     _show_record(console, trial)
     _show_text(console, "log", _find_log(trial, home), {})
     if source:
@@ -110,7 +110,7 @@ def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> 
 
 
 def print_verdict(console: Console, trial: Trial, result: StudyResult, home: Path) -> None:
-    """How a case that ran by itself ended: the outcome, every output, the time, where the rest is."""
+    """Print how a case that ran by itself ended: the outcome, every output, the time, where the rest is."""
     title = Text.assemble(
         (str(trial.outcome), outcome_style(trial.outcome)),
         f"  {trial.kernel}",
@@ -133,7 +133,7 @@ def print_verdict(console: Console, trial: Trial, result: StudyResult, home: Pat
 
 
 def _find_log(trial: Trial, home: Path) -> Path | None:
-    """A trial's log; None where it has none, and where what is recorded leads out of the home."""
+    """A trial's log; None if it has none, or if its recorded path leads out of the data directory."""
     path = home / trial.log
     if trial.log and path.is_file() and path.resolve().is_relative_to(home.resolve()):
         return path
@@ -141,7 +141,7 @@ def _find_log(trial: Trial, home: Path) -> Path | None:
 
 
 def _show_said(console: Console, log: Path) -> None:
-    """The first lines of what a case has printed, and where the rest is."""
+    """Print the first lines of a case's output, and where the rest is."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -162,7 +162,7 @@ def _say_latency(measured: Measurement) -> str:
 
 
 def _name_case(trial: Trial) -> str:
-    """What was run: a suite's case by its id, of a study the kernel, whose config tells the rest."""
+    """The name of what ran: a suite's case by its id, a config of a study by its kernel."""
     return format_case(trial.case, trial.attempt) if trial.testcase else trial.kernel
 
 

@@ -1,8 +1,8 @@
-"""The state of a run: one fold of its events, which every report on a run under way reads.
+"""The state of a run: one fold of its events, which every report on a run in progress reads.
 
-The fold does no I/O, draws nothing and reads no clock: its caller passes the time, in seconds of any clock
-that never goes back. Of cases that ended it keeps counts, and the names and messages of those that failed; the rest of
-its size is that of the work under way. One module because what is derived follows from what the fold keeps. Events on a case that was never planned change nothing, its end excepted.
+The fold does no I/O, draws nothing and reads no clock: its caller passes the time, in seconds of any clock that never goes back. Of ended cases
+it keeps counts, and the names and messages of those that failed; the rest of its size is that of the work in progress. One module because what
+is derived follows from what the fold keeps. Events of a case that was never planned change nothing, except its end.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ from tileyard.report.suite_words import why
 from tileyard.suite.records import is_retried
 
 USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
-"""Outcomes of cases that ran as long as they run. A crash or a hang predicts nothing of other cases."""
+"""Outcomes of cases that ran for their usual time. A crash or a hang predicts nothing of other cases."""
 DOUBT = 3
 """Number of measured cases that weigh as much as the expectation itself."""
 NO_RUN = RunStarted(run="", at=0.0, title="", target="", devices=())
@@ -42,8 +42,8 @@ Verdict = Literal["passed", "flaky", "retried", "failed", "not_run"]
 class Judged(Record):
     """An attempt that ended, and the verdict on its case.
 
-    One that ``passed``, is ``flaky``, ``failed`` or was ``not_run`` has its outcome; one that is ``retried`` failed
-    and will be tried again. ``alike`` is the number of cases that failed before it with the same message.
+    One that ``passed``, is ``flaky``, ``failed`` or was ``not_run`` has its outcome; one that is ``retried`` failed and
+    will be tried again. ``alike`` is the number of cases that failed before it with the same message.
     """
 
     verdict: Verdict
@@ -52,15 +52,15 @@ class Judged(Record):
 
 
 Change = RunStarted | DeviceAwaited | Judged | Note | RunEnded
-"""A change that reports print. Of the waits for a device only the first is one."""
+"""A change that reports print. Of the waits for a device only the first counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """A case on a device, for ``ran_s``.
 
-    ``left_s`` is negative where it takes longer than expected, None if unknown; ``limit_s`` is the time until
-    its limit ends it.
+    ``left_s`` is negative if it takes longer than expected, None if unknown; ``limit_s`` is the time
+    until its limit ends it.
     """
 
     device: str
@@ -71,29 +71,29 @@ class Running:
 
     @property
     def remaining_s(self) -> float:
-        """A guess at the time it still takes: a case a minute over its time takes a minute more."""
+        """A guess at its remaining time: a case a minute over its time takes a minute more."""
         left_s = self.left_s or 0.0
         return left_s if left_s >= 0 else min(-left_s, max(self.limit_s, 0.0))
 
 
 @dataclass(kw_only=True)
 class RunView:
-    """A run at one moment. Only ``take`` changes it. Cases under way are named by their keys, others by their ids.
+    """A run at one moment. Only ``take`` changes it. Cases in progress are named by their keys, others by their ids.
 
-    ``about`` is the run's first event, and ``reason`` is why it ended, None while it goes on. ``changed`` is what
-    the last event changed.
+    ``about`` is the run's first event, and ``reason`` is why it ended, None while it goes on. ``changed`` is what the
+    last event changed.
 
-    ``open`` holds the cases that were planned and have not ended: some are ``building``, some are ``ready`` to run,
-    and some have started, at ``started_s``. ``on_device`` and ``device_of`` say which device runs which case.
+    ``open`` contains the cases that were planned and have not ended: some are ``building``, some are ``ready`` to run,
+    and some have started, at ``started_s``. ``on_device`` and ``device_of`` map devices to their cases and back.
     ``awaited`` are devices that somebody else holds.
 
-    ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run ends;
-    ``failures`` are those that failed for good, ``messages`` counts how. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
-    lowest median on each silicon. ``fresh`` cases were not known from earlier runs, of which the first ended at ``fresh_s``.
-    ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time;
-    ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
-    ended, which took ``steps_s``.
-    ``pairs`` says how far a comparison is.
+    ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run
+    ends; ``failures`` are those that failed for good, ``messages`` counts how. Failures of ``spared`` cases do not
+    gate. ``best`` is the trial with the lowest median on each silicon. ``fresh`` cases were not known from earlier
+    runs; the first of them ended at ``fresh_s``. ``planned`` is the number of cases planned so far, without retries,
+    and ``planned_s`` their expected time; ``measured_s`` is the time of ``measured`` cases that should have taken
+    ``foreseen_s``. ``steps`` golden and check steps have ended, which took ``steps_s``. ``pairs`` is the progress of a
+    comparison.
     """
 
     about: RunStarted = NO_RUN
@@ -129,7 +129,7 @@ class RunView:
     # ---- the fold ----------------------------------------------------------------------------
 
     def take(self, event: Event, at_s: float) -> None:
-        """Take in the next event, which was received at that time. A first event begins anew."""
+        """Process the next event, received at that time. A first event resets the view."""
         self.changed = None
         match event:
             case RunStarted(spared=spared):
@@ -186,7 +186,7 @@ class RunView:
             self.ready.add(key)
 
     def _start(self, key: str, device: str, at_s: float) -> None:
-        """A device turns to a case, which no other one runs any more."""
+        """A device starts a case, which no other device runs any more."""
         self._leave(self.device_of.get(key, device))
         self._leave(device)
         self.on_device[device], self.device_of[key] = key, device
@@ -222,7 +222,7 @@ class RunView:
 
     def _stop(self, ended: RunEnded) -> None:
         self.reason, self.changed = ended.reason, ended
-        self.counts.update(self.again.values())  # nothing is tried again any more
+        self.counts.update(self.again.values())  # nothing is tried again now
         self.failures.update(self.again)
         self.again.clear()
 
@@ -253,12 +253,12 @@ class RunView:
 
     @property
     def ended(self) -> int:
-        """The number of cases that have their outcome."""
+        """Number of cases that have their outcome."""
         return self.counts.total()
 
     @property
     def built(self) -> int:
-        """The number of cases that need no build any more."""
+        """Number of cases that need no build any more."""
         return self.ended + len(self.ready)
 
     @property
@@ -283,19 +283,19 @@ class RunView:
         return sorted(found, key=lambda one: (-one.remaining_s, -one.ran_s))
 
     def pace_left_s(self, now_s: float) -> float | None:
-        """The time until the last case that was announced ends, at the pace of those that ended; None where no pace is known."""
+        """Time until the last announced case ends, at the pace of those that ended; None if no pace is known."""
         left = self.about.cases - self.ended
         if self.fresh < 2 or left <= 0:
             return None
         return left * (now_s - self.fresh_s) / (self.fresh - 1)
 
     def left_s(self, now_s: float) -> float | None:
-        """The time until the last case ends, its check included; None where no expectation is known."""
+        """Time until the last case ends, its check included; None if no expectation is known."""
         devices_s = self._devices_left_s(now_s)
         return None if devices_s is None else max(devices_s, self._steps_left_s())
 
     def _steps_left_s(self) -> float:
-        """The time for the golden and check steps that are still to come, at what they took so far."""
+        """Time for the remaining golden and check steps, at their pace so far."""
         about = self.about
         left = min(about.steps - self.steps, 2 * (len(self.open) + self._unplanned))
         if left <= 0 or not about.lanes:
@@ -331,7 +331,7 @@ class RunView:
         return max(0.0, work_s / slots, max(ends_s, default=0.0), next_s)
 
     def _unplanned_s(self) -> float:
-        """The expected time of the cases that are yet to be planned."""
+        """Expected time of the cases that are not planned yet."""
         unplanned = self._unplanned
         if not unplanned or not self.planned:
             return self.about.expected_s if unplanned else 0.0

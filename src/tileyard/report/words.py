@@ -1,4 +1,4 @@
-"""How figures and configs are put into words, the same way in every view."""
+"""Formats figures and configs as words, the same way in every view."""
 
 import re
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ _UNSEEN = re.compile(
 
 
 TIMES = {"ns": "", "CPU ns": " CPU"}
-"""Units of times, and what is written behind such a time."""
+"""Units of times, and the text that follows such a time."""
 
 
 def format_time(nanoseconds: float) -> str:
-    """Three or four significant digits with the unit that suits: ns, us, ms or s."""
+    """Three or four significant digits with a suitable unit: ns, us, ms or s."""
     for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
         if nanoseconds < limit:
             return f"{nanoseconds / (limit / 1e3):.4g} {unit}"
@@ -23,14 +23,14 @@ def format_time(nanoseconds: float) -> str:
 
 
 def format_quantity(number: float, unit: str) -> str:
-    """A number with its unit; nanoseconds as ``format_time`` has them, of a CPU or not."""
+    """A number with its unit; nanoseconds as in ``format_time``, of a CPU or not."""
     if unit in TIMES:
         return format_time(number) + TIMES[unit]
     return clean_line(f"{number:.6g} {unit}")
 
 
 def format_rate(flops: float, nanoseconds: float) -> str:
-    """Floating-point operations per second in GFLOP/s; empty where the work is not known."""
+    """Floating-point operations per second in GFLOP/s; empty if the work is not known."""
     return f"{flops / nanoseconds:.1f}" if flops and nanoseconds else ""
 
 
@@ -49,7 +49,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(size: float) -> str:
-    """Three significant digits with the unit that suits: B, KiB, MiB, GiB or TiB."""
+    """Three significant digits with a suitable unit: B, KiB, MiB, GiB or TiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1000:
             return f"{size:.3g} {unit}"
@@ -58,18 +58,18 @@ def format_bytes(size: float) -> str:
 
 
 def make_visible(text: str) -> str:
-    """Text of others in which control characters are written as escapes, but for newlines and tabs.
+    """Foreign text with control characters written as escapes, except newlines and tabs.
 
-    These are also DEL, the C1 controls, those that change the direction of writing, and halves of
-    characters, which no terminal can be sent.
+    These include DEL, the C1 controls, those that change the direction of writing, and lone surrogates,
+    which cannot be sent to a terminal.
     """
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def clean_line(text: str, limit: int = 0) -> str:
-    """Text of others as one line that no terminal obeys, cut at ``limit`` characters if that is not 0.
+    """Foreign text as one line without effect on a terminal, cut at ``limit`` characters if that is not 0.
 
-    What cannot be printed is written as escapes, but for what only separates words or lines.
+    Unprintable characters are written as escapes, except those that only separate words or lines.
     """
     line = " ".join(text.split())
     if not line.isprintable():

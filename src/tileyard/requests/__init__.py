@@ -1,1 +1,1 @@
-"""What each verb is asked for, on the command line and from Python: its options, one record each, and what they come to."""
+"""The options of each verb, on the command line and from Python, one record each, and the requests that follow."""

@@ -1,4 +1,4 @@
-"""How a verb is carried out, as its caller would have it."""
+"""How the caller wants a verb carried out."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,7 +12,7 @@ from tileyard.settings import Settings
 
 
 def ignore(_event: Event) -> None:
-    """Nobody listens."""
+    """Ignore the event."""
 
 
 class Carry(Protocol):
@@ -25,7 +25,7 @@ class Carry(Protocol):
         layout: Layout | None = None,
         hear: Callable[[Event], None] = ignore,
     ) -> ResultT:
-        """Run it. Raises TileyardError where it makes no sense, and where it was ended at once."""
+        """Run it. Raises TileyardError if it is invalid, and if it was ended at once."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What ``check`` is asked for."""
+"""The options of ``check``."""
 
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
@@ -56,7 +56,7 @@ def read_check(kernel: str, options: CheckOptions) -> "TuneRequest":
 
 
 def parse_pipeline(text: str) -> str:
-    """The architecture that TileLang is to plan for; empty for the kernel as it is written."""
+    """The architecture for which TileLang is to plan; empty for the kernel as written."""
     name, colon, architecture = text.partition(":")
     if text == "written":
         return ""

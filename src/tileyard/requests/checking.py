@@ -1,4 +1,4 @@
-"""A check of the synchronization of kernels: which ones, and what an author says of each."""
+"""A check of the synchronization of kernels: which kernels, and what an author reports of each."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed
 
 FIRST_GUESS = 64
-"""The value of arguments that have none, before the check looks for one that fits."""
+"""Value of arguments that have none, before the check looks for a suitable one."""
 
 
 async def check_file(
@@ -78,7 +78,7 @@ async def check_kernels(
 
 
 async def _choose(author: Author, file: str, request: TuneRequest) -> list[TuneRequest]:
-    """The request for each kernel that is meant, with what is given of its own parameters."""
+    """The request for each selected kernel, with the given values of its own parameters."""
     if request.kernel:
         return [request]
     described = await author.ask(DescribeKernels(), ASK_LIMIT_S)

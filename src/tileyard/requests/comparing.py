@@ -1,4 +1,4 @@
-"""One comparison of two sides: what they are, what is done with them, and the gate."""
+"""One comparison of two sides: the sides, how they are compared, and the gate."""
 
 import tempfile
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from tileyard.wording import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is asked for: see ``StartRegress`` and the options' help. ``select`` is for a suite."""
+    """The requested comparison: see ``StartRegress`` and the options' help. ``select`` is for a suite."""
 
     base: str
     head: str
@@ -63,7 +63,7 @@ def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
     if not any(map(is_stored, (asked.base, asked.head))):
         refuse_unused("without a suite or a side that is built", {"--select": asked.select})
     if asked.target and not asked.scripts:
-        make_target(asked.target, settings.plugins)  # refuses what there is not, at once
+        make_target(asked.target, settings.plugins)  # refuses an unknown one at once
     work = settings.make_home() / "tmp"
     make_folder(work)
     named = (asked.base, asked.head)
@@ -75,7 +75,7 @@ def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
         sides = (base.side, head.side)
         if asked.rounds:
             sides = _settle_builds(*sides, Path(scratch), settings)
-            # A data directory that has nothing yet but precompiled headers.
+            # A data directory that contains only precompiled headers.
             settings = msgspec.structs.replace(settings, home=Path(scratch))
         else:
             sides = (_settle(sides[0], Path(scratch)), _settle(sides[1], Path(scratch)))
@@ -107,9 +107,9 @@ def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
 
 
 def find_suite(files: Sequence[str]) -> tuple[str, str]:
-    """The suite of programs that is asked for, and its case; empty for files of kernels, and for all cases.
+    """The requested suite of programs, and its case; empty for files of kernels, and for all cases.
 
-    Raises UsageError where a suite is not alone.
+    Raises UsageError if a suite is not the only file.
     """
     suites = [
         (suite, case)
@@ -122,7 +122,7 @@ def find_suite(files: Sequence[str]) -> tuple[str, str]:
 
 
 def _is_suite(file: str) -> bool:
-    """A folder, also one that is there in a revision alone, or a TOML file."""
+    """A folder, also one that exists only in a revision, or a TOML file."""
     path = Path(file)
     return path.suffix == ".toml" or path.is_dir() or not (path.suffix or path.exists())
 
@@ -158,7 +158,7 @@ def _run_suite(asked: Asked, suite: str, settings: Settings, carry: Carry) -> Re
 
 
 def judge_sides(base: str, head: str, gate: Gate, noise_from: Sequence[str]) -> Regression:
-    """What the numbers of two files say, one for each side; the others are earlier ones of either."""
+    """Judge the numbers of two files, one for each side; the others are earlier ones of either."""
     refuse_toolchains((base, head))
     sides = [recorded.read_side(Path(file)) for file in (base, head)]
     noise = recorded.UNKNOWN
@@ -169,7 +169,7 @@ def judge_sides(base: str, head: str, gate: Gate, noise_from: Sequence[str]) -> 
 
 
 def judge_reports(files: Sequence[str], gate: Gate, noise_from: Sequence[str]) -> Regression:
-    """What reports say that have both sides, all of these files in their order; the others are earlier ones."""
+    """Judge reports that have both sides, all of these files in their order; the others are earlier ones."""
     found = [report for file in files for report in recorded.read_reports(Path(file))]
     numbered = [
         msgspec.structs.replace(report, name=str(number)) for number, report in enumerate(found, 1)
@@ -183,14 +183,14 @@ def judge_reports(files: Sequence[str], gate: Gate, noise_from: Sequence[str]) -
 
 
 def _settle(side: Side, scratch: Path) -> Side:
-    """A side with its environment, where it has a Python of its own."""
+    """A side with its environment, if it has a Python of its own."""
     if not side.python:
         return side
     return msgspec.structs.replace(side, variables=side_variables(side, scratch, is_plain=True))
 
 
 def _settle_scripts(side: Side) -> Side:
-    """A side as scripts get it, which import what is beside them. Raises UsageError for pass options."""
+    """A side for scripts, which import the modules beside them. Raises UsageError for pass options."""
     if side.pass_options or side.pipeline:
         raise UsageError(f"{side.name} are pass options, and a script sets its own")
     variables = {n: text for n, text in side.variables.items() if n != "PYTHONSAFEPATH"}
@@ -198,7 +198,7 @@ def _settle_scripts(side: Side) -> Side:
 
 
 def _settle_builds(base: Side, head: Side, scratch: Path, settings: Settings) -> tuple[Side, Side]:
-    """Both sides with their environments, named with their TileLang; nothing that was built before is used."""
+    """Both sides with their environments, named with their TileLang; no earlier build is used."""
     is_plain = bool(base.python or head.python)
     if not is_plain:
         # Only sides that build as all other builds here do share caches with them: images of
@@ -231,9 +231,9 @@ class AllowFile(Strict):
 
 
 def read_gate(path: Path | None, asked: Gate, timed_builds: int = 0) -> Gate:
-    """The gate that is asked for, with what the file adds.
+    """The requested gate, with the file's additions.
 
-    Raises UsageError for a file of something else, for a limit within the margin, and for one of build times.
+    Raises UsageError for a file of another kind, for a limit within the margin, and for one of build times.
     """
     if asked.fail_over and asked.fail_over < asked.margin:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What ``compile`` is asked for."""
+"""The options of ``compile``."""
 
 import os
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ class CompileOptions(TypedDict, total=False):
 
 
 def start_compile(file: str, kernel: str, given: CompileOptions) -> "StartCompile":
-    """The verb for the kernel of a file; an empty one is of the caller's own process. Raises UsageError."""
+    """The verb for the kernel of a file; an empty file is the caller's own process. Raises UsageError."""
     from tileyard.model import Limits
     from tileyard.service.verbs import StartCompile
     from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
@@ -134,7 +134,7 @@ def start_compile(file: str, kernel: str, given: CompileOptions) -> "StartCompil
 
 
 def _check_output(output: Path) -> None:
-    """Raise UsageError for a file that could not be written once everything is built."""
+    """Raise UsageError for a file that could not be written after the builds."""
     if output.is_dir():
         raise UsageError(f"cannot write {output}: it is a folder")
     if not output.absolute().parent.is_dir():

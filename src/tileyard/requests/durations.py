@@ -1,4 +1,4 @@
-"""Times as people write them, read without loading what other options need."""
+"""Parses times as people write them, without loading what other options need."""
 
 import re
 

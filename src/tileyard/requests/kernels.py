@@ -1,4 +1,4 @@
-"""Options that several verbs about a kernel have, worded once, and what they come to."""
+"""Options that several verbs about a kernel share, and the requests that follow."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     EmittedText: TypeAlias = str
 else:
     EmittedText = Literal[tuple(list_texts())]
-"""The words of ``--emit``: those of all targets."""
+"""The words of ``--emit``, from all targets."""
 
 TARGET = "Target of kernels, such as cpu or cuda:sm_90a."
 MEMORY = "Maximum address space of a running config, such as 8GiB."
@@ -40,7 +40,7 @@ SIDES = (
     "a git revision of the project, . for its working tree, a Python or virtual environment with another TileLang, "
     "packages for one that is made (pip:tilelang==0.1.14), or pass options KEY=VALUE,KEY=VALUE"
 )
-"""What a comparison takes as a side."""
+"""The values that a side of a comparison may have."""
 
 ARGUMENT = Option(
     "An argument of the kernel; tune takes several values, as in KEY=A,B,C.", metavar="KEY=VALUE"
@@ -181,7 +181,7 @@ Emit = Annotated[
 
 
 def target_at(target: str, level: str, *, debug: bool = False) -> str:
-    """A target for a CPU level, and for a debugger, where it takes them; any where neither is asked for.
+    """A target with a CPU level, and for a debugger, if it supports them; any target if neither is requested.
 
     Raises UsageError.
     """
@@ -195,7 +195,7 @@ def target_at(target: str, level: str, *, debug: bool = False) -> str:
 
 
 def parse_kernel(named: str) -> tuple[Path, str]:
-    """The file and the kernel's name, empty where none is given. Raises UsageError."""
+    """The file and the kernel's name, empty if not given. Raises UsageError."""
     file, _, name = named.partition("::")
     if not Path(file).is_file():
         raise UsageError(f"there is no file {file}")
@@ -218,7 +218,7 @@ def read_arguments(given: Pairs) -> "dict[str, Value]":
 
 
 def read_sizes(given: Choices) -> "dict[str, tuple[Value, ...]]":
-    """The values of ``--arg`` where several are as many shapes: those of a list, and of a text those of numbers. Raises UsageError."""
+    """The values of ``--arg`` if several mean several shapes: those of a list, and numbers in a text. Raises UsageError."""
     if isinstance(given, Mapping):
         return read_choices(given, "--arg")
     sizes = {}
@@ -230,7 +230,7 @@ def read_sizes(given: Choices) -> "dict[str, tuple[Value, ...]]":
 
 
 def read_config(given: Choices, verb: str) -> "dict[str, tuple[Value, ...]]":
-    """The values of ``--config`` where one config is meant. Raises UsageError for several."""
+    """The values of ``--config`` if one config is expected. Raises UsageError for several."""
     chosen = read_choices(given)
     for key, values in chosen.items():
         if len(values) != 1:
@@ -250,7 +250,7 @@ def read_limits(run: Time, build: Time, memory: Size) -> "Limits":
 
 
 def check_reference(reference: object, *, check: bool, require_check: bool) -> None:
-    """Raise UsageError for a reference that nothing is compared with, and where nothing can be checked."""
+    """Raise UsageError for a reference that nothing is compared with, and if nothing can be checked."""
     if require_check and not check:
         raise UsageError("--require-check and --no-check contradict each other: choose one")
     if not check:

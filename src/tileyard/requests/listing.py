@@ -1,4 +1,4 @@
-"""The cases that a run of a suite would begin, by their ids: nothing is built or run."""
+"""Lists the ids of the cases that a run of a suite would begin: nothing is built or run."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +62,7 @@ def list_cases(
 
 
 def read_whole(path: Path, settings: Settings, parameters: Mapping[str, str]) -> Suite:
-    """A suite with its kernels, whose authors are asked in processes of their own. Raises UsageError and KernelFileError."""
+    """A suite with its kernels; processes of their own ask the authors. Raises UsageError and KernelFileError."""
 
     def make_author(side: Side, file: str) -> Author:
         return WorkerAuthor(Path(file), settings.home, settings.cores, side)
@@ -78,7 +78,7 @@ def read_whole(path: Path, settings: Settings, parameters: Mapping[str, str]) ->
 
 
 def _find_classes(start: StartTest) -> dict[str, str]:
-    """The class of devices that each target's cases run on."""
+    """The class of devices of each target's cases."""
     named = next((name.partition(":")[0] for name in start.devices), "")
     kernels = find_needs(start.target).device_class
     return {COMMAND: named or KIND, start.target: named or kernels}

@@ -1,7 +1,7 @@
 """The options of a verb as one record, from which the command line and Python take names, defaults and help.
 
-A record is a TypedDict that is not total; each of its fields is ``Annotated`` with an ``Option``. A field's name is
-that of the option, with ``_`` for each ``-``, and with a ``_`` at its end where it is a word of Python's own.
+A record is a TypedDict that is not total; each of its fields is ``Annotated`` with an ``Option``. A field has
+the name of the option, with ``_`` for each ``-``, and with a trailing ``_`` if it is a Python keyword.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Option:
-    """An option: what it does, in one sentence; what it is by default; and how the command line writes it.
+    """An option: its effect, in one sentence; its default; and its form on the command line.
 
-    ``flags`` are those of the command line where they do not follow from the field's name, ``least`` is the smallest
-    number that makes sense, ``variable`` is the environment variable that sets it. What takes functions is
-    ``for_python`` alone.
+    ``flags`` are those of the command line if they do not follow from the field's name, ``least`` is
+    the smallest valid number, ``variable`` is the environment variable that sets it. An option that
+    takes functions is ``for_python`` alone.
     """
 
     help: str
@@ -75,7 +75,7 @@ ShowProgress = Annotated[
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record: what it may be, and its option."""
+    """A field of a record: its type, and its option."""
 
     name: str
     type: Any
@@ -83,7 +83,7 @@ class Field:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """How the command line writes it: ``--x`` for what is off by default, ``--x/--no-x`` for another switch."""
+        """Its flags on the command line: ``--x`` if off by default, ``--x/--no-x`` for another switch."""
         if self.option.flags:
             return self.option.flags
         name = self.name.rstrip("_").replace("_", "-")
@@ -91,14 +91,14 @@ class Field:
         return (f"--{name}/--no-{name}" if is_switch else f"--{name}",)
 
     def spell(self, flag: str) -> str:
-        """What Python writes for one of the flags."""
+        """Python's form of one of the flags."""
         if bool not in flatten(self.type):
             return self.name
         return f"{self.name}={not any(flag in pair.split('/')[1:] for pair in self.flags)}"
 
 
 def flatten(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any type
-    """The kinds of values of a type, without what they hold: ``(Mapping, NoneType)``."""
+    """The kinds of values of a type, without their contents: ``(Mapping, NoneType)``."""
     origin = get_origin(hint)
     if origin is None or origin is Literal:
         return (hint,)
@@ -118,9 +118,9 @@ def list_fields(record: type) -> dict[str, Field]:
 
 
 def complete(record: type[R], given: R) -> R:
-    """What is given, and the defaults of all else.
+    """The given options, and the defaults of the others.
 
-    Raises UsageError for what is not an option, and for values of a wrong type: in words of Python, as the command line gives none.
+    Raises UsageError for unknown options, and for values of a wrong type: in Python's terms, as the command line gives none.
     """
     fields = list_fields(cast(type, record))
     values = cast(dict[str, object], given)
@@ -177,7 +177,7 @@ def _is_one(value: object, kind: Any) -> bool:  # noqa: ANN401 - any type
 
 
 def takes(record: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Give a function of Python the options of a record: its signature, its docstring, and the words of its errors."""
+    """Give a Python function the options of a record: its signature, its docstring, and the words of its errors."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -205,7 +205,7 @@ def takes(record: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 @contextlib.contextmanager
 def spelled_for_python(record: type) -> Iterator[None]:
-    """Let errors that name options of the record name them as Python does: ``check=False`` for ``--no-check``."""
+    """Let errors that name options of the record use Python's form: ``check=False`` for ``--no-check``."""
     try:
         yield
     except UsageError as error:
@@ -215,7 +215,7 @@ def spelled_for_python(record: type) -> Iterator[None]:
 
 
 def _list_spellings(record: type) -> dict[str, str]:
-    """What Python writes for each flag of the command line."""
+    """Python's form of each flag of the command line."""
     return {
         flag: field.spell(flag)
         for field in list_fields(record).values()

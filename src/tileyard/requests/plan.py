@@ -1,4 +1,4 @@
-"""What ``plan`` is asked for."""
+"""The options of ``plan``."""
 
 from typing import Annotated, Literal, TypedDict
 

@@ -1,4 +1,4 @@
-"""A prediction: cases and their times in, the plan of their run out."""
+"""A prediction: from cases and their times to the plan of their run."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -35,7 +35,7 @@ from tileyard.targets.registry import COMMAND
 from tileyard.wording import count_of
 
 COSTS = ("startup", "launch", "lead")
-"""What starting takes: options, and with ``_s`` fields of ``Costs``."""
+"""The costs of starting: options, and with ``_s`` fields of ``Costs``."""
 
 
 def predict_run(
@@ -44,9 +44,9 @@ def predict_run(
     settings: Settings,
     read_run_times: Callable[[], Sequence[RunTime]],
 ) -> Prediction:
-    """Predict how long a suite, or what a file of times has, runs. Raises UsageError for what cannot be planned.
+    """Predict the run time of a suite, or of the cases in a file of times. Raises UsageError if it cannot be planned.
 
-    Of a suite, what starting costs is as its last run measured it unless an option says it.
+    For a suite, an option not given defaults to the cost of starting that its last run measured.
     """
     options = complete(PlanOptions, given)
     _refuse_contradictions(suite, options)
@@ -96,7 +96,7 @@ def _refuse_contradictions(suite: Path | None, options: PlanOptions) -> None:
 
 
 class _Ahead:
-    """The run of a suite that an option's values ask for, looked at before it begins."""
+    """The run of a suite that the options request, examined before it begins."""
 
     def __init__(
         self, suite: Suite, options: PlanOptions, bounds: Bounds, steps: KnownSteps
@@ -117,7 +117,7 @@ class _Ahead:
     def predict(
         self, imported: dict[str, Known], known: Sequence[RunTime], split: Split
     ) -> Prediction:
-        """Its parts one after another, with what is not selected."""
+        """Predict its parts one after another, with what is not selected."""
 
         def expect(times: Sequence[RunTime]) -> dict[str, Expected]:
             return expect_all(self._suite, times, self._classes, self._find_target, imported)
@@ -150,7 +150,9 @@ def _learn(times: Sequence[ImportedTime], suite: Suite, file: Path) -> dict[str,
 def _divide(
     outlook: Outlook, suite: Suite, find_target: Callable[[SuiteCase], str], steps: KnownSteps
 ) -> list[tuple[tuple[Expected, ...], int]]:
-    """What ``tileyard test`` would run of a suite, one part after another, and expect of that; and how many devices each case holds."""
+    """The parts of a suite's run, one after another, with expected times, and the number of devices
+    that each case holds.
+    """
     keys = [(find_target(case), case.work.devices) for case in suite.cases]
     members: dict[tuple[str, int], list[SuiteCase]] = {key: [] for key in keys}
     for case in outlook.selection.cases:

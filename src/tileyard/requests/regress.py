@@ -1,4 +1,4 @@
-"""What ``regress`` is asked for."""
+"""The options of ``regress``."""
 
 from typing import Annotated, TypedDict
 

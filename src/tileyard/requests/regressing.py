@@ -1,4 +1,4 @@
-"""The verb ``regress``: what its options ask to compare, and the files that show what it came to."""
+"""The verb ``regress``: what its options ask to compare, and the files that show the result."""
 
 import datetime
 from collections.abc import Callable, Sequence
@@ -26,12 +26,12 @@ class Reports:
     """The files that show a result: a comment, and a picture."""
 
     def __init__(self, given: RegressOptions) -> None:
-        """Raises UsageError where pictures cannot be drawn."""
+        """Raises UsageError if pictures cannot be drawn."""
         self._comment, self._png = given.get("comment"), given.get("png")
         self._render = None if self._png is None else _load_figure()
 
     def write(self, result: Regression) -> None:
-        """Write those that are asked for."""
+        """Write the requested files."""
         if self._comment is not None:
             write_atomically(Path(self._comment), [render_comment(result).encode()])
         if self._png is not None and self._render is not None:
@@ -39,7 +39,7 @@ class Reports:
 
 
 def _load_figure() -> Callable[[Regression], bytes]:
-    """What draws pictures: half a second of imports that nothing else needs."""
+    """The function that draws pictures: half a second of imports that nothing else needs."""
     try:
         from tileyard.report.regress_figure import render_png
     except ImportError as error:
@@ -86,7 +86,7 @@ def compare(
     settings: Settings,
     carry: Carry,
 ) -> Regression:
-    """Compare base and head, or what reports of others say of both. Raises UsageError."""
+    """Compare base and head, or judge reports of other runs. Raises UsageError."""
     options = complete(RegressOptions, given)
     _refuse_unused(options)
     fail_on = {"--fail-on": options["fail_on"]}

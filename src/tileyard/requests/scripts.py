@@ -1,4 +1,4 @@
-"""What ``regress`` and ``bisect`` take for scripts."""
+"""The options of ``regress`` and ``bisect`` for scripts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -37,9 +37,9 @@ def read_measure(
     scripts: bool,
     higher: bool,
 ) -> "Measure | None":
-    """The number that scripts print, None for their time; a word behind its group is the unit.
+    """The number that scripts print, None for their time; a word after its group is the unit.
 
-    Raises UsageError, also for options that have no effect: those ``for_kernels`` have none on scripts.
+    Raises UsageError, also for options without effect: those ``for_kernels`` have none on scripts.
     """
     from tileyard.measures import Measure
 

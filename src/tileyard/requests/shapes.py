@@ -1,4 +1,4 @@
-"""The shapes that a kernel is tuned for: a file that lists them, or the same as values of Python."""
+"""The shapes that a kernel is tuned for: from a file that lists them, or from Python values."""
 
 import difflib
 import itertools
@@ -27,9 +27,9 @@ LIST, WEIGHT = "shape", "weight"
 
 
 def read_shapes(given: object) -> "tuple[Shape, ...]":
-    """The shapes of a file, or of a list or mapping by name. Raises UsageError that names the place of what is wrong."""
+    """The shapes of a file, or of a list or mapping by name. Raises UsageError that names the place of an error."""
     if isinstance(given, str | os.PathLike):
-        # Half of the time that a command takes to start, for those that read no such file.
+        # Half of the time that a command takes to start, only for those that read such a file.
         from tileyard.suite.files.places import Document, Place
 
         document = Document(Path(given))

@@ -1,4 +1,4 @@
-"""The two sides of a comparison as the command line names them: which environment, and which files of kernels."""
+"""The two sides of a comparison as the command line names them: the environment and the files of kernels."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,19 +19,19 @@ from tileyard.service.sides import HERE, RUN, find_side
 from tileyard.settings import Settings
 
 BUNDLE = ".tyb"
-"""How the name of a bundle ends as a side."""
+"""The ending of a bundle's name as a side."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A side with the variables of its revision, and its files with the kernels that are meant."""
+    """A side with the variables of its revision, and its files with the selected kernels."""
 
     side: Side
     files: tuple[tuple[str, str], ...]
 
 
 def is_stored(named: str) -> bool:
-    """Whether a side is built already: a bundle or a recorded run."""
+    """Whether a side is already built: a bundle or a recorded run."""
     is_bundle = Path(named).suffix == BUNDLE
     return named.startswith(RUN) or (is_bundle and not is_toolchain(named))
 
@@ -43,7 +43,7 @@ def is_toolchain(named: str) -> bool:
 
 
 def refuse_toolchains(named: Iterable[str]) -> None:
-    """Raise UsageError for a toolchain where no suite is compared."""
+    """Raise UsageError for a toolchain if no suite is compared."""
     for name in filter(is_toolchain, named):
         raise UsageError(f"{name} is a toolchain, and steps of a suite use one", "name a suite")
 
@@ -70,10 +70,10 @@ def find_sides(
     clean: bool = False,
     scripts: bool = False,
 ) -> Iterator[tuple[Found, Found]]:
-    """Both sides of ``FILE[::NAME]``; a revision is read from git into the home, an environment is made if need be.
+    """Both sides of ``FILE[::NAME]``; a revision is read from git into the data directory, an environment is made if needed.
 
-    A side that is built already has no files. Nothing is collected as garbage during the block.
-    Raises UsageError, with ``clean`` also for a working tree with changes. Of ``scripts`` a revision's variables are those of its programs.
+    A side that is already built has no files. No garbage is collected during the block. Raises UsageError, with ``clean`` also
+    for a working tree with changes. With ``scripts`` a revision's variables are those of its programs.
     """
     refuse_toolchains(named)
     kernels = [
@@ -97,7 +97,7 @@ def find_sides(
 def find_suites(
     named: tuple[str, str], suite: str, home: Path, *, clean: bool
 ) -> Iterator[list[tuple[Side, Path]]]:
-    """Both sides of a suite of programs, each a revision, the working tree or built already, and where it lies.
+    """Both sides of a suite of programs, each a revision, the working tree or already built, and the suite's path.
 
     With a toolchain as a side the suite is the working tree's. Raises UsageError.
     """
@@ -120,7 +120,7 @@ def find_suites(
 def _find_suite(
     named: str, path: Path, project: Project | None, home: Path, *, clean: bool
 ) -> tuple[Side, Path]:
-    """A side, with the variables that its steps get, and where its suite lies."""
+    """A side, with the variables of its steps, and the path of its suite."""
     if is_stored(named):
         return _find_bundle(named), path
     if is_toolchain(named):
@@ -175,7 +175,7 @@ def _as_found(side: Side, files: list[tuple[Path, str]]) -> Found:
 
 
 def _find_commit(named: str, project: Project | None) -> str:
-    """The commit of a revision; empty where it is something else."""
+    """The commit of a revision; empty if it is something else."""
     if project is None or named.startswith(PREFIX) or "=" in named or Path(named).exists():
         return ""
     try:
@@ -188,7 +188,7 @@ def _find_commit(named: str, project: Project | None) -> str:
 
 
 def _move(file: Path, root: Path, folder: Path) -> Path:
-    """Where a file of the project is in a checkout. Raises UsageError for one of another project."""
+    """The path of a project's file in a checkout. Raises UsageError for one of another project."""
     try:
         return folder / file.resolve().relative_to(root.resolve())
     except ValueError:
@@ -196,7 +196,7 @@ def _move(file: Path, root: Path, folder: Path) -> Path:
 
 
 def _parse_side(named: str, settings: Settings) -> Side:
-    """Pass options where it is written like these and no file is called so, ``pipeline=NAME`` among them; else packages or a Python."""
+    """Pass options if written like these and no file has that name, ``pipeline=NAME`` among them; else packages or a Python."""
     if named.startswith(PREFIX):
         packages = named.removeprefix(PREFIX).split(",")
         python = find_environment(packages, settings.make_home())

@@ -22,12 +22,12 @@ from tileyard.settings import Settings
 from tileyard.suite.result import SuiteResult
 
 ROOM_BYTES, CASE_BYTES = 64 << 10, 1 << 10
-"""Of the disk, kept for each report while a run goes on, and for each case in it."""
+"""Disk space reserved for each report during a run, and for each case in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteRun:
-    """A run of a suite that has ended: its result, how to run one of its cases again, and what could not be written."""
+    """A finished run of a suite: its result, how to run one of its cases again, and what could not be written."""
 
     result: SuiteResult
     rerun: Rerun
@@ -35,7 +35,7 @@ class SuiteRun:
 
 
 def run_suite(suite: str, given: TestOptions, settings: Settings, carry: Carry) -> SuiteRun:
-    """Run a suite, and write the files that are asked for. Raises UsageError for one that cannot be begun."""
+    """Run a suite, and write the requested files. Raises UsageError for one that cannot be begun."""
     options = complete(TestOptions, given)
     start = start_test(suite, options)
     rerun = rerun_command(*_name(suite, options))
@@ -63,13 +63,13 @@ def run_suite(suite: str, given: TestOptions, settings: Settings, carry: Carry) 
         for write in writes:
             try:
                 write()
-            except UsageError as error:  # told once everything else was
+            except UsageError as error:  # raised after everything else
                 errors.append(error)
     return SuiteRun(result=result, rerun=rerun, errors=errors)
 
 
 def _name(suite: str, options: TestOptions) -> list[str]:
-    """What the command line names this suite by."""
+    """The command line's name for this suite."""
     parameters = read_texts(options["set"], "--set")
     return [
         *([suite] if suite else ["--from", str(options["from_"])]),

@@ -1,4 +1,4 @@
-"""Options that several verbs about suites have, worded once, and what they come to."""
+"""Options that several verbs about suites share, and the requests that follow."""
 
 from typing import Annotated, Literal
 
@@ -59,7 +59,7 @@ PieceLength = Annotated[
 
 
 def read_some_s(option: str, given: Time | None) -> float:
-    """0 where nothing is asked for; a time of no length is refused."""
+    """A time, 0 if none is requested; a time of length 0 is refused."""
     seconds = 0.0 if given is None else read_time_s(option, given)
     if given is not None and not seconds:
         raise UsageError(f"{option}: {given!r} holds no case")
@@ -67,7 +67,7 @@ def read_some_s(option: str, given: Time | None) -> float:
 
 
 def read_split(given: Time) -> float | Literal["auto", "off"]:
-    """How long pieces may be: a time, or one of these words."""
+    """Maximum length of pieces: a time, or one of these words."""
     match given:
         case "auto":
             return "auto"

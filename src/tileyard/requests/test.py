@@ -1,4 +1,4 @@
-"""What ``test`` is asked for."""
+"""The options of ``test``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
@@ -100,7 +100,7 @@ class TestOptions(TypedDict, total=False):
 
 
 def start_test(suite: str, given: TestOptions) -> "StartTest":
-    """The verb for a suite, empty where it is a bundle. Raises UsageError."""
+    """The verb for a suite, empty if it is a bundle. Raises UsageError."""
     from tileyard.service.verbs import StartTest
     from tileyard.suite.records import Wish
 

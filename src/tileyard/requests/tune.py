@@ -1,4 +1,4 @@
-"""The options of ``tune``, and the verbs that are made of them.
+"""The options of ``tune``, and the verbs that they make.
 
 One module because each option is read once, and some have an effect only on what others ask for.
 """
@@ -206,11 +206,11 @@ OF_SOURCES = (
     ),
     *("shapes", "within", "seeds", "edge_values", "time_reference"),
 )
-"""The options that have no effect on configs that are built."""
+"""The options without effect on configs that are already built."""
 
 
 def check_subject(given: TuneOptions, *, is_named: bool) -> None:
-    """Raise UsageError unless there is either a kernel or a bundle, and for options that a bundle leaves no choice of."""
+    """Raise UsageError unless there is either a kernel or a bundle, and for options that a bundle already determines."""
     if is_named == (given["from_"] is not None):
         raise UsageError("name a kernel as FILE[::NAME], or with --from the bundle of one")
     fields = list_fields(TuneOptions)
@@ -224,7 +224,7 @@ def check_subject(given: TuneOptions, *, is_named: bool) -> None:
 
 
 def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
-    """The verb for the kernel of a file, or for a bundle; an empty file is of the caller's own process. Raises UsageError."""
+    """The verb for the kernel of a file, or for a bundle; an empty file is the caller's own process. Raises UsageError."""
     from tileyard.model import CheckPolicy
     from tileyard.service.verbs import StartTune
     from tileyard.tuning.request import TuneRequest
@@ -277,7 +277,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
 
 
 def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
-    """The verb for all shapes, if there are any, from that for one. Raises UsageError."""
+    """The verb for all shapes, if there are any, from the verb for one. Raises UsageError."""
     from tileyard.service.verbs import StartTable
 
     options = complete(TuneOptions, given)

@@ -1,4 +1,4 @@
-"""How values are written, as text on the command line, and as text or plain values in Python."""
+"""How values are written: as text on the command line, and as text or plain values in Python."""
 
 import math
 import os
@@ -46,7 +46,7 @@ def parse_value(text: str) -> Value:
 
 
 def refuse_unused(why: str, given: Mapping[str, object]) -> None:
-    """Raise NoEffectError for the first option that is given and has no effect; empty values are not given."""
+    """Raise NoEffectError for the first given option without effect; empty values are not given."""
     for option, value in given.items():
         if value:
             raise NoEffectError(f"{option} has no effect {why}", option=option)
@@ -58,12 +58,12 @@ def read_names(given: Names) -> tuple[str, ...]:
 
 
 def read_path(given: FilePath) -> str:
-    """A path from the root, empty for none."""
+    """An absolute path, empty for none."""
     return os.path.abspath(given) if given is not None else ""  # noqa: PTH100 - of text, too
 
 
 def read_time_s(option: str, given: Time) -> float:
-    """A time in seconds; the message of a bad one names the option."""
+    """A time in seconds; the message about an invalid one names the option."""
     if not isinstance(given, str):
         if not math.isfinite(given) or given < 0:
             raise UsageError(f"{option}: {given} is not a number of seconds")
@@ -75,7 +75,7 @@ def read_time_s(option: str, given: Time) -> float:
 
 
 def read_repeats(option: str, given: Repeats) -> tuple[int, int]:
-    """A number of launches, or else nanoseconds: the one that is not meant is 0, and so are both for None."""
+    """A number of launches, or nanoseconds: the other is 0, and both are for None."""
     if given is None:
         return 0, 0
     text = str(given).strip()
@@ -89,7 +89,7 @@ def read_repeats(option: str, given: Repeats) -> tuple[int, int]:
 
 
 def parse_pairs(items: str | Iterable[str], option: str) -> dict[str, str]:
-    """``KEY=TEXT`` items; a key that is given twice is an error."""
+    """``KEY=TEXT`` items; a repeated key is an error."""
     pairs: dict[str, str] = {}
     for item in [items] if isinstance(items, str) else items:
         key, equals, text = item.partition("=")
@@ -163,7 +163,7 @@ def parse_share(text: str | float, option: str = "") -> float:
 
 
 def parse_factor(text: Number | None, option: str) -> float | None:
-    """A number that is not negative, or none."""
+    """A number that is not negative, or None."""
     if text is None:
         return None
     try:

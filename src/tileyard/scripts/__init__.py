@@ -1,1 +1,1 @@
-"""A user's script that was written for a GPU, run on the CPU: what it asks of torch and TileLang is answered here."""
+"""Runs a user's GPU script on the CPU: this room answers the script's calls of torch and TileLang."""

@@ -1,4 +1,4 @@
-"""Arguments that a script leaves out by giving None, for parameters that its kernel does not use."""
+"""Arguments that a script leaves out by passing None, for parameters that its kernel does not use."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,7 +13,7 @@ from tileyard.wording import name_line
 
 
 class StandIns:
-    """Tensors in the place of None, for a kernel with this Program, which is called with ``given``.
+    """Tensors in place of None, for a kernel with this Program, which is called with ``given``.
 
     ``lines`` are those of its statements; ``make`` makes a tensor of a shape and a scalar type.
     """
@@ -74,7 +74,7 @@ class StandIns:
 
 
 def _dims_of(program: Program, params: Sequence[Param]) -> tuple[Var, ...]:
-    """The dimensions of those ``params`` alone."""
+    """The dimensions in the shapes of these ``params``."""
     extents = (e for param in params if isinstance(param, Tensor) for e in param.buffer.shape)
     names = {part.name for extent in extents for part in walk_expr(extent) if isinstance(part, Var)}
     return tuple(var for var in program.dims if var.name in names)

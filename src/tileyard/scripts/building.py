@@ -1,4 +1,4 @@
-"""Elaborated kernels become functions on the CPU; what was built before is found by its content."""
+"""Turns elaborated kernels into functions on the CPU; earlier builds are found by their content."""
 
 import dataclasses
 import re
@@ -34,10 +34,10 @@ PRINTING = re.compile(r"\bTY_PRINT\(report, \d")
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltKernel:
-    """A kernel that can be called: ``run`` takes its tensors and scalars, as ``Loaded.as_callable`` says.
+    """A kernel that can be called: ``run`` takes its tensors and scalars, as described in
+    ``Loaded.as_callable``.
 
-    ``work`` is the same for kernels that do the same on a CPU: those that differ in nothing but
-    threads and stages.
+    ``work`` is the same for kernels that do the same on a CPU: those that differ only in threads and stages.
     """
 
     work: Digest
@@ -48,7 +48,7 @@ class BuiltKernel:
 
 
 class Builder:
-    """Builds for the target ``cpu`` into the store of ``settings``, and has kernels checked first; any thread may ask."""
+    """Builds for the target ``cpu`` into the store of ``settings``, and has kernels checked first; any thread may call it."""
 
     def __init__(
         self, settings: Settings, tally: Tally, checker: KernelChecker | None = None
@@ -63,10 +63,10 @@ class Builder:
         self._ready: dict[tuple[BuildKey, bytes], BuiltKernel] = {}
 
     def build(self, func: Any, out_idx: Sequence[int] | None) -> BuiltKernel:  # noqa: ANN401 (TVM's)
-        """One elaborated PrimFunc. ``out_idx`` are the positions of its outputs, if they are given.
+        """Build one elaborated PrimFunc. ``out_idx`` are the positions of its outputs, if given.
 
-        Raises UnsupportedError naming the operation and the user's line; ToolMissingError where
-        there is no C compiler.
+        Raises UnsupportedError naming the operation and the user's line; ToolMissingError if there is
+        no C compiler.
         """
         name = str(attributes_of(func).get("global_symbol", "kernel"))
         builder = self._know_target()
@@ -80,7 +80,7 @@ class Builder:
             self._checker.check(name, made)
         made = dataclasses.replace(made, kernel=as_cpu_work(made.kernel))
         key = builder.key_of(made)
-        # Another kernel with this Program says other lines of the user's.
+        # Another kernel with this Program has other source lines.
         wanted = (key, msgspec.json.encode(made.lines))
         with self._lock:
             ready = self._ready.get(wanted)
@@ -116,7 +116,7 @@ class Builder:
     def _refuse(
         self, name: str, message: str, cause: UnsupportedError | None = None
     ) -> UnsupportedError:
-        """What is raised for a kernel that has no CPU version; the tally has it then."""
+        """The error for a kernel that has no CPU version; the tally records it."""
         cause = cause or UnsupportedError(message)
         operation, file, line = cause.operation, cause.file, cause.line
         self._tally.note_refusal(
@@ -131,7 +131,7 @@ class Builder:
 
 
 def _after_python(run: Callable[..., object]) -> Callable[..., object]:
-    """A kernel that prints: what the script has printed before comes first, also in a pipe."""
+    """A kernel that prints: earlier output of the script comes first, also in a pipe."""
 
     def launch(*arguments: object) -> object:
         sys.stdout.flush()

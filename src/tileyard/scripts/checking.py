@@ -20,9 +20,9 @@ TellChecked = Callable[[SyncChecked | str], None]
 
 @dataclass
 class KernelChecker:
-    """Checks on inputs of its own when a kernel is compiled; any thread may ask.
+    """Checks on inputs of its own when a kernel is compiled; any thread may call it.
 
-    ``tell`` is given what each check came to, or why there was none. ``found`` says that there were findings.
+    ``tell`` gets the result of each check, or why there was none. ``found`` is set if there were findings.
     """
 
     objects: ObjectStore
@@ -32,7 +32,7 @@ class KernelChecker:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self, name: str, made: MadeKernel) -> None:
-        """Check a kernel unless it was checked, or there is nothing to check."""
+        """Check a kernel unless it is already checked, or there is nothing to check."""
         lowered = made.lowered
         if lowered is None or not has_order(lowered.written):
             return

@@ -1,4 +1,4 @@
-"""Where the kernels of a tuner of TileLang's are built and run, and the study that it asks for."""
+"""Where the kernels of a TileLang tuner are built and run, and the study that it asks for."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ MOST_CORES: Final = "TILELANG_AUTO_TUNING_MAX_CPU_COUNT"
 
 
 class StudyOrder(Record):
-    """A study of a tuner: of which kernel, of how many configs, and what its caller asks for.
+    """A study of a tuner: its kernel, its number of configs, and its caller's settings.
 
-    ``timing`` is None and ``run_s`` 0 where that is left to the study, ``group_size`` is 0 likewise. ``devices`` is empty for all.
+    ``timing`` None, ``run_s`` 0 and ``group_size`` 0 leave the choice to the study. ``devices`` is empty for all.
     """
 
     kernel: str
@@ -43,7 +43,7 @@ class Studied(Record):
 
 
 RunStudy = Callable[[StudyOrder, Callable[[AuthorRequest], AuthorReply]], Studied]
-"""Carries a study out, and shows it to people. Raises TileyardError."""
+"""Carries out a study, and shows it to people. Raises TileyardError."""
 
 
 class Ground(Protocol):
@@ -56,17 +56,17 @@ class Ground(Protocol):
         ...
 
     def rework(self, kernel: Kernel) -> Kernel:
-        """What of a kernel matters here: those of which that is equal are built and timed once."""
+        """The part of a kernel that matters here: kernels with equal parts are built and timed once."""
         ...
 
     def timing(self, asked: TimingPolicy | None, backend: str) -> TimingPolicy | None:
-        """How to time, where launches are timed by this ``backend`` of TileLang's. Raises ChainError for one that there is not."""
+        """How to time, if this ``backend`` of TileLang's times launches. Raises ChainError for an unknown one."""
         ...
 
     def name_devices(
         self, numbers: Sequence[int | str] | None, *, are_several: bool | None
     ) -> tuple[str, ...]:
-        """The devices that ``benchmark_devices`` and ``benchmark_multi_gpu`` mean. Raises ChainError for none that there is."""
+        """The devices selected by ``benchmark_devices`` and ``benchmark_multi_gpu``. Raises ChainError for unknown ones."""
         ...
 
     def compile(
@@ -80,12 +80,12 @@ class Ground(Protocol):
         ...
 
     def hold(self) -> AbstractContextManager[None]:
-        """Have a device to oneself."""
+        """Hold a device exclusively."""
         ...
 
 
 class Wishes(Record):
-    """What TileLang's environment variables ask of a study. None is what they leave to it."""
+    """Settings of a study in TileLang's environment variables. None leaves the choice to the study."""
 
     reuse: bool = True
     build_s: float | None = None
@@ -93,7 +93,7 @@ class Wishes(Record):
 
 
 def read_wishes(environ: Mapping[str, str], cores: int) -> Wishes:
-    """What is asked of a study on so many ``cores``. Raises UsageError naming a variable that is not a number."""
+    """The settings of a study on this number of ``cores``. Raises UsageError naming a variable that is not a number."""
 
     def number(name: str) -> float:
         text = environ.get(name, "").strip()

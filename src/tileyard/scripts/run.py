@@ -1,6 +1,6 @@
-"""Runs a script as ``python SCRIPT`` would, with what it asks of a GPU answered by the CPU.
+"""Runs a script as ``python SCRIPT`` would, with the CPU in place of a GPU.
 
-Its prints, exit status and tracebacks stay its own: of those, frames of ours are cut out.
+Its prints and exit status are unchanged, and so are its tracebacks, except that frames of ours are removed.
 """
 
 import atexit
@@ -39,7 +39,7 @@ _FAILED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Helpers:
-    """What carries out what the script's tuners ask for, and what checks its kernels; None for neither."""
+    """The functions that carry out the script's tuners and check its kernels; None for neither."""
 
     study: RunStudy | None = None
     checker: KernelChecker | None = None
@@ -58,9 +58,9 @@ def run_script(
 ) -> int:
     """Run ``arguments[0]`` with the others as its own, and return its exit status.
 
-    ``tell`` is given the summary once, when the process ends. Where a checker among the ``helpers`` found mistakes, the status is not 0.
-    Ends by the signal where the script
-    was interrupted; SystemExit passes through.
+    ``tell`` gets the summary once, when the process ends. If a checker among the ``helpers`` found
+    mistakes, the status is not 0. Ends by the signal if the script was interrupted; SystemExit passes
+    through.
     """
     tally = Tally(len(settings.cores))
     checker = helpers.checker
@@ -101,7 +101,7 @@ def install_hooks(
     tally: Tally,
     helpers: Helpers = NONE,
 ) -> None:
-    """Import torch and TileLang and have them answer for the CPU."""
+    """Import torch and TileLang and make them answer for the CPU."""
     torch = importlib.import_module("torch")
     importlib.import_module("tilelang")
     adjust_tilelang()
@@ -119,7 +119,7 @@ def install_hooks(
 
 
 def run_file(path: str) -> None:
-    """Run a file as ``__main__``, as the interpreter does; whatever it raises passes through."""
+    """Run a file as ``__main__``, as the interpreter does; any exception passes through."""
     file = str(Path(path).absolute())
     place_first(Path(path).resolve().parent)
     main = ModuleType("__main__")
@@ -133,13 +133,13 @@ def run_file(path: str) -> None:
 
 
 def place_first(folder: Path) -> None:
-    """Have modules be found in a folder first, unless an option of the interpreter keeps it out."""
+    """Search modules in a folder first, unless an option of the interpreter excludes it."""
     if not sys.flags.safe_path:
         sys.path[0] = str(folder)
 
 
 def show(error: BaseException) -> None:
-    """Hand an exception to ``sys.excepthook``, without the frames that are ours."""
+    """Pass an exception to ``sys.excepthook``, without frames of ours."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

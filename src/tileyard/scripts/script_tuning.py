@@ -1,4 +1,4 @@
-"""The tuner of a script that runs on the CPU: every config is a kernel of this CPU, whatever it was written for."""
+"""The tuner of a script that runs on the CPU: every config is a kernel of this CPU, whatever target it was written for."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +18,7 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 
 class ScriptGround:
-    """The ground of a script: see ``tilelang_tuning.Ground``. What it asks of GPUs means nothing here."""
+    """The ground of a script: see ``tilelang_tuning.Ground``. Its requests for GPUs have no meaning here."""
 
     def __init__(self, settings: Settings, tally: Tally, study: RunStudy) -> None:
         self.objects = ObjectStore(settings.home / "objects")
@@ -26,7 +26,7 @@ class ScriptGround:
         self._study = study
 
     def install(self) -> None:
-        """Have TileLang's own tuner ask here."""
+        """Make TileLang's own tuner call this one."""
         tuner: Any = import_module("tilelang.autotuner.tuner").AutoTuner
 
         def run(this: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401 (TileLang's)

@@ -1,4 +1,4 @@
-"""What was done for a script: counted while it runs, told in one line when it has ended."""
+"""Counts the work done for a script while it runs, and reports it in one line at the end."""
 
 import threading
 from collections import Counter
@@ -20,7 +20,7 @@ class Refusal(Record):
 
 
 class Summary(Record):
-    """What was done for a script.
+    """The work done for a script.
 
     ``promoted`` counts calls of torch's half-precision operations that were computed in f32, by
     operation; ``timers`` counts uses of timers, all of which timed a CPU.
@@ -48,32 +48,32 @@ class Tally:
         self._timers: Counter[str] = Counter()
 
     def note_kernel(self, build: str, *, is_built: bool) -> None:
-        """Note a kernel by its build key: built now, or built before. One kernel counts once."""
+        """Count a kernel by its build key: built now, or built before. One kernel counts once."""
         with self._lock:
             self._kernels.setdefault(build, is_built)
 
     def note_launch(self) -> None:
-        """Note one launch."""
+        """Count one launch."""
         with self._lock:
             self._launched += 1
 
     def note_refusal(self, refusal: Refusal) -> None:
-        """Note a kernel that could not be built; the same one counts once."""
+        """Record a kernel that could not be built; the same one counts once."""
         with self._lock:
             self._refused[refusal] = None
 
     def note_promotion(self, operation: str) -> None:
-        """Note one operation of torch that was computed in f32 instead of half precision."""
+        """Count one operation of torch that was computed in f32 in place of half precision."""
         with self._lock:
             self._promoted[operation] += 1
 
     def note_timer(self, timer: str) -> None:
-        """Note that a timer was read."""
+        """Count a use of a timer."""
         with self._lock:
             self._timers[timer] += 1
 
     def summary(self) -> Summary:
-        """What was counted so far."""
+        """The counts so far."""
         with self._lock:
             return Summary(
                 built=sum(self._kernels.values()),

@@ -1,4 +1,4 @@
-"""What TileLang found out about the machine when it was imported, as if it had found a GPU."""
+"""Replaces what TileLang found out about the machine at import, as if it had found a GPU."""
 
 import json
 from importlib import import_module
@@ -10,7 +10,7 @@ from tileyard.scripts.torch_cuda import CAPABILITY, NAME, Properties
 
 
 class Device:
-    """What TVM says of a GPU, for TileLang's analyses."""
+    """TVM's description of a GPU, for TileLang's analyses."""
 
     exist = True
     device_name = NAME
@@ -27,11 +27,11 @@ class Device:
 
 
 ATTRIBUTES = {1: 1024, 12: 65536, 81: 233472, 108: 32 << 20}
-"""CUDA's device attributes that TileLang asks for, by number: those of the GPU that is assumed."""
+"""CUDA's device attributes that TileLang reads, by number: those of the assumed GPU."""
 
 
 def answer_device(torch: ModuleType) -> None:
-    """Have TileLang see the device of ``torch.cuda``."""
+    """Make TileLang see the device of ``torch.cuda``."""
     for name in ("tilelang.utils.device", "tilelang.profiler.bench"):
         module = import_module(name)
         vars(module).update(IS_CUDA=True, Event=torch.cuda.Event)
@@ -53,5 +53,5 @@ def answer_device(torch: ModuleType) -> None:
 
 
 def find_attribute(attr: int, device_id: int = 0) -> int | None:
-    """One attribute of the device; None for one that nobody asks for."""
+    """One attribute of the device; None for one that is never needed."""
     return ATTRIBUTES.get(attr)

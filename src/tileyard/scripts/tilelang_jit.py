@@ -1,7 +1,7 @@
-"""TileLang's compilation, sent to the target ``cpu``: kernels that it makes are kernels of ours.
+"""Redirects TileLang's compilation to the target ``cpu``: its kernels become kernels of ours.
 
 Everything before a PrimFunc and everything around a compiled kernel stays TileLang's: its decorators,
-its modes, its profiler, its tuner. Only what it compiles with and what it keeps on disk is replaced.
+its modes, its profiler, its tuner. Only its compiler and its disk cache are replaced.
 """
 
 import sys
@@ -20,14 +20,14 @@ from tileyard.scripts.building import Builder, BuiltKernel
 from tileyard.scripts.tally import Tally
 
 COMPILE = "_compile_and_create_adapter"
-"""The method of a JITKernel that compiles, where TileLang's own cache has nothing."""
+"""The method of a JITKernel that compiles if TileLang's own cache has no entry."""
 
 
 class Adapter:
-    """What a JITKernel calls.
+    """The callable inside a JITKernel.
 
-    ``params`` describe its parameters as TileLang does; ``result_idx`` are the positions of those
-    that it allocates and returns. ``work`` is the same for kernels that do the same; ``source`` is what was generated.
+    ``params`` describe its parameters as TileLang does; ``result_idx`` are the positions of those that it
+    allocates and returns. ``work`` is the same for kernels that do the same; ``source`` is the generated code.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Adapter:
         self.func: Callable[..., object] = self.__call__
 
     def __call__(self, *args: object, **_: object) -> object:
-        """Run once: the output, a list of several. Keywords say how TileLang is to launch, and mean nothing here."""
+        """Run once: returns the output, or a list of several. Keywords that control TileLang's launch are ignored."""
         wanted = len(self.params) - len(self.result_idx)
         if len(args) != wanted:
             raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
@@ -62,11 +62,11 @@ class Adapter:
         return self._run(*args)
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
-        """What was generated."""
+        """The generated code."""
         return self._source
 
     def get_host_source(self) -> str:
-        """There is no other: kernels are called as they are."""
+        """Empty: kernels are called directly."""
         return ""
 
 
@@ -92,8 +92,7 @@ class CpuAdapter(Adapter):
     def _separate(self, args: tuple[object, ...]) -> list[object]:
         """The arguments, with copies of those that are read where another one is written.
 
-        So a kernel that is run in place reads what was there before, as it does element by element
-        on a GPU.
+        So a kernel that runs in place reads the earlier values, as it does element by element on a GPU.
         """
         separate = list(args)
         written = [_extent(args[place]) for place in self._written]
@@ -104,7 +103,7 @@ class CpuAdapter(Adapter):
         return separate
 
     def _as_tensors(self, results: object) -> object:
-        """Arrays of NumPy's, which a kernel without any tensor among its arguments gives, as torch's."""
+        """Results as torch tensors; a kernel without tensor arguments returns NumPy arrays."""
         if isinstance(results, tuple):
             return tuple(map(self._as_tensors, results))
         if not isinstance(results, np.ndarray):
@@ -115,13 +114,13 @@ class CpuAdapter(Adapter):
 
 
 def _make_tensor(shape: tuple[int, ...], dtype: str) -> object:
-    """A tensor of torch's that nobody has written to."""
+    """An uninitialized torch tensor."""
     torch = sys.modules["torch"]
     return torch.empty(shape, dtype=getattr(torch, array_name(dtype)))
 
 
 def _extent(tensor: Any) -> tuple[int, int]:  # noqa: ANN401 (torch's)
-    """The addresses between which a tensor lies; none at all for what is not a tensor of torch's."""
+    """The address range of a tensor; empty if it is not a torch tensor."""
     if not hasattr(tensor, "data_ptr"):
         return 0, 0
     size, strides = tensor.shape, tensor.stride()
@@ -131,7 +130,7 @@ def _extent(tensor: Any) -> tuple[int, int]:  # noqa: ANN401 (torch's)
 
 
 def compile_for_cpu(builder: Builder, tally: Tally) -> None:
-    """Have TileLang compile with ``builder`` from here on, and keep nothing itself."""
+    """Make TileLang compile with ``builder`` from here on, and keep nothing itself."""
     jit_kernel: Any = import_module("tilelang.jit.kernel").JITKernel
 
     def create_adapter(self: Any, func: Any, out_idx: Any) -> CpuAdapter:  # noqa: ANN401 (TileLang's)

@@ -1,4 +1,4 @@
-"""TileLang's timers, timing this CPU through Tileyard's own measuring."""
+"""TileLang's timers, which time this CPU with Tileyard's own measurement."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -12,17 +12,17 @@ from tileyard.model import TimingPolicy
 from tileyard.scripts.tally import Tally
 
 _LONGEST_MS = 200.0
-"""What one measurement may cost whatever it is asked for: a CPU needs a thousand times as long."""
+"""Maximum milliseconds of one measurement, whatever is requested: a CPU needs a thousand times as long."""
 _CLEARLY_WORSE = 4.0
-"""Multiple of the best time from which a cold first call says enough."""
+"""Multiple of the best time from which one cold call is enough."""
 
 
 def time_call(
     function: Callable[[], object], budget_ms: float, best: BestSoFar | None = None
 ) -> Sequence[float]:
-    """Times of single calls in nanoseconds, taken for about so long; one where a call takes longer.
+    """Times of single calls in nanoseconds, within about this budget; one if a call takes longer.
 
-    Given up as soon as they are clearly worse than ``best``, which is lowered to what was measured.
+    Stops as soon as they are clearly worse than ``best``, which is lowered to the measured time.
     """
     best = best if best is not None else BestSoFar()
     budget_ns = int(min(budget_ms, _LONGEST_MS) * 1e6)
@@ -42,13 +42,13 @@ def time_call(
 
 
 def name_timer(samples_ms: Sequence[float]) -> str:
-    """What the summary calls a use of ``do_bench``: it tells one whose function was too slow to repeat."""
+    """The summary's name for a use of ``do_bench``: it shows if the function was too slow to repeat."""
     is_slow = len(samples_ms) == 1 and samples_ms[0] >= _LONGEST_MS
     return "do_bench of one call" if is_slow else "do_bench"
 
 
 def time_on_cpu(tally: Tally) -> None:
-    """Replace ``do_bench`` wherever TileLang has it."""
+    """Replace ``do_bench`` in all TileLang modules that have it."""
 
     def do_bench(
         fn: Callable[[], object],

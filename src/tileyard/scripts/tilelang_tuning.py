@@ -1,7 +1,7 @@
-"""TileLang's tuner, carried out as a study: configs are built, timed and remembered as by ``tileyard tune``.
+"""Carries out TileLang's tuner as a study: configs are built, timed and remembered as by ``tileyard tune``.
 
-What is tuned is TileLang's to say (``frontend/chains.py``), and its result has TileLang's form. Where every device that there could be
-is held by the caller himself, configs are raced in this process.
+TileLang decides what is tuned (``frontend/chains.py``), and the result has TileLang's form. If the caller
+itself holds every possible device, configs are raced in this process.
 """
 
 import statistics
@@ -26,11 +26,11 @@ from tileyard.workers.author import Author
 from tileyard.workers.tensors import to_numpy
 
 RACE_MS = 100.0
-"""For about so long a config is timed in a race, and so is a reference where nobody says how."""
+"""Milliseconds for which a config is timed in a race, and a reference by default."""
 INPUTS = "_tileyard_inputs"
-"""The attribute of a tuner that holds the inputs that its caller has named."""
+"""The attribute of a tuner that contains the inputs that its caller has named."""
 LEAST = {"warmup": 0, "rep": 1, "timeout": 0, "group_compile_size": 1}
-"""The smallest number that makes sense."""
+"""The smallest valid number of each."""
 PROFILE_TIMEOUT_S = 30
 """TileLang's default of ``set_profile_args``."""
 
@@ -43,7 +43,7 @@ class NothingWonError(NoWinnerError, RuntimeError, code="nothing_won"):
 class RunOptions:
     """The arguments of ``AutoTuner.run``, in order. ``warmup`` and ``rep`` are numbers of launches, ``timeout`` is seconds.
 
-    None is what nobody has asked for.
+    None means not requested.
     """
 
     warmup: int | None = None
@@ -59,7 +59,7 @@ class RunOptions:
 
     @classmethod
     def read(cls, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "RunOptions":  # noqa: ANN401 (TileLang's)
-        """Those of a call; what it leaves is as the arguments for profiling have it. Raises ChainError."""
+        """The options of a call; those it leaves out come from the profiling arguments. Raises ChainError."""
         try:
             asked = cls(*args, **kwargs)
         except TypeError as error:
@@ -87,7 +87,7 @@ class RunOptions:
         return asked
 
     def leave_usual(self, timeout_s: float) -> "RunOptions":
-        """Without what has TileLang's default: a user who leaves it asks for nothing."""
+        """These options without TileLang's defaults: a user who leaves a default requests nothing."""
         left = self
         if (self.warmup, self.rep) == (UNASKED["warmup"], UNASKED["rep"]):
             left = replace(left, warmup=None, rep=None)
@@ -95,7 +95,7 @@ class RunOptions:
 
     @property
     def timing(self) -> TimingPolicy | None:
-        """How to time, None where nobody says; what is left of the two is as in TileLang."""
+        """How to time, None if not requested; if only one of the two is set, the other is TileLang's default."""
         if self.warmup is None and self.rep is None:
             return None
         warmup = UNASKED["warmup"] if self.warmup is None else self.warmup
@@ -103,9 +103,9 @@ class RunOptions:
 
 
 def tune_chain(ground: Ground, tuner: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401 (TileLang's)
-    """What ``AutoTuner.run`` does, with its arguments: an AutotuneResult. Latencies are in milliseconds.
+    """Does what ``AutoTuner.run`` does, with its arguments; returns an AutotuneResult. Latencies are in milliseconds.
 
-    Raises ChainError for what makes no sense, NothingWonError where no config passed, and TileyardError where there can be no study.
+    Raises ChainError for invalid arguments, NothingWonError if no config passed, and TileyardError if no study is possible.
     """
     asked = RunOptions.read(tuner, args, kwargs)
     chain = read_chain(tuner, getattr(tuner, INPUTS, None))
@@ -134,7 +134,7 @@ def tune_chain(ground: Ground, tuner: Any, *args: object, **kwargs: object) -> o
 
 
 class Race:
-    """The configs of one tuner in this process, where the kernels of others are only built and checked."""
+    """The configs of one tuner in this process: all of them raced here, or those of a study built and checked."""
 
     def __init__(self, ground: Ground, tuner: Any, chain: Chain) -> None:  # noqa: ANN401 (TileLang's)
         self._ground = ground
@@ -143,7 +143,7 @@ class Race:
         self._inputs: list[Any] | None = None
 
     def find_right(self, studied: Studied) -> tuple[dict[str, object], Any, float]:
-        """The fastest config that the caller's own check finds right, its kernel, and its time in milliseconds."""
+        """The fastest config that the caller's own check accepts, its kernel, and its time in milliseconds."""
         why = next((trial.message for trial in studied.trials if trial.message), "")
         time_ns = studied.latency_ns
         for trial in studied.trials:
@@ -180,7 +180,7 @@ class Race:
         return config, kernel, time_ns / 1e6
 
     def time_reference(self, timing: TimingPolicy | None) -> float | None:
-        """The time of the caller's reference in milliseconds; None where there is none."""
+        """The time of the caller's reference in milliseconds; None if there is none."""
         reference = self._tuner.profile_args.ref_prog
         if reference is None or self._inputs is None:
             return None
@@ -191,7 +191,7 @@ class Race:
             return measure(CalledLaunch(call), timing).median_ns / 1e6
 
     def inputs(self, kernel: Any) -> list[Any]:  # noqa: ANN401 (TileLang's)
-        """What the kernels and the reference are called with here."""
+        """The arguments of the kernels and the reference here."""
         if self._inputs is None:
             asked = self._tuner.profile_args
             profiler = kernel.get_profiler(tensor_supply_type=asked.supply_type)
@@ -205,7 +205,7 @@ class Race:
         return self._ground.compile(self._tuner, func, config, trial)
 
     def _check(self, kernel: Any, *, always: bool = False) -> None:  # noqa: ANN401 (TileLang's)
-        """Check one kernel in the way that only the caller can, or ``always``."""
+        """Check one kernel if only the caller can, or ``always``."""
         asked = self._tuner.profile_args
         inputs = self.inputs(kernel)
         own = asked.manual_check_prog
@@ -241,7 +241,7 @@ def _as_list(outputs: object) -> list[Any]:
 
 
 def _elaborate(tuner: Any, chain: Chain, config: Mapping[str, object]) -> Any:  # noqa: ANN401 (TileLang's)
-    """The PrimFunc of one config, with the name that it has in the study."""
+    """The PrimFunc of one config, with its name in the study."""
     func = for_target(chain.elaborate(config), tuner.compile_args.target)
     return func.with_attr("global_symbol", chain.found.name)
 

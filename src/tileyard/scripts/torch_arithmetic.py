@@ -1,11 +1,11 @@
-"""torch's arithmetic as a GPU does it.
+"""torch's arithmetic as on a GPU.
 
-Products of half-precision matrices are computed in f32 and rounded once: torch's own on CPUs take a hundred
-times as long. They are replaced below autograd, where all of torch's forms of a product (``@``, ``einsum``,
-``linear``) come together, in all threads.
+Products of half-precision matrices are computed in f32 and rounded once: torch's own on CPUs take a hundred times as
+long. They are replaced below autograd, where all of torch's forms of a product (``@``, ``einsum``, ``linear``) meet, in
+all threads.
 
-Tensors are divided by numbers by multiplying with the reciprocal. On CPUs torch divides. The two differ in the
-last bit, and a script that compares what a kernel quantized with its own quotient, to the bit, was written for the one.
+Division of a tensor by a number becomes multiplication by the reciprocal. On CPUs torch divides. The two differ in the
+last bit, and a script that compares a kernel's quantized result bit by bit with its own quotient expects the GPU's.
 """
 
 import functools
@@ -34,11 +34,11 @@ OPERATIONS = {
 """torch's operations, each with the name under which it is counted."""
 
 _FIRST_ONLY = frozenset({_FLASH})
-"""Operations of whose results only the first has the type of the operands."""
+"""Operations of which only the first result has the type of the operands."""
 
 _IN_PARTS = frozenset({"mm", "bmm"})
 _PART = 1 << 26
-"""How many elements of a product are computed at once."""
+"""Number of elements of a product computed at once."""
 _BATCHED = 3
 
 
@@ -46,15 +46,15 @@ def promote_half(torch: ModuleType, tally: Tally) -> None:
     """Compute these in f32 from here on."""
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch tells everyone who replaces a kernel of its own
+        warnings.simplefilter("ignore")  # torch warns whenever a kernel of its own is replaced
         for operation in OPERATIONS:
             promoted = _promoted(torch, operation, tally)
             library.impl(operation, promoted, "CPU", with_keyset=True, allow_override=True)
-    vars(torch)["_tileyard_promoted"] = library  # it takes its kernels away when it is gone
+    vars(torch)["_tileyard_promoted"] = library  # it removes its kernels when it is deleted
 
 
 def _promoted(torch: ModuleType, operation: str, tally: Tally) -> Callable[..., object]:
-    """One operation of torch, in f32 where it is asked for in half precision."""
+    """One operation of torch, in f32 if called in half precision."""
     original = torch.library.get_kernel(f"aten::{operation}", "CPU").call_boxed
     name = OPERATIONS[operation]
     half = (torch.float16, torch.bfloat16)
@@ -84,7 +84,7 @@ def _promoted(torch: ModuleType, operation: str, tally: Tally) -> Callable[..., 
         )
 
     def multiply(keyset: object, a: Any, b: Any) -> object:  # noqa: ANN401 (torch's)
-        """A product in parts along its first dimension, so that little of it is there in f32 at once."""
+        """A product in parts along its first dimension, so that only a small part is in f32 at once."""
         shape = (*a.shape[:-1], b.shape[-1])
         result = a.new_empty(shape)
         row = max(math.prod(shape[1:]), math.prod(a.shape[1:]), 1)
@@ -104,7 +104,7 @@ _IN_PLACE = ("__itruediv__", "div_", "divide_", "true_divide_")
 
 
 def divide_as_gpus_do(torch: ModuleType) -> None:
-    """Replace torch's true divisions where the divisor is a number."""
+    """Replace torch's true divisions if the divisor is a number."""
     tensor: Any = torch.Tensor
     divided = functools.partial(_divided, torch)
     for name in (*_METHODS, *_IN_PLACE):
@@ -115,7 +115,7 @@ def divide_as_gpus_do(torch: ModuleType) -> None:
 
 
 def reciprocal(number: float, *, is_double: bool) -> float:
-    """``1 / number`` as a GPU has it: both rounded to f32, or to f64 where ``is_double``."""
+    """``1 / number`` as on a GPU: both rounded to f32, or to f64 if ``is_double``."""
     kind = np.float64 if is_double else np.float32
     with np.errstate(all="ignore"):
         divisor = float(kind(number))
@@ -125,7 +125,7 @@ def reciprocal(number: float, *, is_double: bool) -> float:
 def _divided(
     torch: ModuleType, divide: Callable[..., Any], multiply: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """``divide``, done by ``multiply`` where a tensor of floats is divided by a number."""
+    """``divide``, replaced by ``multiply`` if a tensor of floats is divided by a number."""
     kinds = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
     @functools.wraps(divide)

@@ -1,7 +1,7 @@
-"""What ``torch.cuda`` answers: one device, whose tensors lie in the host's memory.
+"""Answers calls of ``torch.cuda``: one device, whose tensors lie in the host's memory.
 
-It has the properties of a GPU of the generation that kernels are elaborated for. All work is done
-when a call returns, so streams and synchronization have nothing to do.
+It has the properties of a GPU of the generation that kernels are elaborated for. All work is done when
+a call returns, so streams and synchronization have nothing to do.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _MEMORY = os.sysconf("SC_PHYS_PAGES") * _PAGE
 
 
 class Properties:
-    """What ``get_device_properties`` gives."""
+    """The result of ``get_device_properties``."""
 
     name = NAME
     major, minor = CAPABILITY
@@ -46,7 +46,7 @@ class Properties:
 
 
 def _constantly(value: object) -> Callable[..., object]:
-    """A new function each time: torch's compiler does not take one in the place of several."""
+    """A new function each time: torch's compiler does not accept one in place of several."""
 
     def answer(*_: object, **__: object) -> object:
         return value
@@ -63,7 +63,7 @@ class Event:
         self.at_ns: int | None = None
 
     def record(self, stream: object = None) -> None:
-        """Now is the moment."""
+        """Record the current time."""
         self.at_ns = time.perf_counter_ns()
 
     def elapsed_time(self, end: "Event") -> float:
@@ -79,12 +79,12 @@ class Event:
 
 
 class Chosen(contextlib.AbstractContextManager[object]):
-    """A ``with`` block on the one device or stream that there is."""
+    """A ``with`` block on the only device or stream."""
 
     idx = 0
 
     def __init__(self, *_: object, **__: object) -> None:
-        """Nothing is asked of it."""
+        """The arguments have no effect."""
 
     def __exit__(self, *_: object) -> None:
         """Nothing was changed."""
@@ -104,7 +104,7 @@ class Stream(Chosen):
     is_capturing = _constantly(False)
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event of now."""
+        """An event with the current time."""
         event = event or Event()
         event.record()
         return event
@@ -119,12 +119,12 @@ class Graph:
 
 @contextlib.contextmanager
 def marked(*_: object, **__: object) -> Iterator[None]:
-    """A named range that nothing looks at."""
+    """A named range that is ignored."""
     yield
 
 
 def answer_cuda(torch: ModuleType, tally: Tally) -> None:
-    """Have ``torch.cuda`` answer for the CPU from here on, in all threads."""
+    """Make ``torch.cuda`` answer for the CPU from here on, in all threads."""
     Event.tally = tally
     stream = Stream()
 
@@ -169,7 +169,7 @@ def answer_cuda(torch: ModuleType, tally: Tally) -> None:
 
 
 def _replace(cuda: ModuleType, answers: dict[str, object]) -> None:
-    """Put each answer wherever ``torch.cuda`` and its modules have what it answers for."""
+    """Put each answer into every place in ``torch.cuda`` and its modules that has the original."""
     parts = [part for part in vars(cuda).values() if isinstance(part, ModuleType)]
     parts = [cuda, *(part for part in parts if part.__name__.startswith(f"{cuda.__name__}."))]
     for name, answer in answers.items():
@@ -180,7 +180,7 @@ def _replace(cuda: ModuleType, answers: dict[str, object]) -> None:
 
 
 def _answer_accelerator(torch: ModuleType, stream: Stream) -> None:
-    """The same device by torch's newer name for whatever device there is."""
+    """The same device under torch's newer name for any accelerator."""
     device = torch.device("cuda", 0)
     answers: dict[str, object] = {
         "is_available": True,
@@ -198,7 +198,7 @@ def _answer_accelerator(torch: ModuleType, stream: Stream) -> None:
 
 
 def profile_host(torch: ModuleType, tally: Tally) -> None:
-    """Have torch's profiler look at the CPU where it is asked to look at a GPU."""
+    """Make torch's profiler observe the CPU when it is asked to observe a GPU."""
     kinds = torch.profiler.ProfilerActivity
     begin = torch.profiler.profile.__init__
 

@@ -1,10 +1,10 @@
-"""Tensors that a script puts on ``"cuda"`` are made in the host's memory.
+"""Makes tensors that a script puts on ``"cuda"`` in the host's memory.
 
-torch's functions are replaced for the whole process, not by a mode: modes hold for one thread.
-Between host and device a GPU always copies, and so do these: what is changed on one side must not be
-seen on the other. Tensors that the script itself put on the device are known and move there without a
-copy, as on a GPU. All tensors say that they are on the device, since nothing can be known of what was
-computed from others. ``torch.compile`` leaves functions as they are: what it would make is for a GPU.
+torch's functions are replaced for the whole process, not by a mode: a mode applies to one thread. A GPU
+always copies between host and device, and so do these: a change on one side must not be visible on the
+other. Tensors that the script itself put on the device are known and move there without a copy, as on a
+GPU. All tensors claim to be on the device, because for a computed tensor this cannot be known.
+``torch.compile`` leaves functions unchanged: its output would be for a GPU.
 """
 
 import functools
@@ -24,13 +24,13 @@ _ALIKE = (
 )
 
 _SHARING = ("as_tensor", "asarray")
-"""What may share the memory of its first argument, though never across host and device."""
+"""Functions that may share the memory of their first argument, though never across host and device."""
 
 
 def keep_tensors_on_host(torch: ModuleType) -> None:
-    """Have all of torch's functions that take a device take the CPU where a GPU is named."""
+    """Make all of torch's functions that take a device use the CPU if a GPU is named."""
     places = Places(torch)
-    # What takes a device, by torch's own list; asked for while it is what torch compares with.
+    # The functions that take a device, by torch's own list; read while it is what torch compares with.
     constructors = frozenset(vars(_device_module(torch))["_device_constructors"]())
     for space in (torch, torch.fft, torch.nested):
         for name in _names_of(space, constructors):
@@ -46,7 +46,7 @@ def keep_tensors_on_host(torch: ModuleType) -> None:
 
 
 class Places:
-    """Which devices are meant by what a script gives as one."""
+    """Decides which devices a script's values refer to."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._device = torch.device
@@ -54,12 +54,12 @@ class Places:
         self._put: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def put(self, tensor: Any) -> object:  # noqa: ANN401 (torch's)
-        """``tensor``, known from now on as one that the script put on the device."""
+        """``tensor``, recorded from now on as one that the script put on the device."""
         self._put[id(tensor)] = tensor
         return tensor
 
     def is_put(self, tensor: object) -> bool:
-        """Whether the script itself put ``tensor`` on the device; nothing is known of results."""
+        """Whether the script itself put ``tensor`` on the device; this is not known of results."""
         return self._put.get(id(tensor)) is tensor
 
     def is_gpu(self, value: object) -> bool:
@@ -71,13 +71,13 @@ class Places:
         return isinstance(value, int) and not isinstance(value, bool)
 
     def names_device(self, value: object) -> bool:
-        """Whether ``value`` can only be meant as a device."""
+        """Whether ``value`` can only refer to a device."""
         if isinstance(value, self._device):
             return True
         return isinstance(value, str) and value.partition(":")[0] in ("cuda", "cpu")
 
     def translate(self, value: object) -> object:
-        """``value``, or the host where it names a GPU."""
+        """``value``, or the host if it names a GPU."""
         return self.host if self.is_gpu(value) else value
 
     def translating(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,7 +95,7 @@ class Places:
         return translated
 
     def copying(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """As ``translating``, for a function that may share memory with what it is given."""
+        """Like ``translating``, for a function that may share memory with its argument."""
 
         @functools.wraps(function)
         def copied(data: object, *args: object, **kwargs: object) -> object:
@@ -109,7 +109,7 @@ class Places:
 
 
 def _device_module(torch: ModuleType) -> ModuleType:
-    """Where torch keeps what it knows of default devices, and nowhere else."""
+    """The only module in which torch keeps default devices."""
     return importlib.import_module(f"{torch.__name__}.utils._device")
 
 
@@ -118,7 +118,7 @@ def _names_of(space: ModuleType, wanted: frozenset[object]) -> Iterable[str]:
         try:
             if callable(value) and value in wanted:
                 yield name
-        except TypeError:  # what cannot be hashed is none of them
+        except TypeError:  # an unhashable value is not one of them
             continue
 
 
@@ -157,7 +157,7 @@ def _replace_methods(torch: ModuleType, places: Places) -> None:
 
 
 def _tell_device(torch: ModuleType) -> None:
-    """Have tensors in the host's memory say that they are on the device; ``is_cpu`` says where they are."""
+    """Make tensors in the host's memory report that they are on the device; ``is_cpu`` shows where they are."""
     tensor = torch.Tensor
     where = tensor.device
     device = torch.device(GPU, 0)
@@ -176,7 +176,7 @@ def _tell_device(torch: ModuleType) -> None:
 
 
 _TO_PARAMETERS = ("dtype", "non_blocking", "copy")
-"""What follows the device in ``Tensor.to``."""
+"""The parameters after the device in ``Tensor.to``."""
 
 
 def _replace_classes(torch: ModuleType, places: Places) -> None:
@@ -208,7 +208,7 @@ def _replace_classes(torch: ModuleType, places: Places) -> None:
 
 
 def cast_on_host(torch: ModuleType) -> None:
-    """Have each ``torch.autocast`` of a GPU be one of the CPU as well, for as long as it lasts."""
+    """Make each ``torch.autocast`` of a GPU also one of the CPU, while it lasts."""
     kind: Any = importlib.import_module(f"{torch.__name__}.amp.autocast_mode").autocast
     enter, leave = kind.__enter__, kind.__exit__
 

@@ -1,1 +1,1 @@
-"""The engine process, and the client that talks to it."""
+"""The engine process and its client."""

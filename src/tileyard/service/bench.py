@@ -1,4 +1,4 @@
-"""What a verb finds in the engine process. Light to import: authors start before what else a run needs is loaded."""
+"""The resources of a verb in the engine process. Light to import: authors start before the rest of a run is loaded."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tileyard.store.base import Store
 
 HERE = Side()
-"""The side that most runs have: the Python that runs the engine."""
+"""The side of most runs: the Python that runs the engine."""
 
 
 class Bench:
-    """What a verb finds in the engine process. What is opened here is closed when the run is over."""
+    """The resources of a verb in the engine process. Resources opened here are closed when the run is over."""
 
     def __init__(self, settings: Settings, conversation: Client) -> None:
         self.settings = settings
@@ -43,7 +43,7 @@ class Bench:
 
     @property
     def store(self) -> "Store":
-        """The trials of the data directory; both are made where they do not exist yet."""
+        """The trials of the data directory; both are made if they do not exist yet."""
         if self._store is None:
             from tileyard.store.trials import open_store
 
@@ -71,9 +71,9 @@ class Bench:
         sides: Sequence[Side] = (HERE,),
         recall: bool = True,
     ) -> Authors:
-        """The authors of these sides, kept off the cores that devices own where there are others.
+        """The authors of these sides, kept off the cores that devices own if there are others.
 
-        With ``recall`` answers that are known are used again.
+        With ``recall`` known answers are used again.
         """
         cores = self.settings.cores
         owned = {core for device in devices for core in device.cores}
@@ -96,19 +96,19 @@ class Bench:
         return RememberedAuthor(author, Path(file), self.objects, recall=recall)
 
     async def check_tools(self, target: str) -> None:
-        """Refuse what cannot be built here while the author's process is still importing what it needs."""
+        """Refuse what cannot be built here while the author's process is still importing its modules."""
         if target.partition(":")[0] in BUILT_IN:
             await asyncio.to_thread(make_target(target, {}).fingerprint)
 
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close everything that was opened."""
         await self._stack.aclose()
 
 
 async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
     """Open a verb, carry out its plan, and return its result: see ``runs.drive``.
 
-    Raises TileyardError where the request makes no sense.
+    Raises TileyardError if the request is invalid.
     """
     if verb.golden_threads:
         bench.settings = msgspec.structs.replace(bench.settings, golden_threads=verb.golden_threads)

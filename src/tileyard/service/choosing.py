@@ -1,4 +1,4 @@
-"""Which devices a run uses: those that are named, else all of the target's class."""
+"""Selects the devices of a run: those that are named, otherwise all of the target's class."""
 
 from collections.abc import Sequence
 from pkgutil import resolve_name
@@ -19,9 +19,9 @@ from tileyard.targets.registry import BUILT_IN, find_needs
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
     """The devices of a run, each once, in the order in which they are named.
 
-    A name may be that of a class, or of a queue: then it means the queue's slots. Raises
-    UsageError for one that there is not, for one that cannot run what the target builds, and for two
-    devices that cannot be held at the same time.
+    A name may be that of a class, or of a queue: then it selects the queue's slots. Raises UsageError
+    for an unknown one, for one that cannot run what the target builds, and for two devices that cannot
+    be held at the same time.
     """
     chosen: dict[str, Device] = {}
     for name in names or (find_needs(target).device_class,):
@@ -54,9 +54,9 @@ def _resolve(name: str, target: str, settings: Settings, *, is_named: bool) -> t
 
 
 def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:
-    """The target, with the architecture of the devices of these names where it names none.
+    """The target, with the architecture of the named devices if it has none.
 
-    Raises UsageError where they are of several. Where that of none is known the target is left as it is.
+    Raises UsageError if they have several. If none is known the target is unchanged.
     """
     needs = find_needs(target)
     if not needs.native or ":" in target:
@@ -69,7 +69,7 @@ def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:
             for device in resolve_devices(name, settings)
         ]
     except UsageError:
-        return target  # which says more where it is loaded
+        return target  # loading it gives a better error
     found = {resolve_name(needs.native)(device) for device in devices if device.arch}
     if len(found) > 1:
         raise UsageError(
@@ -80,9 +80,9 @@ def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:
 
 
 def add_joined(devices: Sequence[Device], cases: Sequence[SuiteCase]) -> tuple[Device, ...]:
-    """These devices, and for cases that need several at once those that are held together.
+    """These devices, and groups of them for cases that need several at once.
 
-    Raises UsageError where there are too few of one kind.
+    Raises UsageError if there are too few of one kind.
     """
     found = list(devices)
     for count, case in sorted({case.work.devices: case.id for case in reversed(cases)}.items()):
@@ -100,10 +100,10 @@ def add_joined(devices: Sequence[Device], cases: Sequence[SuiteCase]) -> tuple[D
 def choose_calm(
     names: Sequence[str], target: str, settings: Settings
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Devices for times that are compared, and what to say of them: all that are named, else one. Takes half a second on CPUs.
+    """Devices for times that are compared, and notes on them: all that are named, else one. Takes half a second on CPUs.
 
-    Without a name, cores on which something else is at work are left out: a kernel waits for its slowest core. Raises as ``choose_devices``,
-    and for devices that are not of one kind: a pair may be timed on each of them.
+    Without a name, cores with other work are left out: a kernel waits for its slowest core. Raises as ``choose_devices``, and
+    for devices that are not of one kind: a pair may be timed on each of them.
     """
     devices = choose_devices(names, target, settings)
     for other in devices[1:] if names else ():
@@ -127,7 +127,7 @@ def choose_calm(
 
 
 def require_fit(target: str, device: Device) -> None:
-    """Raise UsageError where it is known, before anything is built, that a device runs no such artifact."""
+    """Raise UsageError if it is known, before anything is built, that a device cannot run the artifact."""
     needs = find_needs(target)
     others = {find_needs(one).device_class for one in BUILT_IN} - {needs.device_class}
     if needs.is_bound and device.kind in others:
@@ -137,14 +137,14 @@ def require_fit(target: str, device: Device) -> None:
 
 
 def choose_queues(names: Sequence[str], settings: Settings) -> tuple[ForeignQueue, ...]:
-    """The queues among the names, each once. Raises UsageError for one that is not declared."""
+    """The queues among the names, each once. Raises UsageError for an undeclared one."""
     return tuple(find_queue(name, settings) for name in dict.fromkeys(names) if is_queue(name))
 
 
 def share_cores(target: str, count: int, settings: Settings) -> tuple[str, ...]:
-    """The names of so many CPU devices that share the cores evenly; none for the target's usual ones.
+    """The names of this number of CPU devices that share the cores evenly; empty for the target's usual ones.
 
-    Raises UsageError where there are not so many cores.
+    Raises UsageError if there are fewer cores.
     """
     if not count or not find_class(find_needs(target).device_class).is_cores:
         return ()

@@ -1,4 +1,4 @@
-"""The client's side: starts the engine process, hands on its events, answers its questions.
+"""The client's side: starts the engine process, passes on its events, answers its questions.
 
 Nothing here touches the caller's event loop, signal handlers or process state.
 """
@@ -35,13 +35,13 @@ AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
 Listener = Callable[[Event], None]
 
 DEAF_S = 1.5
-"""How long an engine may take to hear that it is to end at once; then it is killed, and its keepers end the rest."""
+"""Seconds within which an engine must acknowledge the order to end at once; otherwise it is killed, and its keepers end the rest."""
 
 
 class RunClient(Generic[ResultT]):
     """One run of a verb, in an engine process of its own.
 
-    ``answer`` is the author, where the user's code lives in this process and not in a file.
+    ``answer`` is the author, if the user's code is in this process and not in a file.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class RunClient(Generic[ResultT]):
     def run(self, listen: Listener) -> ResultT:
         """Run to the end and return the result.
 
-        Raises what the engine refused, as a TileyardError, InterruptedRunError if it was ended
-        by ``stop`` with ``now``, or EngineLostError if it died. Leaving
-        early, by an exception of ``listen`` or Ctrl-C, ends the engine and all its workers.
+        Raises what the engine refused, as a TileyardError, InterruptedRunError if it was ended by
+        ``stop`` with ``now``, or EngineLostError if it died. Leaving early, by an exception of
+        ``listen`` or Ctrl-C, ends the engine and all its workers.
         """
         argv = (sys.executable, "-P", "-m", "tileyard.service.process")
         env = {**os.environ, **self._settings.environment()}
         with start_engine_process(argv, env) as engine, contextlib.ExitStack() as ending:
             self._engine = engine
-            ending.callback(self._forget)  # its channel's numbers may soon be another's
+            ending.callback(self._forget)  # its channel's numbers may soon be reused
             engine.channel.send(Start.of(self._verb))
             for stop in self._stops:
                 engine.channel.send(stop)
@@ -98,12 +98,12 @@ class RunClient(Generic[ResultT]):
                 self._giving_up = threading.Timer(DEAF_S, self._engine.process.kill)
                 self._giving_up.start()
             self._engine.go_on()
-            # One that is ending, or has ended, needs no telling.
+            # One that is ending, or has ended, needs no message.
             with contextlib.suppress(OSError):
                 self._engine.channel.send(Stop(now=now))
 
     def _wait_longer(self) -> None:
-        """The engine has heard that it is to end: it is given the time that it takes."""
+        """The engine has acknowledged the order to end: it gets the time that it needs."""
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None

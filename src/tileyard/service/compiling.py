@@ -1,4 +1,4 @@
-"""The verb ``compile``: the configs of a kernel are built, no device is asked for, nothing runs."""
+"""The verb ``compile``: builds the configs of a kernel. It uses no device and runs nothing."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,7 +96,7 @@ def _write_bundle(
     entries: Mapping[str, RunEntry],
     bench: Bench,
 ) -> None:
-    """Pack what was built as a suite of one testcase. Raises UsageError where nothing was."""
+    """Pack the builds as a suite of one testcase. Raises UsageError if there are none."""
     if not entries:
         raise UsageError(f"no config of {space.kernel} could be built, so there is no bundle")
     suite = Suite(

@@ -1,4 +1,4 @@
-"""The engine process's side of its talk with the client: events out, answers and stops in."""
+"""The engine process's side of the connection to its client: sends events, receives answers and stops."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from tileyard.workers.question import AnswerT, Question
 
 
 class Client(Protocol):
-    """The client of a run, as the run sees it."""
+    """The client of a run, from the run's view."""
 
     def tell_event(self, event: Event) -> None:
-        """Take in an event of the run."""
+        """Receive an event of the run."""
         ...
 
     async def ask(self, request: AuthorRequest) -> AuthorReply:
@@ -26,7 +26,7 @@ class Client(Protocol):
 
 
 class Conversation:
-    """Talks with one client. ``tell`` never blocks; messages are written in order."""
+    """The connection to one client. ``tell`` never blocks; messages are written in order."""
 
     def __init__(self, channel: AsyncChannel) -> None:
         self._channel = channel
@@ -50,7 +50,7 @@ class Conversation:
         self.tell(Happened(event=event))
 
     async def ask(self, request: AuthorRequest) -> AuthorReply:
-        """Put a question to the client's own author."""
+        """Send a question to the client's own author."""
         self._asked += 1
         answer: asyncio.Future[AuthorReply] = asyncio.get_running_loop().create_future()
         self._questions[self._asked] = answer
@@ -66,11 +66,11 @@ class Conversation:
                 return
 
     def finish(self) -> None:
-        """Nothing more will be told."""
+        """Close the outgoing messages."""
         self._outbox.put_nowait(None)
 
     async def read(self, stop: Callable[[Stop], None]) -> None:
-        """Take in answers and stops; the client's end is a stop of everything."""
+        """Receive answers and stops; the client's end is a stop of everything."""
         while True:
             message: ClientMessage | None = await self._channel.receive(ClientMessage)
             match message:
@@ -86,14 +86,14 @@ class Conversation:
 
 
 class ClientAuthor:
-    """The author that lives in the client's own process: its cores are all of them."""
+    """The author in the client's own process: it may use all cores."""
 
     def __init__(self, conversation: Client, cores: tuple[int, ...]) -> None:
         self.cores = cores
         self._conversation = conversation
 
     async def begin(self) -> None:
-        """The client is there already."""
+        """The client is already running."""
 
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """Ask, and wait as long as it takes: the caller's own process is never killed."""
@@ -101,4 +101,4 @@ class ClientAuthor:
         return reply if isinstance(reply, Failed) else request.check(reply)
 
     async def close(self) -> None:
-        """Nothing was started."""
+        """Nothing to close."""

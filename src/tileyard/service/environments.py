@@ -1,4 +1,4 @@
-"""Virtual environments with other packages than those here, made by pip once for each set of requirements."""
+"""Virtual environments with other packages than the current one, made by pip once per set of requirements."""
 
 import hashlib
 import subprocess
@@ -18,9 +18,9 @@ _NAME = "environment"
 
 
 def find_environment(requirements: Sequence[str], home: Path) -> Path:
-    """The Python of an environment that meets these requirements, and has of all else what is installed here.
+    """The Python of an environment that meets these requirements; all other packages are those installed here.
 
-    It stays for as long as the caller holds a pin of ``home``. Raises UsageError with what pip says of requirements that cannot be met.
+    It stays while the caller holds a pin of ``home``. Raises UsageError with pip's message for requirements that cannot be met.
     """
     wanted = sorted(filter(None, (one.strip() for one in requirements)))
     if not wanted or any(one.startswith("-") for one in wanted):
@@ -38,7 +38,7 @@ def find_environment(requirements: Sequence[str], home: Path) -> Path:
             try:
                 draft.rename(folder)
             except OSError:
-                if not folder.is_dir():  # else somebody was faster
+                if not folder.is_dir():  # otherwise another process was faster
                     raise
     return folder / "bin" / "python"
 
@@ -49,7 +49,7 @@ def _make(folder: Path, requirements: Sequence[str], here: Path) -> None:
         "no environment can be made",
     )
     (packages,) = folder.glob("lib/python3*/site-packages")
-    # Behind its own: what is not asked for is found where it is.
+    # After its own: other packages are found where they are.
     (packages / "here.pth").write_text(f"{here}\n")
     python = str(folder / "bin" / "python")
     pip = [sys.executable, "-P", "-m", "pip", "--python", python, "install", "--quiet"]

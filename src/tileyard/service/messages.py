@@ -1,4 +1,4 @@
-"""What a client and the engine process say to each other, over the engine's standard streams."""
+"""The messages between a client and the engine process, over the engine's standard streams."""
 
 import importlib
 import importlib.util
@@ -17,7 +17,7 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 class Start(Record, tag="start"):
     """Begin a run: of the Verb called ``name`` in ``module``, with these fields.
 
-    ``file`` is where the module is, empty for one of Tileyard's own.
+    ``file`` is the file of the module, empty for one of Tileyard's own.
     """
 
     module: str
@@ -80,11 +80,11 @@ class Question(Record, tag="question"):
 
 
 class Heard(Record, tag="heard"):
-    """Everything is being ended, as was asked."""
+    """Everything is being ended, as requested."""
 
 
 class Refused(Record, tag="refused"):
-    """The run could not begin or go on, for a reason that the user can act on."""
+    """The run could not begin or continue, for a reason that the user can act on."""
 
     code: str
     message: str

@@ -27,7 +27,7 @@ from tileyard.workers.protocol import RunEntry
 
 
 class PackedSpace(Record):
-    """What the author of a kernel says of it that no case does, as in an OpenSpace; ``file`` has no folders."""
+    """The properties of a kernel from its author that are in no case, as in an OpenSpace; ``file`` has no folders."""
 
     file: str = ""
     flops: float = 0.0
@@ -37,7 +37,7 @@ class PackedSpace(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPacked:
-    """The space, what its configs are built for, and by the text of each config what a runner needs for it."""
+    """The space, the target of its configs, and by the text of each config the data that a runner needs for it."""
 
     space: OpenSpace
     target: str
@@ -50,7 +50,7 @@ class OpenPacked:
 
 
 async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]:
-    """Open the bundle, and plan a study as of its kernel's file. No author is asked, and nothing is built.
+    """Open the bundle, and plan a study like that of its kernel's file. No author is asked, and nothing is built.
 
     Raises UsageError, BundleError, or IncompatibleError for a bundle that does not fit this host.
     """
@@ -71,9 +71,9 @@ async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]
 
 
 def open_packed(packed: PackedSuite, details: str, request: TuneRequest, place: str) -> OpenPacked:
-    """The space of the bundle at ``place``, with its ``details``. Where it has more configs than ``trials``, a seeded random choice of them.
+    """The space of the bundle at ``place``, with its ``details``. If it has more configs than ``trials``, a seeded random choice of them.
 
-    Raises UsageError for a bundle of anything but configs of one kernel with one set of arguments, and BundleError.
+    Raises UsageError if the bundle contains anything but configs of one kernel with one set of arguments, and BundleError.
     """
     check_numbers(request)
     works = {case.id: case.work for case in packed.suite.cases}

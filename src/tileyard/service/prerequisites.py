@@ -1,4 +1,4 @@
-"""Whether a host has what a suite or a toolchain requires: asked before anything is unpacked, built or run."""
+"""Checks whether a host has what a suite or a toolchain requires, before anything is unpacked, built or run."""
 
 import os
 import tempfile
@@ -25,9 +25,9 @@ def require_prerequisites(
     more: Mapping[str, str] = NO_VARIABLES,
     named: Sequence[Device] = (),
 ) -> None:
-    """Raise IncompatibleError that names all that is missing.
+    """Raise IncompatibleError that names everything missing.
 
-    ``more`` are variables besides our own, as those of a toolchain, ``named`` devices that a run was given.
+    ``more`` are variables besides our own, such as those of a toolchain, ``named`` devices that a run was given.
     """
     if needed == NOTHING:
         return

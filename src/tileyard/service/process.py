@@ -1,7 +1,7 @@
 """The engine process: serves one client, then ends. Started by ``service.client``.
 
-``python -P -m tileyard.service.process``; asyncio on the main thread, so that workers which follow
-their starter's thread into death follow the process.
+``python -P -m tileyard.service.process``; asyncio runs on the main thread, so that workers, which die
+with the thread that started them, die with the process.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tileyard.settings import read_settings
 
 
 async def serve() -> None:
-    """Carry out the request of the client that started this process, and tell it how that ended."""
+    """Carry out the request of the client that started this process, and report how that ended."""
     conversation = Conversation(AsyncChannel.inherited())
     start = await conversation.wait_start()
     if start is None:

@@ -1,4 +1,4 @@
-"""The verb ``regress``: kernels or programs of two sides are built, and timed against each other where they differ."""
+"""The verb ``regress``: builds kernels or programs of two sides, and times them against each other where they differ."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ from tileyard.wording import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class _Opened:
-    """What both sides have, built for ``target``. ``refused`` are kernels that a side cannot even plan."""
+    """The kernels or programs of both sides, built for ``target``. ``refused`` are kernels that a side cannot even plan."""
 
     target: str
     cases: Mapping[str, Sequence[Case]]
@@ -62,7 +62,7 @@ class _Opened:
 
 
 async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]:
-    """Ask both sides what they have, and plan its pairs."""
+    """Ask both sides for their kernels or programs, and plan the pairs."""
     sides = {
         "base": msgspec.structs.replace(start.base, name="base"),
         "head": msgspec.structs.replace(start.head, name="head"),
@@ -147,9 +147,9 @@ async def _open_programs(
     sides: Mapping[str, Side],
     stored: Mapping[str, StoredSide],
 ) -> _Opened:
-    """One slot is enough where no device is named: programs run alone while they are timed.
+    """Open the programs of both sides. One slot is enough if no device is named: programs run alone while they are timed.
 
-    On a slot a program's own work counts, which other work on the machine leaves as it is; a device works while the program
+    On a slot a program's own work counts, which other work on the machine does not change; a device works while the program
     waits for it.
     """
     named = choose_calm(start.devices, COMMAND, bench.settings)[0] if start.devices else ()
@@ -200,7 +200,7 @@ def _tell_of_spared(spared: int) -> tuple[str, ...]:
 
 
 def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression]:
-    """The pairs of what both sides have, and what comes of them."""
+    """The pairs of both sides, and the fold of their results."""
 
     def is_out_of_time() -> bool:
         return start.budget_s is not None and bench.elapsed_s >= start.budget_s
@@ -208,7 +208,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
     began_s: list[float] = []
 
     def watch(pair: Pair) -> None:
-        """Say what is decided, and how long the rest takes if processes follow each other as they have so far."""
+        """Report what is decided, and the time left if processes follow each other as they have so far."""
         began_s.append(bench.elapsed_s)
         undecided = sum(not one.is_over for one in source.pairs)
         left_s = None
@@ -228,7 +228,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
 
     cases = {name: _to_time(own) for name, own in opened.cases.items()}
     is_over = (lambda: True) if start.until == "built" else is_out_of_time
-    # What is built already cannot be built with its code elsewhere.
+    # What is already built cannot be built with its code at other places.
     can_shift = start.until == "confirmed" and opened.packed is None
     shifts = list_shifted(opened.target) if can_shift else ()
     source = Pairs(cases, start.gate, start.case_s, shifts, is_over)
@@ -282,7 +282,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
 
 
 def _add_changes(rows: Sequence[TimedRow], pairs: Sequence[Pair], ending: Ending) -> list[TimedRow]:
-    """The rows with the figures of their binaries that differ."""
+    """The rows, with the figures of their binaries that differ."""
     changes = {
         pair.name: tuple(
             find_changes(

@@ -1,4 +1,4 @@
-"""Git revisions of a user's project as folders to import from, kept by their content. The repository is left as it is."""
+"""Git revisions of a user's project as folders to import from, kept by their content. The repository is not changed."""
 
 import os
 import subprocess
@@ -15,20 +15,20 @@ from tileyard.regression.bisection import Commit
 from tileyard.wording import count_of
 
 FOLDER = "sides"
-"""Where checkouts are, below the home."""
+"""Folder of checkouts, below the data directory."""
 SHORT = 10
 _CLOCK = Clock()
 
 
 class Project:
-    """The git repository in which a file lies. ``root`` is its top folder."""
+    """The git repository that contains a file. ``root`` is its top folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @classmethod
     def of(cls, file: Path) -> "Project | None":
-        """The one of a file, which need not exist itself; None where there is none, or no git."""
+        """The repository of a file, which need not exist itself; None without a repository, or without git."""
         folder = next(
             (one for one in (file.absolute(), *file.absolute().parents) if one.is_dir()), Path("/")
         )
@@ -39,7 +39,7 @@ class Project:
         return cls(Path(root))
 
     def find(self, revision: str) -> str:
-        """The commit that a revision names. Raises UsageError where there is none."""
+        """The commit that a revision names. Raises UsageError if there is none."""
         asked = f"{revision}^{{commit}}"
         try:
             return _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
@@ -47,7 +47,7 @@ class Project:
             raise UsageError(f"{revision} is not a git revision of {self.root}") from None
 
     def list_commits(self, good: str, bad: str) -> list[Commit]:
-        """The commits that ``bad`` has and ``good`` lacks, parents first. Raises UsageError where good is not an ancestor."""
+        """The commits that ``bad`` has and ``good`` lacks, parents first. Raises UsageError if good is not an ancestor."""
         first, last = self.find(good), self.find(bad)
         shared = _git(self.root, "merge-base", first, last)
         if shared != first:
@@ -63,21 +63,21 @@ class Project:
         ]
 
     def sort_commits(self, commits: Iterable[str]) -> list[str]:
-        """Those of these commits that are here, and all before them, each after its parents."""
+        """The existing ones of these commits, and all commits before them, each after its parents."""
         words = ("rev-list", "--topo-order", "--reverse", "--ignore-missing")
         return _git(self.root, *words, *commits, "--").splitlines()
 
     def describe_changes(self) -> str:
-        """What the working tree is: its commit, and in how many files it differs from that."""
+        """Describes the working tree: its commit, and the number of files that differ from it."""
         commit = _git(self.root, "rev-parse", f"--short={SHORT}", "HEAD")
         changed = len(_git(self.root, "status", "--porcelain").splitlines())
         dirty = f" with changes in {count_of(changed, 'file')}" if changed else ""
         return f"working tree, {commit}{dirty}"
 
     def check_out(self, commit: str, home: Path) -> Path:
-        """A folder with the files of a commit, but for those of submodules; made once for equal ones.
+        """A folder with the files of a commit, except those of submodules; made once for equal ones.
 
-        It stays for as long as the caller holds a pin of ``home``.
+        It stays while the caller holds a pin of ``home``.
         """
         tree = _git(self.root, "rev-parse", f"{commit}^{{tree}}")
         folder = home / FOLDER / tree
@@ -94,7 +94,7 @@ class Project:
             try:
                 files.rename(folder)
             except OSError:
-                if not folder.is_dir():  # else somebody was faster
+                if not folder.is_dir():  # otherwise another process was faster
                     raise
         return folder
 
@@ -106,17 +106,17 @@ class Project:
         return {"PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
 
     def step_variables(self, folder: Path) -> dict[str, str]:
-        """The same for programs, which get nothing where no folder of the module path lies in the project."""
-        # ``python -m`` has put the working folder in front for this process alone.
+        """The same for programs; empty if no folder of the module path is in the project."""
+        # ``python -m`` has put the working folder first for this process alone.
         own = (Path(entry) for entry in sys.path if entry and Path(entry) != Path.cwd())
         found = self._move_path(folder, [*_outer_path(), *own])
         is_moved = any(Path(path).is_relative_to(folder) for path in found)
         return {"PYTHONPATH": os.pathsep.join(found)} if is_moved else {}
 
     def _move_path(self, folder: Path, here: list[Path]) -> list[str]:
-        """``PYTHONPATH``, and what of ``here`` lies in the project, with ``folder`` in place of that."""
+        """``PYTHONPATH``, and the paths of ``here`` in the project, moved to ``folder``."""
         ours = [path for path in here if path.is_relative_to(self.root)]
-        # This very Tileyard is run on all sides.
+        # All sides run this very Tileyard.
         moved = [
             folder / path.relative_to(self.root)
             for path in ours
@@ -131,7 +131,7 @@ def _outer_path() -> list[Path]:
 
 
 def is_kept(folder: Path, home: Path) -> bool:
-    """Whether a side is there already. Its use is noted: a collection of garbage removes what was not used for long."""
+    """Whether a side already exists. Its use is recorded: a garbage collection removes what was not used for long."""
     try:
         status = folder.stat()
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def is_kept(folder: Path, home: Path) -> bool:
 
 
 def _git(folder: Path, *words: str, variables: dict[str, str] | None = None) -> str:
-    """What git prints. Raises UsageError with what it complains of, ToolMissingError where it is not there."""
+    """The output of git. Raises UsageError with its message, ToolMissingError if git is not installed."""
     argv = ["git", "-C", str(folder), *words]
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The one loop by which every verb is carried out inside the engine process."""
+"""The loop that carries out every verb inside the engine process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,11 +35,11 @@ HALTING = "stopping: {} failed; running cases finish, no new ones start"
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a run ended: why, when it had begun, and how cases were built that were not to be run here.
+    """How a run ended: why, when it had begun, and how the cases that were only built ended.
 
-    ``shelf`` is what a runner would need for them, by the case's key, as ``builds`` is. ``seconds`` is the
-    duration from the opening of the verb on. ``tell`` sends an event to all listeners of the run, and ``unrecorded``
-    are its trials that the store could not take.
+    ``shelf`` is the data that a runner would need for them, by the case's key, like ``builds``.
+    ``seconds`` is the duration since the verb was opened. ``tell`` sends an event to all listeners of
+    the run, and ``unrecorded`` are its trials that the store could not take.
     """
 
     run: str
@@ -52,7 +52,7 @@ class Ending:
     unrecorded: Sequence[str] = ()
 
     def build_of(self, case: Case, name: str) -> Build:
-        """How a case was built, under the name that people know it by."""
+        """How a case was built, under its name for people."""
         never = Build(outcome=Outcome.NOT_RUN, message="never begun")
         built = self.builds.get(case.key, never)
         return msgspec.structs.replace(built, case=name, config=case.config)
@@ -91,11 +91,11 @@ class Plan(Generic[ResultT]):
 async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
     """Drive a plan's source to its end, and return the result.
 
-    Once ``stopping`` is set nothing new is started. Where this is cancelled while cases run, everything is
-    ended, and the result is that of what is known by then.
+    Once ``stopping`` is set nothing new is started. If this is cancelled while cases run, everything is
+    ended, and the result is based on what is known by then.
     """
     for device in (one for devices in plan.grounds.values() for one in devices):
-        prepare_locks(device)  # before there is a store: what is refused leaves no trace
+        prepare_locks(device)  # before there is a store: a refused run leaves no trace
     began_at = bench.clock.wall_s()
     with EventLog(bench.settings.home, bench.run) as log:
         yard = _open_yard(plan, bench, log)
@@ -169,7 +169,7 @@ def _open_yard(plan: Plan[ResultT], bench: Bench, log: EventLog) -> Yard:
 async def _open_driver(
     plan: Plan[ResultT], bench: Bench, yard: Yard, stack: AsyncExitStack
 ) -> Driver:
-    """The driver of the run, opened, with what its programs need."""
+    """The opened driver of the run, with everything that its programs need."""
     others = []
     if plan.programs is not None:
         host = StepHost(bench.settings.home, bench.settings.cores)
@@ -220,7 +220,7 @@ def _cut_short(plan: Plan[ResultT], driver: Driver) -> None:
 def _survive_cancelling(
     stopping: asyncio.Event, kind: type[BaseException] | None, *_: object
 ) -> bool:
-    """Go on after a block that was cancelled: the run was interrupted."""
+    """Continue after a block that was cancelled: the run was interrupted."""
     task = asyncio.current_task()
     is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
     if is_cancelled and task is not None:

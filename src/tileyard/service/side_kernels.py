@@ -1,4 +1,4 @@
-"""Which kernels a side of a comparison has: all shapes of all kernels of its files."""
+"""Lists the kernels of a side of a comparison: all shapes of all kernels of its files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ from tileyard.workers.protocol import DescribeKernels, Failed
 
 
 class Asked(Record):
-    """What both sides are asked for. Of each space there is the first config only, unless ``all_configs``."""
+    """The request to both sides. Only the first config of each space, unless ``all_configs``."""
 
     target: str
     all_configs: bool
@@ -46,10 +46,10 @@ class SideKernels:
         *,
         in_folders: bool,
     ) -> "SideKernels":
-        """Ask the side what is in these files, each with a NAME, a NAME/SHAPE or an empty name for all of them.
+        """Ask the side for the kernels of these files, each with a NAME, a NAME/SHAPE or an empty name for all of them.
 
-        A file that only this side cannot read is a kernel that failed. ``in_folders`` puts the kernels of each file below
-        its name.
+        A file that only this side cannot read is a kernel that failed. ``in_folders`` puts the kernels of each file
+        below its name.
         """
         opened = cls(asked, side)
         for file, kernel in files:
@@ -97,7 +97,7 @@ class SideKernels:
         return [msgspec.structs.replace(case, side=self.side) for case in cases]
 
     def describe(self, folder: str, ending: Ending) -> tuple[Build, ...]:
-        """What came of the cases below ``folder``: those of one round."""
+        """The builds of the cases below ``folder``: those of one round."""
         cases = [
             (msgspec.structs.replace(case, id=folder + case.id), case.id) for case in self.cases
         ]
@@ -112,7 +112,7 @@ async def open_sides(
     devices: Sequence[Device] = (),
     recall: bool = True,
 ) -> tuple[Authors, SideKernels, SideKernels]:
-    """The authors of ``base`` and ``head``, and what both have. Kernels have the same names on either side."""
+    """The authors of ``base`` and ``head``, and the kernels of both. Kernels have the same names on either side."""
     sides = tuple(
         msgspec.structs.replace(side, name=name)
         for name, side in (("base", start.base), ("head", start.head))

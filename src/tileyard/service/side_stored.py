@@ -1,4 +1,4 @@
-"""Sides of a comparison that are built already: a bundle, or what a recorded run has built and the store still has."""
+"""Sides of a comparison that are already built: a bundle, or the builds of a recorded run that the store still has."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,9 +29,9 @@ from tileyard.workers.run_records import RunRecord, find_runs
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSide:
-    """The selected ``cases`` of a suite that is built, and by case what a runner needs for it and what it was built for.
+    """The selected ``cases`` of a suite that is already built, and by case the data that a runner needs for it and its target.
 
-    ``gone`` says of cases that cannot be had any more why that is so. ``quarantined`` cases are left out.
+    ``gone`` gives the reason for cases that are no longer available. ``quarantined`` cases are left out.
     """
 
     suite: Suite
@@ -43,7 +43,7 @@ class StoredSide:
 
 
 def open_stored(side: Side, select: tuple[str, ...], bench: Bench) -> StoredSide:
-    """Find what a stored side has.
+    """Find the content of a stored side.
 
     Raises UsageError, BundleError, or IncompatibleError for a bundle that does not fit this host.
     """
@@ -61,7 +61,7 @@ def open_stored(side: Side, select: tuple[str, ...], bench: Bench) -> StoredSide
 
 
 def find_target(stored: Mapping[str, StoredSide], target: str) -> str:
-    """What all stored sides are built for; ``target`` is what was asked for, if anything was. Raises UsageError."""
+    """The common target of all stored sides; ``target`` is the requested one, if any. Raises UsageError."""
     built = {
         name: sorted({one.targets[case.id] for case in one.cases}) for name, one in stored.items()
     }
@@ -82,7 +82,7 @@ def find_target(stored: Mapping[str, StoredSide], target: str) -> str:
 def find_entries(
     stored: Mapping[str, StoredSide], cases: Mapping[str, Sequence[Case]]
 ) -> "FindStored":
-    """What finds the entries of these cases, under whatever id they are run."""
+    """A function that finds the entries of these cases, under whatever id they run."""
     entries = {
         _identify(case): stored[name].entries[case.id]
         for name, own in cases.items()
@@ -93,9 +93,9 @@ def find_entries(
 
 
 class FindStored:
-    """Finds what a runner needs for a case of a stored side, None for one of another side.
+    """Finds the data that a runner needs for a case of a stored side, None for one of another side.
 
-    Programs find their steps as they are on that side now: of these it says only what was built.
+    Programs find their steps as they are on that side now: for these it gives only the build.
     """
 
     def __init__(self, sides: Collection[str], entries: Mapping[str, RunEntry]) -> None:
@@ -110,7 +110,7 @@ class FindStored:
 
 
 def _identify(case: Case) -> str:
-    """What a case has in common with the ones that build and time it."""
+    """What a case shares with the ones that build and time it."""
     return canonical_json((case.side, case.seed, case.work))
 
 
@@ -161,7 +161,7 @@ def _read_run(run: str, bench: Bench) -> StoredSide:
 
 
 def _name_trial(trial: Trial) -> tuple[str, str]:
-    """The testcase of a trial and its name in there: a suite's own, else the kernel with arguments and config."""
+    """The testcase of a trial and its name in it: a suite's own, else the kernel with arguments and config."""
     if trial.testcase:
         return trial.testcase, trial.case.removeprefix(f"{trial.testcase}/")
     if not (values := {**trial.arguments, **trial.config}):
@@ -171,7 +171,7 @@ def _name_trial(trial: Trial) -> tuple[str, str]:
 
 
 def _find_loss(trial: Trial, record: RunRecord | None, objects: ObjectStore) -> str:
-    """Why what a trial was made of cannot be timed, empty where it can be."""
+    """Why the build of a trial cannot be timed, empty if it can."""
     if not trial.keys.run:
         return f"run {trial.run} could not build it: {trial.outcome}: {trial.message}"
     golden = None if record is None else record.entry.golden

@@ -1,4 +1,4 @@
-"""Kernels of a side that is built already, and those of the files that are compared with it."""
+"""Kernels of a side that is already built, and those of the files that are compared with it."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ async def open_kernels(
     authors: Authors,
     settings: Settings,
 ) -> StoredKernels:
-    """The kernels of the stored sides, and where there is only one the kernels of the other side's files.
+    """The kernels of the stored sides, and if there is only one, the kernels of the other side's files.
 
-    Raises UsageError where two files have a case of the same name, and where the sides have no case in common.
+    Raises UsageError if two files have a case of the same name, or if the sides have no case in common.
     """
     files = {"base": start.base_files, "head": start.head_files}
     texts = [kernel for own in files.values() for _, kernel in own]
@@ -86,7 +86,7 @@ class _Beside:
         self._cases: dict[str, SuiteCase] = {}
 
     async def read(self, file: str, kernel: str) -> AsyncIterator[Build]:
-        """Take in a file, or the kernel that is meant of it; a file that this side cannot read is a kernel that failed."""
+        """Read a file, or only the named kernel of it; a file that this side cannot read is a kernel that failed."""
         try:
             suite = await read_suite_with_kernels(
                 Path(file), self._settings, self._authors, self._side
@@ -103,9 +103,9 @@ class _Beside:
     def choose(
         self, stored: Mapping[str, SuiteCase], select: tuple[str, ...]
     ) -> dict[str, SuiteCase]:
-        """Its selected cases beside those of a stored side.
+        """Its selected cases for comparison with those of a stored side.
 
-        A kernel of which no case is called as one there has those cases instead, with their arguments and configs.
+        A kernel without a case of the same name there gets those cases instead, with their arguments and configs.
         """
         own = tuple(self._cases.values())
         if select:
@@ -143,7 +143,7 @@ def _kernel_of(case: SuiteCase) -> str:
 
 
 def _is_meant(case: SuiteCase, texts: Collection[str]) -> bool:
-    """Whether one of these is empty, or names the kernel or the kernel and shape of a case."""
+    """Whether one of these texts is empty, or names the kernel or the kernel and shape of a case."""
     kernel = _kernel_of(case)
     return not {"", kernel, f"{kernel}/{case.name}"}.isdisjoint(texts)
 
@@ -158,7 +158,7 @@ def _move(work: Work, own: Work) -> Work:
 
 
 def _find_difference(base: Work, head: Work) -> str:
-    """Why head's case is not base's, empty where it is."""
+    """Why head's case is not base's, empty if it is."""
     if not (isinstance(base, KernelWork) and isinstance(head, KernelWork)):
         return ""
     if base.arguments == head.arguments:

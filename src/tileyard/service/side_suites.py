@@ -1,4 +1,4 @@
-"""Which programs the two sides of a comparison have: the selected cases of a suite, each side's read from its own checkout; or scripts."""
+"""Lists the programs of the two sides of a comparison: the selected cases of a suite, read from each side's own checkout; or scripts."""
 
 import asyncio
 import datetime
@@ -35,18 +35,18 @@ from tileyard.wording import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class SideSuite:
-    """The selected cases of one side. ``site`` is where its suite lies, ``quarantined`` how many cases are left out."""
+    """The selected cases of one side. ``site`` is the place of its suite, ``quarantined`` the number of cases left out."""
 
     site: StepSite
     cases: tuple[SuiteCase, ...]
     quarantined: int
 
     def hold_one(self) -> "SideSuite":
-        """With cases of one device each, where none is named."""
+        """The same with cases of one device each, for runs without named devices."""
         return replace(self, cases=tuple(map(hold_one, self.cases)))
 
     def make_cases(self, side: str, common: frozenset[str], usual: Measure) -> list[Case]:
-        """The cases for the engine, compared by the ``usual`` measure unless their suite says otherwise."""
+        """The cases for the engine, compared by the ``usual`` measure unless their suite sets another."""
         return [
             Case(
                 id=case.id,
@@ -67,7 +67,7 @@ def _complete(case: SuiteCase, site: StepSite, usual: Measure) -> Work:
         return work
     check = None if work.check is None else _as_itself(work.check, case)
     run = _as_itself(work.run, case)
-    # Also files within longer arguments: a step that reads another one of these is not the same.
+    # Also files within longer arguments: a step that reads a different file is not the same.
     named = find_named(run, Path(site.suite))
     run = msgspec.structs.replace(run, inputs=tuple(dict.fromkeys((*run.inputs, *named))))
     measure = work.measure or usual
@@ -102,7 +102,7 @@ async def read_sides(
 
 
 def open_site(toolchain: str, commit: str, suite: str, settings: Settings) -> StepSite:
-    """A suite's place with what steps need of a toolchain's bundle, which is unpacked. See ``open_toolchain`` for errors."""
+    """The place of a suite with what its steps need of a toolchain's bundle, which is unpacked. See ``open_toolchain`` for errors."""
     needed = read_manifest(Path(toolchain)).requires.prerequisites
     require_prerequisites(toolchain, needed, settings)
     found = open_toolchain(Path(toolchain), commit, settings.make_home())
@@ -112,7 +112,7 @@ def open_site(toolchain: str, commit: str, suite: str, settings: Settings) -> St
 
 
 def choose_cases(suite: Suite, select: tuple[str, ...]) -> tuple[tuple[SuiteCase, ...], int]:
-    """The cases of a suite that are compared, and how many more are in quarantine. Raises UsageError where nothing is left."""
+    """The compared cases of a suite, and the number of further ones in quarantine. Raises UsageError if nothing is left."""
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     chosen = choose(suite, Wish(select=select), today, {})
     cases = tuple(case for case in chosen.cases if case.id not in chosen.quarantined)
@@ -122,7 +122,7 @@ def choose_cases(suite: Suite, select: tuple[str, ...]) -> tuple[tuple[SuiteCase
 def open_suite(
     suite: Suite, cases: tuple[SuiteCase, ...], quarantined: int, side: Side
 ) -> SideSuite:
-    """A side's suite of programs with these cases. Raises UsageError where one is a kernel."""
+    """A side's suite of programs with these cases. Raises UsageError if one is a kernel."""
     for case in cases:
         if isinstance(case.work, KernelWork):
             raise UsageError(
@@ -145,7 +145,7 @@ def open_scripts(
     name, count = Counter(script.stem for script in scripts).most_common(1)[0] if files else ("", 0)
     if count > 1:
         raise UsageError(f"{count} scripts are called {name}.py", "compare them one by one")
-    # Without -P, with which the modules beside a script would not be found; a step starts in a folder made for it.
+    # Without -P, which would hide the modules beside a script; a step starts in a folder made for it.
     run = (side.python or sys.executable, "-m", "tileyard", "exec")
     cases = tuple(
         SuiteCase(
@@ -177,7 +177,7 @@ def _find_imported(script: Path) -> tuple[str, ...]:
 
 
 def find_common(suites: Mapping[str, SideSuite]) -> frozenset[str]:
-    """The cases that all have. Raises UsageError where there is none."""
+    """The cases that all sides have. Raises UsageError if there is none."""
     ids = [frozenset(case.id for case in suite.cases) for suite in suites.values()]
     common = frozenset.intersection(*ids)
     if not common:

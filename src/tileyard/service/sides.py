@@ -1,4 +1,4 @@
-"""The two sides of a static comparison: what is installed here, somewhere else, or other pass options."""
+"""The two sides of a static comparison: the current environment, another one, or other pass options."""
 
 import os
 import subprocess
@@ -15,12 +15,12 @@ from tileyard.targets.cuda.shortcuts import SWITCH as PLAIN
 
 HERE = "."
 RUN = "run:"
-"""How the name of a recorded run begins as a side."""
+"""Prefix of a recorded run's name as a side."""
 NEEDED = (
     *("cuda.bindings", "elftools", "ml_dtypes", "msgspec", "numpy", "packaging", "psutil"),
     *("scipy", "sqlalchemy", "tilelang", "torch", "zstandard"),
 )
-"""What a side's Python has to have: Tileyard's own packages besides Tileyard, TileLang, the extra cuda."""
+"""Packages that a side's Python must have: Tileyard's own except Tileyard, TileLang, the extra cuda."""
 PROBE_LIMIT_S = 60.0
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys
@@ -42,7 +42,7 @@ print(json.dumps({
 
 
 class Installed(Record):
-    """What a side's Python says of itself."""
+    """A side's Python's report on itself."""
 
     python: tuple[int, int]
     tilelang: str
@@ -50,9 +50,9 @@ class Installed(Record):
 
 
 def find_side(named: str) -> Side:
-    """The side of ``.``, a Python or the folder of a virtual environment, named by that.
+    """The side of ``.``, a Python or the folder of a virtual environment, with that name.
 
-    Raises UsageError where there is no Python.
+    Raises UsageError if there is no Python.
     """
     if named == HERE:
         return Side(name=named)
@@ -67,7 +67,7 @@ def find_side(named: str) -> Side:
 
 
 def probe_side(side: Side, variables: dict[str, str]) -> Installed:
-    """Ask a side's Python what it has. Raises ToolMissingError where that is not enough."""
+    """Ask a side's Python for its packages. Raises ToolMissingError if they are not enough."""
     python = side.python or sys.executable
     argv = [python, "-P", "-c", _PROBE, *NEEDED]
     try:
@@ -93,12 +93,12 @@ def probe_side(side: Side, variables: dict[str, str]) -> Installed:
 
 
 def side_variables(side: Side, scratch: Path, *, is_plain: bool) -> dict[str, str]:
-    """The environment by which a side runs this very Tileyard, and its own of everything else.
+    """The environment in which a side runs this very Tileyard, and its own version of everything else.
 
-    A folder with a link to it goes in front: the one in which it lies may hold a TileLang as well. With
+    A folder with a link to it goes first: the folder that contains it may also contain a TileLang. With
     ``is_plain`` TileLang's passes run without shortcuts that are made for one version.
     """
-    # The folder in which people stand is no place to import from: it may be a TileLang's own.
+    # Nothing is imported from the current folder: it may be TileLang's own.
     variables = {"PYTHONSAFEPATH": "1", ANY_TILELANG: "1"}
     if is_plain:
         variables[PLAIN] = "1"

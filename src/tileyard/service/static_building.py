@@ -1,4 +1,4 @@
-"""The verb ``regress`` without a device: kernels are built on two sides in turn. Nothing that was built or answered before is used."""
+"""The verb ``regress`` without a device: builds kernels on two sides in turn. No earlier build or answer is used."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from tileyard.tuning.sweep import Sweep
 
 
 async def open_rounds(start: StartRegress, bench: Bench) -> Plan[Regression]:
-    """Plan all rounds. What cannot even be begun is in the result, too, with the reason."""
+    """Plan all rounds. Kernels that cannot even be begun are in the result, too, with the reason."""
     asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
     authors, base, head = await open_sides(start, asked, bench, recall=False)
     rounds = [_take_turns(base.cases, head.cases, number) for number in range(start.rounds)]

@@ -1,4 +1,4 @@
-"""The verb ``test``, and ``bundle`` of a suite: reads it, chooses, plans, and judges what came of it.
+"""The verb ``test``, and ``bundle`` of a suite: reads it, selects, plans, and judges the results.
 
 One module because a run is planned, watched and judged by what was known of its suite when it was opened.
 """
@@ -57,7 +57,7 @@ from tileyard.workers.protocol import RunEntry
 
 
 async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:
-    """Plan the run of a suite. Raises TileyardError where the request makes no sense."""
+    """Plan the run of a suite. Raises TileyardError if the request is invalid."""
     packed = _open_bundle(start, bench) if start.is_bundle else None
     suite = packed.suite if packed is not None else await _read_suite(start, bench)
     return _OpenSuite(start, bench, suite, packed).plan()
@@ -90,7 +90,7 @@ def _open_bundle(start: StartTest, bench: Bench) -> PackedSuite:
 
 
 def _choose_named(start: StartTest, bench: Bench) -> tuple[Device, ...]:
-    """The devices that were asked for by name."""
+    """The devices requested by name."""
     return choose_devices(start.devices, COMMAND, bench.settings) if start.devices else ()
 
 
@@ -109,7 +109,7 @@ class _OpenSuite:
             self._suite = suite = msgspec.structs.replace(suite, cases=cases)
         self._packed = packed
         self._tree = self._tell_steps()
-        if packed is None and not start.pack_to:  # a bundle was asked before it was opened
+        if packed is None and not start.pack_to:  # a bundle was checked before it was opened
             needed, more = suite.require, find_site().env
             named = _choose_named(start, bench)
             require_prerequisites(suite.path, needed, bench.settings, more=more, named=named)
@@ -125,7 +125,7 @@ class _OpenSuite:
         self._halted = ""
 
     def plan(self) -> Plan[SuiteResult]:
-        """What the one loop needs."""
+        """The plan for ``runs.drive``."""
         start, selection = self._start, self._outlook.selection
         policy = find_policy(self._suite, start.wish.policy)
         if start.is_explained and not self._proven_by:
@@ -197,7 +197,7 @@ class _OpenSuite:
         return msgspec.structs.replace(HERE, stored=self._start.path)
 
     def _program_site(self, cases: Sequence[SuiteCase]) -> ProgramSite | None:
-        """Where programs run; None where there are none."""
+        """The place where programs run; None if there are none."""
         if not any(isinstance(case.work, CommandWork) for case in cases):
             return None
         return ProgramSite(
@@ -218,7 +218,7 @@ class _OpenSuite:
     # ---- after it ran --------------------------------------------------------------------------
 
     def _fold(self, source: SuiteSource, ending: Ending) -> SuiteResult:
-        """Judge the cases, remember what was learnt, and write the bundle if one is asked for."""
+        """Judge the cases, update the memory, and write the bundle if requested."""
         start, selection, home = self._start, self._outlook.selection, self._settings.home
         verdicts = judge_cases(
             selection.cases,
@@ -262,7 +262,7 @@ class _OpenSuite:
         )
 
     def _measure(self, ending: Ending) -> tuple[list[Makespan], Startup | None]:
-        """How long the parts took on their devices, and what starting cost."""
+        """The times of the parts on their devices, and the cost of starting."""
         found: dict[str, list[tuple[Makespan, int]]] = {}
         started: Startup | None = None
         lead_s = self._achieved.measure_lead(ending.began_at)
@@ -279,7 +279,7 @@ class _OpenSuite:
         return [join_shared(parts, slots[target, 1]) for target, parts in found.items()], started
 
     def _learn_steps(self, known: KnownSteps) -> KnownSteps:
-        """What is known of golden and check steps with what this run has shown."""
+        """Knowledge of golden and check steps, with the results of this run."""
         testcases = {case.id: case.testcase for case in self._outlook.selection.cases}
         seconds: dict[tuple[str, StepKind], list[float]] = {}
         for one in self._achieved.steps:
@@ -293,7 +293,7 @@ class _OpenSuite:
         return learn_steps(known, seconds, made)
 
     def _write_bundle(self, entries: Mapping[str, RunEntry]) -> None:
-        """Pack what was built for the cases that got so far. Raises UsageError where none did."""
+        """Pack the builds of the cases that have one. Raises UsageError if none has."""
         suite = self._suite
         if not entries:
             raise UsageError(f"{suite.path}: no case of it could be built, so there is no bundle")
@@ -310,7 +310,7 @@ class _OpenSuite:
     # ---- before anything runs ------------------------------------------------------------------
 
     def _tell_steps(self) -> str:
-        """Say where steps find what they share; the digest of their toolchain. Raises IncompatibleError and others."""
+        """Report where steps find what they share; returns the digest of their toolchain. Raises IncompatibleError and others."""
         start, folder = self._start, self._suite.folder
         if not start.toolchain:
             tell_site(StepSite(suite=folder))
@@ -329,7 +329,7 @@ class _OpenSuite:
         return msgspec.structs.replace(wish, rerun=failing)
 
     def _look_ahead(self) -> tuple[Outlook, dict[str, tuple[Device, ...]]]:
-        """What will run, and the devices for each target."""
+        """The cases that will run, and the devices for each target."""
         start, suite = self._start, self._suite
         wish = self._find_wish()
         targets = dict.fromkeys(map(self._target_of, suite.cases))
@@ -382,7 +382,7 @@ class _OpenSuite:
                 )
 
     def _count_slots(self) -> dict[tuple[str, int], int]:
-        """For each target, and number of devices that a case holds, how many such cases run at the same time."""
+        """For each target, and number of devices that a case holds, the number of such cases that run at the same time."""
         found = {}
         selected = self._outlook.selection.cases
         for target, devices in self._devices.items():

@@ -1,4 +1,4 @@
-"""The verb ``tune`` for many shapes: a study of each, in one run, and the dispatch table."""
+"""The verb ``tune`` for many shapes: one study per shape, in one run, and the dispatch table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +79,7 @@ async def open_table(
 
 
 def write_down(home: Path, result: TableResult) -> None:
-    """Have the config of each row take the place of the winner that its study has written down."""
+    """Replace the recorded winner of each row's study with the config of the row."""
     winners = {choice.trial: choice for choice in list_choices(home, result.kernel)}
     chosen = []
     for study, row in zip(result.studies, result.rows, strict=True):

@@ -143,7 +143,7 @@ def _leave_untimed(bench: Bench, result: StudyResult, why: str) -> StudyResult:
 
 
 def _write_down(bench: Bench, study: Study, result: StudyResult) -> None:
-    """Have the winner found by what it is called with."""
+    """Record the winner, so that calls with the same arguments find it."""
     best = result.best
     record = None if best is None else find_run(bench.objects, best.keys.run)
     measured = None if best is None else result.measurement_of(best)
@@ -165,7 +165,7 @@ def _write_down(bench: Bench, study: Study, result: StudyResult) -> None:
 
 
 def _also_built(study: Study, target: str, ending: Ending) -> CompileResult:
-    """How the configs of a study could be built for a further target."""
+    """How builds of a study's configs for a further target ended."""
     sweep = study.also_built
     cases = [case for case in sweep.cases if case.target == target and case.id.startswith(target)]
     return CompileResult(
@@ -181,7 +181,7 @@ def _also_built(study: Study, target: str, ending: Ending) -> CompileResult:
 
 
 def _doubt_busy_runs(bench: Bench, result: StudyResult, confidence: float) -> list[Note]:
-    """Say which times are known from runs whose A/A control was wide. Reused finals say so themselves."""
+    """Report times that come from runs with a wide A/A control. Reused finals report this themselves."""
     notes: list[Note] = []
     if result.control is not None and result.control.reused:
         return notes

@@ -1,7 +1,7 @@
-"""What a client can ask the engine process for. Light to import: what carries a verb out is not.
+"""The verbs that a client can send to the engine process. Light to import: what carries a verb out is not.
 
-A verb is a source of cases and a fold over their trials. It is made by the client, sent to the engine
-process, and opened there.
+A verb is a source of cases and a fold over their trials. The client makes it and sends it to the engine
+process, which opens it.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Self, TypeVar, get_args
@@ -27,8 +27,8 @@ ResultT = TypeVar("ResultT")
 class Verb(Record, Generic[ResultT], kw_only=True):
     """Base of all verbs. A subclass names its result, a Record, as in ``class Count(Verb[Counted])``.
 
-    ``kept`` is printed for a run that did not end. ``golden_threads`` is instead of that of the settings, 0 for none.
-    ``target`` is what kernels are built for, and ``devices`` are names, none for all devices of the target's class.
+    ``kept`` is printed for a run that did not end. ``golden_threads`` replaces that of the settings, 0 for no replacement.
+    ``target`` is the target of kernels, and ``devices`` are names, empty for all devices of the target's class.
     """
 
     kept: ClassVar[str] = "what was measured is recorded; run the same command again to continue"
@@ -38,14 +38,14 @@ class Verb(Record, Generic[ResultT], kw_only=True):
     devices: tuple[str, ...] = ()
 
     def settle(self, settings: "Settings") -> Self:
-        """The same, with the architecture of this host's devices where the target names none. Raises UsageError."""
+        """The same, with the architecture of this host's devices if the target has none. Raises UsageError."""
         from tileyard.service.choosing import settle_target
 
         target = settle_target(self.target, self.devices, settings)
         return msgspec.structs.replace(self, target=target)
 
     async def open(self, bench: "Bench") -> "Plan[ResultT]":
-        """Make what a run needs, in the engine process. Raises TileyardError where it makes no sense."""
+        """Make the resources of a run, in the engine process. Raises TileyardError if the request is invalid."""
         raise NotImplementedError
 
     @classmethod
@@ -56,12 +56,12 @@ class Verb(Record, Generic[ResultT], kw_only=True):
 
 
 class StartTune(Verb[StudyResult], kw_only=True):
-    """Begin a tuning run. ``file`` is empty where the client itself is the author.
+    """Begin a tuning run. ``file`` is empty if the client itself is the author.
 
-    ``compile_workers`` and ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
-    ``also_build`` the configs are built, and not run. ``check_sync`` is as in a yard. With a ``bundle`` its
-    configs are timed, for the target that they are built for; there is no file then. ``title`` is the word
-    that reports put before the kernel's name.
+    ``compile_workers`` and ``group_size`` are as in a yard; a case waits for a device for
+    ``queue_limit_s``. For the targets ``also_build`` the configs are built, and not run. ``check_sync``
+    is as in a yard. With a ``bundle`` its configs are timed, for their target; there is no file then.
+    ``title`` is the word that reports put before the kernel's name.
     """
 
     request: TuneRequest
@@ -119,19 +119,19 @@ class StartTable(Verb[TableResult], kw_only=True):
 
 
 class StartTest(Verb[SuiteResult], kw_only=True):
-    """Begin a run of a suite: of ``path``, what ``wish`` says.
+    """Begin a run of a suite: of ``path``, the cases that ``wish`` selects.
 
-    ``slots`` is how many cases of programs run at once where no ``devices`` are named, 0 for one on
-    each core; of kernels for a CPU it is into how many the cores are divided. ``split`` is how long a
-    piece may be, in seconds. ``shard`` is ``2/8`` for the second of eight. ``changed`` leaves out what the run of
-    that name, or ``any``, has proven, and with ``is_explained`` each case says what decided, ``rerun_failed`` what did not fail when it was last run.
-    ``durations`` is a file that says how long cases took elsewhere, ``durations_pattern`` which of its lines
-    do where it is a log that is not known by itself, ``toolchain`` a bundle that steps
-    use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
-    suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
-    policy says. With ``require_check`` a case that nothing was compared with fails. Without
-    ``keep_work`` the folders of cases that passed are removed. With ``fail_fast`` nothing is begun after the first failure that gates. ``check_sync`` is as in a yard. ``parameters`` are values of
-    the suite's parameters; of the others the first ones count.
+    ``slots`` is the number of cases of programs that run at once if no ``devices`` are named, 0 for one on each core;
+    for kernels on a CPU it is the number of parts of the cores. ``split`` is the maximum length of a piece, in seconds.
+    ``shard`` is ``2/8`` for the second of eight. ``changed`` leaves out the cases that the run of that name, or
+    ``any``, has proven, and with ``is_explained`` each case states what decided; ``rerun_failed`` leaves out those that
+    did not fail in their last run. ``durations`` is a file of times measured elsewhere, ``durations_pattern`` selects
+    its lines with times if it is a log of an unknown kind, ``toolchain`` is a bundle that steps use, which must be of
+    ``commit`` if that is given. ``is_bundle`` is set if ``path`` is a bundle of a suite; with ``pack_to`` nothing is
+    run, and such a bundle is written there. ``retries`` None means the policy's value. With ``require_check`` a case
+    that nothing was compared with fails. Without ``keep_work`` the folders of cases that passed are removed. With
+    ``fail_fast`` nothing is begun after the first failure that gates. ``check_sync`` is as in a yard. ``parameters``
+    are values of the suite's parameters; the others have their first value.
     """
 
     kept = (
@@ -173,9 +173,9 @@ class StartTest(Verb[SuiteResult], kw_only=True):
 class StartCompile(Verb[CompileResult], kw_only=True):
     """Begin to build the configs of a kernel that a tuning run of ``request`` would try, and run none.
 
-    Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle there, with inputs and reference results, for
-    ``commit`` if that is given. ``pass_options`` take the place of a kernel's own of the same names; ``pipeline`` is that of a Side. The
-    rest is as in StartTune.
+    Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle
+    there, with inputs and reference results, for ``commit`` if that is given. ``pass_options`` replace
+    a kernel's own of the same names; ``pipeline`` is that of a Side. The rest is as in StartTune.
     """
 
     kept = "what was built is kept; run the same command again to continue"
@@ -206,13 +206,13 @@ class StartCompile(Verb[CompileResult], kw_only=True):
 class StartRegress(Verb[Regression], kw_only=True):
     """Begin to time the kernels or programs of two sides against each other, where their binaries differ.
 
-    The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
-    With a ``suite``, the path of one for base and for head, its programs are compared instead, those that ``select`` selects;
-    with ``scripts`` the files are scripts for ``tileyard exec``, compared by ``measure``.
-    ``gate`` says which change matters, and which one fails. No pair is timed for longer than ``case_s``
-    seconds, and none is begun after ``budget_s``. With ``rounds`` all kernels are built so often on each side, and nothing is run.
-    Pairs are ``built`` once, or known to be, ``timed`` as well, or ``confirmed`` where they have changed: timed with their code at other places.
-    The rest is as in StartTune.
+    The files of a side are Python files, each with the selected kernel or an empty name for all of its own.
+    With a ``suite``, the path of one for base and for head, its programs are compared instead, those that
+    ``select`` selects; with ``scripts`` the files are scripts for ``tileyard exec``, compared by ``measure``.
+    ``gate`` states which change matters, and which one fails. No pair is timed for longer than ``case_s``
+    seconds, and none is begun after ``budget_s``. With ``rounds`` all kernels are built that many times on each
+    side, and nothing is run. Pairs are ``built`` once, or known to be, ``timed`` as well, or ``confirmed`` if
+    they have changed: timed with their code at other places. The rest is as in StartTune.
     """
 
     kept = "what was measured is recorded; the same command starts over"

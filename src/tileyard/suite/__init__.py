@@ -1,1 +1,1 @@
-"""The verb ``test``: suites of cases, which of them to run in what pieces, and what came of it."""
+"""The verb ``test``: suites of cases, which cases run and in which pieces, and the results."""

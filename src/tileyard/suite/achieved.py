@@ -1,4 +1,4 @@
-"""How long a run's cases took on their devices, beside what was possible, and where the rest went."""
+"""How long a run's cases took on their devices, compared with the best possible, and where the remaining time went."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,11 +19,11 @@ from tileyard.suite.result import Makespan
 from tileyard.wording import count_of
 
 NOTICED = 0.01
-"""A part of the gap, or an error of the prediction, is reported if it is more than this share of the whole."""
+"""Share of the whole above which a part of the gap, or an error of the prediction, is reported."""
 
 
 class Span(Record):
-    """When a case ran on which device, in seconds since the epoch."""
+    """The device and the time at which a case ran, in seconds since the epoch."""
 
     case: str
     device: str
@@ -32,7 +32,7 @@ class Span(Record):
 
 
 class StepSpan(Record):
-    """When a golden or check step of a case ran on a lane, in seconds since the epoch. ``case`` is the key of an attempt."""
+    """The time at which a golden or check step of a case ran on a lane, in seconds since the epoch. ``case`` is the key of an attempt."""
 
     case: str
     step: StepKind
@@ -41,10 +41,10 @@ class StepSpan(Record):
 
 
 class Startup(Record):
-    """What starting cost, in seconds; None is what could not be told.
+    """The cost of starting, in seconds; None if unknown.
 
     ``startup_s`` is that of a piece, ``launch_s`` the part of it in which no other could start, and
-    ``lead_s`` what lay before the first case of the run.
+    ``lead_s`` the time before the first case of the run.
     """
 
     startup_s: float
@@ -53,9 +53,9 @@ class Startup(Record):
 
 
 class Achieved:
-    """A listener that keeps when every case and step ran, and when something was built.
+    """A listener that records when every case and step ran, and when something was built.
 
-    ``made`` are the ids of cases whose golden results were there.
+    ``made`` contains the ids of cases whose golden results existed.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Achieved:
         self._begun: dict[str, tuple[str, float]] = {}
 
     def __call__(self, event: Event) -> None:
-        """Note the begin and the end of a case on its device."""
+        """Record the start and the end of a case on its device."""
         match event:
             case BuildStarted(case=case, at=at):
                 self._building[case] = at
@@ -100,7 +100,7 @@ class Achieved:
         return bool(self._builds) or any(one.step == "golden" for one in self.steps)
 
     def measure_lead(self, began: float) -> float | None:
-        """How long the run's first case was waited for, builds and golden steps apart; None if none ran."""
+        """Seconds until the run's first case, without builds and golden steps; None if none ran."""
         if not self.spans:
             return None
         first = min(span.begin for span in self.spans)
@@ -115,7 +115,7 @@ class Achieved:
 def measure_makespans(
     spans: Iterable[Span], plan: Plan, began: float, steps: Sequence[StepSpan] = ()
 ) -> list[Makespan]:
-    """What these spans come to under a plan that was begun at that time; none where nothing ran.
+    """The makespan of these spans under a plan that started at that time; empty if nothing ran.
 
     ``steps`` are those of the same cases beside their devices.
     """
@@ -156,12 +156,12 @@ def measure_makespans(
 def measure_startup(
     spans: Sequence[Span], plan: Plan, lead_s: float | None, *, has_waited: bool = False
 ) -> Startup | None:
-    """What starting has cost in a run whose first case was waited for so long; None where too little ran to tell.
+    """The cost of starting in a run with this wait for its first case; None if too little ran to tell.
 
-    Where cases ``has_waited`` for builds or golden steps, their first starts say nothing of launches.
+    If cases ``has_waited`` for builds or golden steps, their first starts do not show the cost of launches.
 
-    Of a piece it is the lower quartile of what lay between two pieces on the same device: above it, a
-    device also waited for what was not ready.
+    The cost of a piece is the lower quartile of the gaps between two pieces on the same device: in longer gaps,
+    a device also waited for work that was not ready.
     """
     piece_of = {case: piece for piece in plan.pieces for case in piece.cases}
     last: dict[str, Span] = {}
@@ -179,7 +179,7 @@ def measure_startup(
 
 
 def _measure_launch(spans: Iterable[Span]) -> float | None:
-    """How far apart devices were given their first cases, before any had ended its own."""
+    """Mean interval between the first cases of devices, before any device had ended its own."""
     first: dict[str, Span] = {}
     for span in sorted(spans, key=lambda span: span.begin):
         first.setdefault(span.device, span)
@@ -189,7 +189,7 @@ def _measure_launch(spans: Iterable[Span]) -> float | None:
 
 
 def join_shared(parts: Sequence[tuple[Makespan, int]], slots: int) -> Makespan:
-    """Parts that shared ``slots`` devices, of which each of a part's cases held so many at once, as a whole."""
+    """Combines parts that shared ``slots`` devices; each case of a part held the given number of them at once."""
     total_s = sum(part.total_s * count for part, count in parts)
     longest_s = max(part.bound_s for part, _ in parts)
     joined = join_makespans([part for part, _ in parts])
@@ -207,7 +207,7 @@ def join_shared(parts: Sequence[tuple[Makespan, int]], slots: int) -> Makespan:
 
 
 def join_makespans(makespans: Sequence[Makespan]) -> Makespan | None:
-    """Parts that ran side by side, as a whole; None if there was none."""
+    """Combines parts that ran side by side; None if there was none."""
     if len(makespans) < 2:
         return makespans[0] if makespans else None
     return Makespan(
@@ -258,7 +258,7 @@ def _describe_error(ratio: float) -> str:
 
 
 def _explain_steps(steps: Sequence[StepSpan], spans: Sequence[Span], whole_s: float) -> str:
-    """What golden and check steps took, where that is a part of the whole."""
+    """The time of golden and check steps, if it is a notable part of the whole."""
     took = {
         kind: [one.end - one.begin for one in steps if one.step == kind]
         for kind in ("golden", "check")
@@ -277,7 +277,7 @@ def _explain_steps(steps: Sequence[StepSpan], spans: Sequence[Span], whole_s: fl
 
 
 def _find_tail(spans: list[Span], slots: int) -> float:
-    """From when on fewer than ``slots`` ran, until the end."""
+    """The time from which on fewer than ``slots`` ran, until the end."""
     changes = sorted([(s.begin, 1) for s in spans] + [(s.end, -1) for s in spans])
     running, full_until = 0, spans[0].begin
     for at, change in changes:

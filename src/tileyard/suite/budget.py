@@ -1,7 +1,7 @@
-"""A budget of wall time: the most valuable cases that fit, and why the others are left out.
+"""A budget of wall time: selects the most valuable cases that fit, and states why the others are left out.
 
-First what failed recently, then the cheapest case of each family that nothing covers yet, then what finds
-most failures for its time.
+The order: cases that failed recently, then the cheapest case of each family that nothing covers yet, then the
+cases that find most failures per second.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ from tileyard.suite.plan import make_plan, say_seconds
 from tileyard.suite.records import Expected
 
 SQUEEZE = 0.98
-"""How much less is tried where a choice does not fit its budget when it is planned."""
+"""Upper limit of the factor that shrinks the room when a selection does not fit its budget."""
 
 
 class CaseFacts(Record):
-    """What a case's worth depends on: ``failures`` of its last ``runs``, and its family."""
+    """The facts that decide a case's worth: ``failures`` of its last ``runs``, and its family."""
 
     expected: Expected
     family: str
@@ -28,7 +28,7 @@ class CaseFacts(Record):
 
     @property
     def value(self) -> float:
-        """How likely it fails, for each second; a case that never ran is as likely to as not."""
+        """Probability of failure per second; 0.5 for a case that never ran."""
         return (self.failures + 1) / (self.runs + 2) / max(self.expected.seconds, 1e-9)
 
 
@@ -37,7 +37,7 @@ def gather_facts(
     families: Sequence[str],
     times: Sequence[RunTime] = (),
 ) -> tuple[CaseFacts, ...]:
-    """The facts of cases with these families, from what runs told."""
+    """The facts of cases with these families, from the records of runs."""
     runs = Counter(time.case for time in times if time.outcome not in INFRASTRUCTURE)
     failures = Counter(time.case for time in times if is_failure(time.outcome))
     return tuple(
@@ -52,7 +52,7 @@ def gather_facts(
 
 
 def is_failure(outcome: Outcome) -> bool:
-    """Whether an outcome says that something is wrong with the case."""
+    """Whether an outcome shows an error in the case."""
     return outcome not in WELL and outcome not in INFRASTRUCTURE
 
 
@@ -62,7 +62,7 @@ def fit_budget(
     """The cases that are left out, in the order of the suite, each with its reason.
 
     The others are the most valuable ones whose plan on ``slots`` ends within ``budget_s``. Raises
-    UsageError where not a single one fits.
+    UsageError if not a single one fits.
     """
     if slots < 1:
         raise UsageError(f"{slots} slots run nothing", "there must be at least one")
@@ -81,13 +81,13 @@ def fit_budget(
         if plan.predicted_s <= budget_s * (1 + 1e-9):
             cases = (one.expected.case for one in facts)
             return {case: left_out[case] for case in cases if case in left_out}
-        # Slots end unevenly, or processes start late: less must do, by as much as it was too much.
+        # Slots end unevenly, or processes start late: shrink the room in proportion to the excess.
         used_s = sum(one.seconds for one in expected)
         room_s = min(room_s, used_s) * min(SQUEEZE, budget_s / plan.predicted_s)
 
 
 def rank(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
-    """All cases, the one that is to run first in front."""
+    """All cases, the first to run at the front."""
     by_value = sorted(facts, key=lambda one: -one.value)
     covered = {one.family for one in facts if one.failures}
     cheapest: dict[str, CaseFacts] = {}
@@ -106,7 +106,7 @@ def rank(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
 def _leave_out(
     ranked: Iterable[CaseFacts], budget_s: float, room_s: float, costs: Costs
 ) -> dict[str, str]:
-    """Take as many as there is room for, in their order; why each of the others has none."""
+    """Take as many as there is room for, in their order; returns why each of the others has no room."""
     left_out: dict[str, str] = {}
     started: set[str] = set()
     for one in ranked:

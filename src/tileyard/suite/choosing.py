@@ -1,7 +1,7 @@
-"""Which cases of a suite run: policy, lists, and what was asked for on the command line.
+"""Selects the cases of a suite that run: by policy, lists, and the options of the command line.
 
-What lies beyond the suite itself, a budget of time, shards and what is proven already, comes after.
-One module because the sieves and what a text and a smoke run select are only used together.
+What needs more than the suite itself comes later: a time budget, shards, and cases that are already proven.
+One module because the filters and the selections of a text and of a smoke run are only used together.
 """
 
 import datetime
@@ -35,9 +35,9 @@ LISTED = 8
 """Names that a note lists before it counts the others."""
 NEAREST = 3
 WILD = re.compile(r"[*?]|\[[^]]*\]")
-"""What a glob holds beside a name."""
+"""The characters of a glob that a name does not have."""
 MANY = 5000
-"""Among more names than these, the nearest ones take too long to find."""
+"""With more names than this, the search for the nearest ones takes too long."""
 Stand = tuple[str, str]
 """A family and a class of dtypes."""
 
@@ -45,9 +45,9 @@ Stand = tuple[str, str]
 def choose(
     suite: Suite, wish: Wish, today: datetime.date, expected_s: Mapping[str, float]
 ) -> Selection:
-    """What of a suite runs, what does not and why, in the order of the suite.
+    """The cases of a suite that run, and for the others the reason, in the order of the suite.
 
-    ``expected_s`` is how long each case is expected to run, by its id, where that is known. Raises UsageError where a text means no case, and where nothing is left to run.
+    ``expected_s`` is the expected time of each case, by its id, if known. Raises UsageError if a text selects no case, or if nothing is left to run.
     """
     policy = find_policy(suite, wish.policy)
     sieve = _Sieve(suite.cases)
@@ -107,9 +107,9 @@ def find_uncovered(cases: Iterable[SuiteCase], kept: Iterable[SuiteCase]) -> tup
 def find_covering(
     suite: Suite, families: Sequence[str], expected_s: Mapping[str, float]
 ) -> dict[str, tuple[str, ...]]:
-    """For each of these families the policies that run something of it, budgets aside."""
+    """For each of these families the policies that run some of it, ignoring budgets."""
     found: dict[str, list[str]] = {family: [] for family in families}
-    # What a policy takes of a family depends on no other family.
+    # The cases that a policy takes of a family depend on no other family.
     cases = [case for case in suite.cases if case.family in found]
     for policy in {**BUILT_IN, **suite.policies}.values():
         sieve = _Sieve(cases)
@@ -154,7 +154,7 @@ def _follow_lists(suite: Suite, sieve: _Sieve) -> None:
 
 
 def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
-    """Leave out what was not asked for; the ids of all that was. Raises UsageError."""
+    """Leave out what was not requested; returns the ids of everything requested. Raises UsageError."""
     meant = frozenset(case.id for case in suite.cases)
     if wish.select:
         meant = frozenset().union(
@@ -175,7 +175,7 @@ def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
 
 
 def _find_asked(suite: Suite, asked: str, text: str) -> frozenset[str]:
-    """The cases that an option selects, each text of an expression at least one. Raises UsageError."""
+    """The cases that an option selects, at least one per text of an expression. Raises UsageError."""
     is_joined = is_expression(text) and not _find_named(text, suite.cases)
     if is_joined:
         every = frozenset(case.id for case in suite.cases)
@@ -197,7 +197,7 @@ def _follow_policy(
     expected_s: Mapping[str, float],
     named: frozenset[str] = frozenset(),
 ) -> None:
-    """Leave out what the policy does not ask for. ``named`` are texts that were asked for beside it."""
+    """Leave out what the policy does not select. ``named`` are texts that were requested besides it."""
     if policy.cases:
         reason = f"policy {policy.name} takes only cases like {', '.join(policy.cases)}"
         sieve.drop(
@@ -240,7 +240,7 @@ def _follow_policy(
 
 
 def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sieve) -> NoReturn:
-    """Say why nothing runs: nothing was asked for, or all of it is left out."""
+    """Report why nothing runs: nothing was requested, or all of it is left out."""
     asked = [f"policy {wish.policy}", *(f"--select {text}" for text in wish.select)]
     asked += [f"--skip {text}" for text in wish.skip]
     if wish.rerun is not None:
@@ -258,7 +258,7 @@ def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sie
 
 
 def _tell_of_excluded(suite: Suite, policy: Policy, sieve: _Sieve) -> Iterator[str]:
-    """Say how many cases a policy excludes, and of which families: whole ones first, then parts."""
+    """Report how many cases a policy excludes, and of which families: whole ones first, then parts."""
     begin = f"policy {policy.name} excludes"
     out = [case for case in suite.cases if sieve.reasons.get(case.id, "").startswith(begin)]
     if not out:
@@ -274,7 +274,7 @@ def _tell_of_excluded(suite: Suite, policy: Policy, sieve: _Sieve) -> Iterator[s
 def _tell_of_coverage(
     suite: Suite, wish: Wish, uncovered: Sequence[str], expected_s: Mapping[str, float]
 ) -> Iterator[str]:
-    """Say which policies run what this one leaves out; of what was asked for case by case, nothing."""
+    """Report which policies run what this one leaves out; nothing about cases requested by name."""
     if wish.select or wish.rerun is not None:
         return
     together: dict[tuple[str, ...], list[str]] = {}
@@ -288,7 +288,7 @@ def _tell_of_coverage(
 
 
 def _tell_of_idle_rules(suite: Suite) -> Iterator[str]:
-    """Name the entries of lists that fit no case; those for another value of a parameter may."""
+    """Name the entries of lists that match no case; those for another value of a parameter may."""
     cases = [case.id for case in suite.cases]
     if suite.parameters:
         cases += [case.plain_id for case in suite.cases]
@@ -301,7 +301,7 @@ def _tell_of_idle_rules(suite: Suite) -> Iterator[str]:
 
 
 def _tell_of_lost(suite: Suite, wish: Wish) -> Iterator[str]:
-    """Say how many of the cases to be run again are not there any more."""
+    """Report how many of the cases to be run again no longer exist."""
     lost = frozenset(wish.rerun or ()).difference(case.id for case in suite.cases)
     if lost:
         yield f"{len(lost)} of the cases that failed are not in the suite any more: {min(lost)}" + (
@@ -317,9 +317,9 @@ def choose_smoke(
 ) -> dict[Stand, tuple[str, ...]]:
     """The ids that represent each family and class of dtypes.
 
-    These are the cases that are declared as smoke cases; where there is none, the one that is expected
-    to be the quickest. A case of which nothing is known comes after those of which something is; of
-    equals the one with the least data counts, and then the first of the suite.
+    These are the cases declared as smoke cases; without any, the case with the shortest expected time.
+    Cases without an expected time come after those with one; of equal cases the one with the least data
+    is taken, then the first of the suite.
     """
     members: dict[Stand, list[SuiteCase]] = {}
     for case in cases:
@@ -332,12 +332,12 @@ def choose_smoke(
 
 
 def stand_of(case: SuiteCase) -> Stand:
-    """What a case may represent."""
+    """The family and class of dtypes that a case represents."""
     return case.family or case.testcase, dtype_class(case.dtype)
 
 
 def _size(case: SuiteCase) -> int:
-    """How many elements its data has; for a kernel, a number that grows with its sizes."""
+    """Number of elements of its data; for a kernel, a number that grows with its sizes."""
     if isinstance(case.work, KernelWork):
         sizes = [
             value for value in case.work.arguments.values() if type(value) is int and value > 0
@@ -346,14 +346,14 @@ def _size(case: SuiteCase) -> int:
     return math.prod(case.shape)
 
 
-# ---- which cases a text means -------------------------------------------------------------------
+# ---- which cases a text selects ----------------------------------------------------------------
 
 
 def find_meant(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
-    """The ids of the cases that a text on the command line means; the first of these that means any.
+    """The ids of the cases that a text on the command line selects: the first of these rules that matches any.
 
-    The case of that id alone; all of a testcase, family or tag of that name; what an expression of such texts
-    selects; ids like it as a glob; ids that contain it.
+    The case of that id alone; all of a testcase, family or tag of that name; the result of an expression of
+    such texts; ids that match it as a glob; ids that contain it.
     """
     if named := _find_named(text, cases):
         return named
@@ -365,7 +365,7 @@ def find_meant(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
 
 
 def _find_named(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
-    """The case of that id, else all of a testcase, family or tag of that name."""
+    """The case of that id, otherwise all of a testcase, family or tag of that name."""
     exact = frozenset(case.id for case in cases if text in (case.id, case.plain_id))
     return exact or frozenset(
         case.id for case in cases if text in (case.testcase, case.family) or text in case.tags
@@ -373,17 +373,17 @@ def _find_named(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
 
 
 def is_about(text: str, case: SuiteCase) -> bool:
-    """Whether a text of a policy means a case: its testcase, family or tag, or a glob on its id."""
+    """Whether a text of a policy selects a case: its testcase, family or tag, or a glob on its id."""
     return text in (case.testcase, case.family) or text in case.tags or fits_case(text, case)
 
 
 def fits_case(glob: str, case: SuiteCase) -> bool:
-    """Whether a glob is about a case, with or without the values of its suite's parameters in its name."""
+    """Whether a glob matches a case, with or without the values of its suite's parameters in its name."""
     return fits(glob, case.id) or (case.id != case.plain_id and fits(glob, case.plain_id))
 
 
 def nearest(text: str, cases: Sequence[SuiteCase]) -> tuple[str, ...]:
-    """Names of the suite that come closest to a text, or a glob, that means nothing."""
+    """Names of the suite that are closest to a text, or a glob, that matches nothing."""
     text = WILD.sub("", text).strip("/") or text
     names: dict[str, None] = {}
     for case in cases:

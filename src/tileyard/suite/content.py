@@ -1,9 +1,9 @@
-"""What a case is by its content, and which cases a change of files touches.
+"""Identifies a case by its content, and finds the cases that a change of files touches.
 
-Nothing is built and nothing is run. An identity is over the steps of a case and the content of the
-files that they name, or over the file of a kernel and what is asked of it; not over names, nor over
-the place where the files lie, so that it is the same in every checkout: what two jobs would run twice if both
-ran it. One module because both follow from the files that steps name.
+Nothing is built and nothing runs. An identity covers the steps of a case and the content of the files
+that they name, or the file of a kernel and what is asked of it. It covers neither names nor the
+location of the files, so it is the same in every checkout: two jobs with the same identity would run
+the same thing twice. One module because both follow from the files that steps name.
 """
 
 import os
@@ -24,7 +24,7 @@ from tileyard.suite.records import Suite, SuiteCase
 from tileyard.workers.file_digests import FileDigests
 
 LONGEST_PATH = 1000
-"""A longer argument is not looked for among the files."""
+"""Characters above which an argument is not looked up among the files."""
 _ESCAPED = re.compile(rb"\\(?:([0-7]{3})|(.?))", re.DOTALL)
 _ESCAPES = {
     b"a": b"\a",
@@ -37,14 +37,14 @@ _ESCAPES = {
     b'"': b'"',
     b"\\": b"\\",
 }
-"""What git writes behind a backslash in a name between quotes."""
+"""The characters that git writes after a backslash in a quoted name."""
 
 
 class Contents:
     """Identities of the cases of one checkout, whose top is ``root``; each file is read once.
 
-    Files are named as they are found from ``root``, so suites that share them agree, wherever in the
-    checkout each of them lies.
+    Files are named relative to ``root``, so suites that share them agree, wherever in the checkout each
+    of them is.
     """
 
     def __init__(self, root: Path) -> None:
@@ -87,7 +87,7 @@ class Contents:
         return digest_parts("command", on, self._describe(step, Path(step.cwd)))
 
     def _describe(self, step: Step | None, base: Path | None) -> str:
-        """A step and the content of what it names, without the places where that lies."""
+        """A step and the content of the files that it names, without their locations."""
         if step is None:
             return ""
         cwd = step.cwd or ("" if base is None else str(base))
@@ -103,7 +103,7 @@ class Contents:
         )
 
     def _displace(self, text: str) -> str:
-        """A text with marks for the places that differ from checkout to checkout."""
+        """A text with marks for the places that differ between checkouts."""
         for place, pattern, stand in self._places:
             if place in text:
                 text = pattern.sub(rf"\g<1>{stand}", text)
@@ -116,7 +116,7 @@ class Contents:
 
 
 class NamedFiles:
-    """Finds what steps name. Each folder is looked into once, so the files must stay as they are."""
+    """Finds the files that steps name. Each folder is listed once, so the files must not change."""
 
     def __init__(self) -> None:
         self._entries: dict[str, frozenset[str]] = {}
@@ -133,9 +133,9 @@ class NamedFiles:
                 return tuple(sorted({pattern for patterns in found for pattern in patterns}))
 
     def by_step(self, step: Step, base: Path | None) -> tuple[str, ...]:
-        """What a step names: its inputs, and the files among its arguments.
+        """The files that a step names: its inputs, and the files among its arguments.
 
-        ``base`` is the directory that it runs in where it names none, None for one that is made for it.
+        ``base`` is the directory that it runs in if it names none; None if one is made for it.
         """
         folder = step.cwd or ("" if base is None else str(base))
         named = [*step.inputs, *self._find_files(step.argv, folder)]
@@ -156,7 +156,7 @@ class NamedFiles:
                 yield path
 
     def _may_be_in(self, folder: str, text: str) -> bool:
-        """Whether the folder has what a path begins with; most arguments are no paths at all."""
+        """Whether the folder contains the first part of a path; most arguments are not paths."""
         first = text.partition(os.sep)[0]
         if first in (os.curdir, os.pardir):
             return True
@@ -168,7 +168,7 @@ class NamedFiles:
 
 
 def _steps_of(work: CommandWork, folder: Path) -> tuple[tuple[Step | None, Path | None], ...]:
-    """All steps in their order, each with the directory that it runs in where it names none."""
+    """All steps in their order, each with the directory that it runs in if it names none."""
     hot = None if work.hot is None else work.hot.step
     build = work.build
     if build is not None and work.target_inputs:
@@ -184,7 +184,7 @@ def _steps_of(work: CommandWork, folder: Path) -> tuple[tuple[Step | None, Path 
 
 
 def _place_pattern(place: str) -> re.Pattern[str]:
-    """A place where a path begins: alone, behind the letter of an option, or behind a sign."""
+    """A place where a path begins: alone, after the letter of an option, or after a sign."""
     return re.compile(rf"(^-[A-Za-z]|^|[=:,;@\"'(\s]){re.escape(place)}(?![\w.-])")
 
 
@@ -194,8 +194,8 @@ def _place_pattern(place: str) -> re.Pattern[str]:
 class Change(Record):
     """Files that changed, by their paths below ``root``, the top of the checkout.
 
-    All cases depend on what fits ``always``; what fits ``ignore`` touches none. Both are globs and
-    paths from ``root``, as in steps.
+    All cases depend on files that match ``always``; files that match ``ignore`` touch none. Both are
+    globs and paths from ``root``, as in steps.
     """
 
     root: Path
@@ -205,9 +205,9 @@ class Change(Record):
 
 
 class Touched(Record):
-    """The cases that a change touches, by their ids. Where ``why_all`` says something, these are all.
+    """The cases that a change touches, by their ids. If ``why_all`` is not empty, these are all.
 
-    ``unnamed`` are changed files that nobody names and that no suite holds.
+    ``unnamed`` are changed files that no step names and that are in no suite.
     """
 
     cases: tuple[str, ...]
@@ -216,7 +216,7 @@ class Touched(Record):
 
 
 def find_root(folders: Iterable[Path]) -> Path:
-    """The top of the checkout that all folders lie in, else the lowest folder that has them all."""
+    """The top of the checkout that contains all folders, otherwise the lowest folder that contains them."""
     lowest = Path(os.path.commonpath([folder.resolve() for folder in folders]))
     return next((one for one in (lowest, *lowest.parents) if (one / ".git").exists()), lowest)
 
@@ -230,8 +230,8 @@ def parse_changed(text: str) -> tuple[str, ...]:
 def find_touched(suite: Suite, change: Change) -> Touched:
     """The cases of a suite that a change touches.
 
-    A file that lies in the suite's folder and that no step names may be what the suite itself is made
-    of, as a program that lists its cases: it touches all of them. So do files of ``change.always``, and those in which cases are declared.
+    A file in the suite's folder that no step names may be a part of the suite itself, such as a program that lists its
+    cases: it touches all of them. So do files of ``change.always``, and those in which cases are declared.
     """
     named_files, folder = NamedFiles(), Path(suite.folder)
     patterns = {case.id: named_files.by_case(case, folder) for case in suite.cases}
@@ -253,8 +253,8 @@ def find_touched(suite: Suite, change: Change) -> Touched:
 
 
 def touches_step(step: Step, change: Change, also: Iterable[str] = ()) -> str:
-    """The changed file, from ``change.root``, because of which a command is to run: one that it names, one
-    of ``also`` (absolute), or one on which all depends. Empty where there is none.
+    """The changed file, from ``change.root``, because of which a command has to run: one that it names,
+    one of ``also`` (absolute), or one on which everything depends. Empty if there is none.
     """
     named = (*NamedFiles().by_step(step, Path(step.cwd)), *also)
     asked = (*named, *(_absolute(change.root, text) for text in change.always))
@@ -269,9 +269,9 @@ def touches_step(step: Step, change: Change, also: Iterable[str] = ()) -> str:
 
 
 def list_filters(cases: Iterable[SuiteCase], folder: Path, root: Path) -> dict[str, list[str]]:
-    """For each family the files on which its cases depend, as globs from ``root`` where they lie below.
+    """For each family the files on which its cases depend, as globs relative to ``root`` if they are below it.
 
-    A folder stands as ``folder/**``, as filters of paths in workflows have it.
+    A folder is written as ``folder/**``, like filters of paths in workflows.
     """
     named_files = NamedFiles()
     found: dict[str, set[str]] = {}
@@ -289,7 +289,7 @@ def list_filters(cases: Iterable[SuiteCase], folder: Path, root: Path) -> dict[s
 def is_named(file: str, pattern: str) -> bool:
     """Whether an absolute pattern of a step names a file: as such, as its folder, or as a glob.
 
-    The file need not be there any more. As in steps ``*`` stays within a folder and ``**`` does not.
+    The file need not exist any more. As in steps ``*`` stays within a folder and ``**`` does not.
     """
     if file == pattern or file.startswith(pattern.rstrip(os.sep) + os.sep):
         return True
@@ -309,7 +309,7 @@ def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 def _find_reason(
     suite: Suite, change: Change, files: Sequence[str], named: set[str]
 ) -> tuple[str, list[str]]:
-    """Why all cases are touched, if they are; and the changed files that touch nothing."""
+    """The reason why all cases are touched, if they are; and the changed files that touch nothing."""
     declaring = {suite.path, *(case.where.rpartition(":")[0] for case in suite.cases)}
     always = [_absolute(change.root, text) for text in change.always]
     unnamed = []
@@ -332,7 +332,7 @@ def _absolute(root: Path, text: str) -> str:
 
 
 def _unquote(line: str) -> str:
-    """A path that git put between quotes for its unusual signs, as it is."""
+    """A path without the quotes that git adds for unusual characters."""
     if len(line) < 2 or not (line[0] == line[-1] == '"'):
         return line
 

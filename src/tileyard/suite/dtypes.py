@@ -1,4 +1,4 @@
-"""What people call data types in suites, and which of them are much alike."""
+"""Names of data types in suites, and which types are similar."""
 
 import re
 
@@ -23,7 +23,7 @@ _LONG = {"bf": "bfloat", "fp": "float", "f": "float", "i": "int", "s": "int", "u
 
 
 def canonical_dtype(text: str) -> str:
-    """Our name of a type, as ``float16`` for ``fp16``, ``half``, ``np.float16``; empty if unknown."""
+    """The canonical name of a type, such as ``float16`` for ``fp16``, ``half``, ``np.float16``; empty if unknown."""
     name = text.strip().lower().rpartition(".")[2]
     name = name.removeprefix("fp8_") if name.startswith("fp8_e") else name
     name = _NAMES.get(name, name)
@@ -34,7 +34,7 @@ def canonical_dtype(text: str) -> str:
 
 
 def dtype_class(text: str) -> str:
-    """``float``, ``half``, ``fp8``, ``int`` or ``bool``; a name that is not known is its own class."""
+    """``float``, ``half``, ``fp8``, ``int`` or ``bool``; an unknown name is its own class."""
     name = canonical_dtype(text)
     if not name:
         return "fp8" if re.match(r"(fp|f|float)8", text.lower()) else text

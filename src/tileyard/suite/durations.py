@@ -1,4 +1,4 @@
-"""How long cases are expected to run: as before, else as their family makes likely."""
+"""Predicts how long cases run: as in earlier runs, otherwise from their family."""
 
 import csv
 import io
@@ -17,30 +17,30 @@ from tileyard.suite.imports import ImportedTime
 from tileyard.suite.records import Expected, SuiteCase
 
 ENDED = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
-"""Outcomes of runs that came to their own end; what cut the others short may have been cured."""
+"""Outcomes of runs that ended by themselves; the cause that cut the others short may be fixed."""
 
 LIKELY = 0.5
 HIGH = 0.9
 """The quantiles of earlier runs that are reported."""
 
 DEFAULT_S = 10.0
-"""What a case is taken for where nothing at all is known."""
+"""Seconds assumed for a case of which nothing is known."""
 
 STEEPEST = 2.0
-"""Time grows with no higher power of the size; what says otherwise is noise."""
+"""Highest power of the size with which time is assumed to grow; higher values are noise."""
 
 ENOUGH = 3
-"""How many cases of a family must be known before its own growth with the size is believed."""
+"""Number of known cases of a family from which its own growth with the size is used."""
 
 FARTHEST = 32.0
-"""No case is taken for longer than so many times the longest of its family that ran."""
+"""Upper limit of a guess, as a multiple of the longest case of its family that ran."""
 
 FASTEST_S = 1e-3
-"""Shorter times than this are as good as this: growth is fitted on a logarithmic scale."""
+"""Seconds that replace shorter times: growth is fitted on a logarithmic scale."""
 
 
 class Known(Record):
-    """How long a case took: the median, what nine of ten runs don't exceed, and of how many."""
+    """Recorded time of a case: the median, the time that nine of ten runs do not exceed, and the number of runs."""
 
     seconds: float
     high_s: float
@@ -48,9 +48,9 @@ class Known(Record):
 
 
 def learn(times: Iterable[RunTime], target: str = "", device_class: str = "") -> dict[str, Known]:
-    """What earlier runs say of each case, by its id, on this target and class of devices, or on all.
+    """Recorded time of each case, by its id, on this target and class of devices, or on all.
 
-    A case of which no run came to its own end is expected to take as long as it then did.
+    A case of which no run ended by itself is expected to take as long as those runs did.
     """
     ended: dict[str, list[float]] = {}
     others: dict[str, list[float]] = {}
@@ -65,7 +65,7 @@ def learn(times: Iterable[RunTime], target: str = "", device_class: str = "") ->
 
 
 def learn_imported(times: Iterable[ImportedTime], cases: Sequence[SuiteCase]) -> dict[str, Known]:
-    """What an imported history says of these cases; a testcase's time is shared among its cases."""
+    """Times of these cases in an imported history; a testcase's time is divided among its cases."""
     found = {time.id: time.seconds for time in times}
     sizes = Counter(case.testcase for case in cases)
     known = {}
@@ -79,19 +79,19 @@ def learn_imported(times: Iterable[ImportedTime], cases: Sequence[SuiteCase]) ->
 
 
 def tabulate(times: Iterable[RunTime], device_class: str = "") -> str:
-    """What ``learn`` says of each case, in a form that ``imports.read_times`` reads; empty for nothing."""
+    """The result of ``learn`` for each case, in a form that ``imports.read_times`` reads; empty if there is none."""
     attempts = list(times)
     known = learn(attempts, device_class=device_class)
     if not known:
         return ""
     testcases = {time.case: time.testcase for time in attempts}
     text = io.StringIO()
-    # In quotes: a name may hold a comma, or begin like a line that is passed over.
+    # Quoted: a name may contain a comma, or begin like a line that is ignored.
     table = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     text.write("testcase,case,seconds\n")
     for name, one in sorted(known.items()):
         own = f"{testcases[name]}/"
-        # The id of a test of pytest begins with its file, and what ran was its function.
+        # The id of a pytest test begins with its file, and what ran was its function.
         testcase, case = name.rpartition("/")[::2]
         if name.startswith(own):
             testcase, case = own[:-1], name[len(own) :]
@@ -100,7 +100,7 @@ def tabulate(times: Iterable[RunTime], device_class: str = "") -> str:
 
 
 def expect(cases: Sequence[SuiteCase], known: Mapping[str, Known]) -> tuple[Expected, ...]:
-    """How long each case is expected to run, in the order given, and what says so."""
+    """The expected time of each case, in the order given, and its source."""
     new = [case for case in cases if case.id not in known]
     guesses = {one.case: one for one in _guess(new, cases, known)}
     return tuple(
@@ -118,9 +118,9 @@ def expect(cases: Sequence[SuiteCase], known: Mapping[str, Known]) -> tuple[Expe
 
 
 def expect_imported(times: Iterable[ImportedTime], case_s: float = 0.0) -> tuple[Expected, ...]:
-    """An imported history taken for the suite itself.
+    """An imported history used in place of the suite itself.
 
-    With ``case_s`` each entry consists of cases of that many seconds, the last of which is shorter.
+    With ``case_s`` each entry consists of cases of that many seconds; the last one is shorter.
     """
     expected = []
     for time in times:
@@ -162,10 +162,10 @@ def _summarize(times_s: list[float]) -> Known:
 def _guess(
     new: Sequence[SuiteCase], cases: Sequence[SuiteCase], known: Mapping[str, Known]
 ) -> list[Expected]:
-    """New cases from known ones of their family: ``log(seconds)`` is linear in ``log(size)``.
+    """Times of new cases from known ones of their family: ``log(seconds)`` is linear in ``log(size)``.
 
-    The line's slope is the family's, all known cases' together where that is too few; its height is that
-    of the cases of the same family and dtype, or of the family. Sizes say nothing outside a family.
+    The slope is the family's, or that of all known cases together if the family has too few; the height is that
+    of the cases of the same family and dtype, or of the family. Sizes are not compared across families.
     """
     if not new:
         return []
@@ -203,7 +203,7 @@ def _fit_slopes(
     family_of: NDArray[np.int64],
     stand_of: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """How time grows with size in each family, within cases of one dtype."""
+    """Growth of time with size in each family, within cases of one dtype."""
     dx, dy = x - _means(x, stand_of)[stand_of], y - _means(y, stand_of)[stand_of]
     spreads, products = np.bincount(family_of, dx * dx), np.bincount(family_of, dx * dy)
     pooled = products.sum() / spreads.sum() if spreads.sum() > 0 else 0.0
@@ -232,5 +232,5 @@ def _stand(case: SuiteCase) -> tuple[str, str]:
 
 
 def _log_size(case: SuiteCase) -> float:
-    """Of its volume; a case without a shape is like one of a single element."""
+    """Logarithm of its volume; a case without a shape counts as a single element."""
     return log(max(prod(case.shape), 1))

@@ -1,4 +1,4 @@
-"""Texts that select cases, joined by ``and``, ``or`` and ``not``, as pytest's ``-k`` takes them."""
+"""Expressions that select cases: texts joined by ``and``, ``or`` and ``not``, as in pytest's ``-k``."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ Cases = frozenset[str]
 
 
 def is_expression(text: str) -> bool:
-    """Whether a text is more than the name of cases, which holds no blanks."""
+    """Whether a text is more than the name of cases, which contains no blanks."""
     return bool(re.search(r"\s", text.strip()))
 
 
@@ -20,7 +20,7 @@ def select(text: str, every: Cases, find: Callable[[str], Cases]) -> Cases:
     """The cases, out of ``every``, that an expression selects; ``find`` gives those of each text in it. Raises UsageError."""
     words = [word for word in _WORD.findall(text) if word not in _OPERATORS]
     numbers: Iterator[int] = iter(range(len(words)))
-    # Python's own parser reads it, with a name for each text: these may hold what it cannot read.
+    # Python's own parser reads it, with a name for each text, because texts may contain what it cannot read.
     plain = _WORD.sub(lambda one: one[0] if one[0] in _OPERATORS else f"_{next(numbers)}", text)
     try:
         return _evaluate(ast.parse(plain.strip(), mode="eval").body, every, words, find)
@@ -34,7 +34,7 @@ def select(text: str, every: Cases, find: Callable[[str], Cases]) -> Cases:
 def _evaluate(
     node: ast.expr, every: Cases, words: list[str], find: Callable[[str], Cases]
 ) -> Cases:
-    """The cases of a part of an expression. Raises ValueError for what is no such part."""
+    """The cases of a part of an expression. Raises ValueError if it is not such a part."""
     match node:
         case ast.BoolOp(op=ast.And(), values=values):
             return every.intersection(*(_evaluate(one, every, words, find) for one in values))

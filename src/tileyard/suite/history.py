@@ -1,4 +1,4 @@
-"""The distribution of how long cases take: its tail, and what has moved since some date."""
+"""The distribution of case durations: its tail, and what has changed since a date."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,14 +14,14 @@ Seconds = NDArray[np.float64]
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 SAMPLES = 3
-"""How many runs a case needs before and after the date to be compared."""
+"""Number of runs that a case needs before and after the date to be compared."""
 
 MOVED = 1.2
-"""The factor between two medians from which on a case has moved; its quartiles must part as well."""
+"""Factor between two medians from which on a case counts as changed; its quartiles must differ as well."""
 
 
 class CaseHistory(Record):
-    """How long a case takes: median, what nine of ten runs don't exceed, and its share of the total."""
+    """Duration of a case: median, the time that nine of ten runs do not exceed, and its share of the total."""
 
     case: str
     seconds: float
@@ -38,7 +38,7 @@ class Quantile(Record):
 
 
 class Moved(Record):
-    """A case whose median is another one since the date."""
+    """A case whose median has changed since the date."""
 
     case: str
     before_s: float
@@ -56,8 +56,8 @@ class History(Record):
     """All cases that ran. ``total_s`` is the sum of their medians: one run of all, one after another.
 
     ``longest`` are the cases that take longest, ``longest_testcases`` the testcases, in which a case's
-    ``seconds`` are the sum of its cases'. ``moved`` are those that changed most, ``compared`` of how many
-    that can be said. ``high_s`` of a testcase is the sum of its cases'.
+    ``seconds`` are the sum of its cases'. ``moved`` are those that changed most, ``compared`` the
+    number of cases that could be compared. ``high_s`` of a testcase is the sum of its cases'.
     """
 
     cases: int
@@ -72,7 +72,7 @@ class History(Record):
 
 
 def summarize_history(times: Iterable[CaseTimes], since: float, longest: int = 10) -> History:
-    """What runs that came to their own end say; ``since``, in seconds since the epoch, parts them."""
+    """A summary of the runs that ended by themselves; ``since``, in seconds since the epoch, divides them."""
     by_case = {own.case: own for own in times}
     ordered = {case: _sort(own.before_s, own.after_s) for case, own in by_case.items()}
     medians = {case: find_quantile(own, LIKELY) for case, own in ordered.items()}
@@ -121,7 +121,7 @@ def _sort(*parts: Sequence[float]) -> Seconds:
 
 
 def _find_moved(compared: Iterable[CaseTimes]) -> tuple[Moved, ...]:
-    """Those that moved clearly, the one that costs or saves most in front."""
+    """The cases that clearly changed, the one that costs or saves most first."""
     found = []
     for own in compared:
         before, after = _sort(own.before_s), _sort(own.after_s)

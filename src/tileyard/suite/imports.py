@@ -1,8 +1,8 @@
-"""How long tests took, as other tools have written it down.
+"""Reads test durations that other tools have recorded.
 
-Known are tables (``testcase,seconds`` or ``testcase,case,seconds`` by the names of their columns, lines
-that begin with ``#`` passed over), ``.test_durations`` of pytest-split, the JSON of lit, JUnit XML, and logs of
-the tools in ``log_times``. The content decides the kind of a file.
+Supported are tables (``testcase,seconds`` or ``testcase,case,seconds`` by their column names; lines
+that begin with ``#`` are ignored), ``.test_durations`` of pytest-split, the JSON of lit, JUnit XML, and
+logs of the tools in ``log_times``. The content decides the kind of a file.
 
 One module because each kind of file takes a few lines, and all share the messages.
 """
@@ -24,11 +24,11 @@ from tileyard.suite.log_times import TimedLine
 from tileyard.wording import count_of
 
 _BRACKETED = re.compile(r"\[\s*([A-Za-z=-][^]\"]*|\d+\s*[%/][^]]*)\]")
-"""How lines of logs begin that are no JSON: ``[INFO]``, ``[=====]``, ``[ 50%]``, ``[3/71]``."""
+"""Beginnings of log lines that are not JSON: ``[INFO]``, ``[=====]``, ``[ 50%]``, ``[3/71]``."""
 
 
 class ImportedTime(Record):
-    """How long a testcase took, or one case of it."""
+    """Recorded time of a testcase, or of one case of it."""
 
     testcase: str
     seconds: float
@@ -36,12 +36,12 @@ class ImportedTime(Record):
 
     @property
     def id(self) -> str:
-        """As a suite calls the case: ``testcase/case``, or the testcase where it is taken whole."""
+        """The suite's name for the case: ``testcase/case``, or the testcase if it is taken as a whole."""
         return f"{self.testcase}/{self.case}" if self.case else self.testcase
 
 
 class _JunitRow(Record):
-    """One test that ran: its class or suite, its name, its time as it is written, and where."""
+    """One test that ran: its class or suite, its name, its time as written, and its place."""
 
     group: str
     name: str
@@ -50,7 +50,7 @@ class _JunitRow(Record):
 
 
 def read_times(path: Path, pattern: str = "") -> tuple[ImportedTime, ...]:
-    """What a file says, or all JUnit files of a folder, each case once; with a pattern, what that finds in its lines.
+    """The times of a file, or of all JUnit files of a folder, each case once; with a pattern, those that it finds in the lines.
 
     Raises UsageError that names file, line and key.
     """
@@ -64,7 +64,7 @@ def read_times(path: Path, pattern: str = "") -> tuple[ImportedTime, ...]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     try:
-        # A log may hold what its programs have printed, whatever that is.
+        # A log may contain anything that its programs have printed.
         text = data.decode("utf-8-sig", "replace" if pattern else "strict")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
@@ -91,14 +91,14 @@ def _fail(path: Path, line: int, problem: str) -> NoReturn:
 
 
 def _content_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, with their numbers."""
+    """Lines with content, with their numbers."""
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.startswith("#"):
             yield number, line
 
 
 def _try_seconds(given: object) -> float | None:
-    """A time that is given as text or number; some writers of JUnit XML group thousands."""
+    """A time given as text or number; some writers of JUnit XML group thousands."""
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", given) if isinstance(given, str) else given
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         return None
@@ -199,7 +199,7 @@ def _read_lit_json(path: Path, text: str, tests: list[object]) -> Iterator[Impor
 
 
 def _line_of(text: str, key: str) -> int:
-    """Where a key is in JSON, 1 where it is written in some other way."""
+    """The line of a key in JSON, 1 if it is written in another way."""
     place = max(text.find(json.dumps(key)), text.find(json.dumps(key, ensure_ascii=False)), 0)
     return text.count("\n", 0, place) + 1
 
@@ -207,8 +207,8 @@ def _line_of(text: str, key: str) -> int:
 def read_junit(path: Path, text: str) -> Iterator[ImportedTime]:
     """All tests that have a time and were not skipped. Raises UsageError that names file and line.
 
-    A file that declares a document type is refused: it is what entities, which can grow without
-    bounds or name other files, are declared in.
+    A file with a document type is refused: it can declare entities, which can grow without bounds or
+    name other files.
     """
     reader = _Reader(path)
     try:
@@ -224,7 +224,7 @@ def read_junit(path: Path, text: str) -> Iterator[ImportedTime]:
 
 
 class _Reader:
-    """Takes in elements of JUnit XML as they begin and end."""
+    """Processes elements of JUnit XML as they begin and end."""
 
     def __init__(self, path: Path) -> None:
         self.rows: list[_JunitRow] = []
@@ -294,7 +294,7 @@ def _read_by_pattern(path: Path, text: str, pattern: str) -> Iterator[ImportedTi
 
 
 def _join_phases(path: Path, rows: Iterable[TimedLine]) -> Iterator[ImportedTime]:
-    """A test's setup, call and teardown count together; of several runs of it the last counts."""
+    """Adds a test's setup, call and teardown; of several runs of it the last counts."""
     phases: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
         seconds = _try_seconds(row.given)

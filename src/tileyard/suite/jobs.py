@@ -1,6 +1,6 @@
-"""Jobs of a CI run: what each is asked to run of which suite, and what that comes to, check by check.
+"""Jobs of a CI run: which part of which suite each runs, and the resulting checks.
 
-A file says which jobs there are, so that what several of them do can be found.
+A file lists the jobs, so that work which several of them do can be found.
 
 [jobs.simulator]
 select = ["suites/reduce.toml:smoke", "suites/cast.toml?rowsum,colsum"]
@@ -39,11 +39,11 @@ _PARTS = re.compile(r"(?::(?P<policy>[^@?]*))?(?:@(?P<on>[^?]*))?(?:\?(?P<select
 
 
 class Wanted(Record):
-    """What a job runs of a suite.
+    """The part of a suite that a job runs.
 
-    ``on`` is what it runs on where that matters: the target of kernels, the class of devices of
-    programs. ``toolchain`` is any text: with other texts other toolchains are used. ``select`` holds
-    texts as ``tileyard test --select`` takes them.
+    ``on`` is what it runs on, if that matters: the target of kernels, the class of devices of programs.
+    ``toolchain`` is any text: a different text means a different toolchain. ``select`` contains texts
+    as for ``tileyard test --select``.
     """
 
     suite: str
@@ -60,7 +60,7 @@ class Wanted(Record):
     def find_classes(self, times: Iterable[RunTime]) -> dict[str, str]:
         """For each target the class of devices whose times count; empty for all.
 
-        Where nothing ever ran on the class that is named, times of other devices are better than none.
+        If nothing ever ran on the named class, times of other devices are used.
         """
         is_known = any(class_of(time.device) == self.on for time in times)
         return {self.kernels: "", COMMAND: self.on if is_known else ""}
@@ -76,9 +76,9 @@ class Check(Record):
 
 
 class CiJob(Record):
-    """A job with all its checks. One that ``is_independent`` is to stay as it is.
+    """A job with all its checks. One that ``is_independent`` is not changed.
 
-    ``setup_s`` is what it takes besides, so what is saved where nothing of it is left.
+    ``setup_s`` is its additional time, which is saved if nothing of the job is left.
     """
 
     name: str
@@ -110,10 +110,10 @@ class JobsTable(Strict):
 
 
 class DraftJob(Record):
-    """A job as it was asked for. ``where`` is what messages about it begin with.
+    """A job as requested. ``where`` is the beginning of messages about it.
 
-    ``command`` is what it runs besides cases, with absolute inputs, and ``seconds`` what that takes, 0
-    where nobody says. ``on`` is what it runs on. ``does`` is a label: jobs that have the same do the same.
+    ``command`` is what it runs besides cases, with absolute inputs, and ``seconds`` the time of that, 0
+    if not stated. ``on`` is what it runs on. ``does`` is a label: jobs with the same label do the same.
     """
 
     name: str
@@ -128,9 +128,9 @@ class DraftJob(Record):
 
 
 def parse_selection(text: str) -> Wanted:
-    """``SUITE[:POLICY][@ON][?TEXT,TEXT...]``. Raises UsageError where that means nothing.
+    """``SUITE[:POLICY][@ON][?TEXT,TEXT...]``. Raises UsageError if it is invalid.
 
-    As much of the text as is a file or folder is the suite, whatever signs are in its name.
+    The longest part of the text that is a file or folder is the suite, whatever characters are in its name.
     """
     ends = [found.start() for found in re.finditer("[:@?]", text)]
     prefixes = [text[:end] for end in (len(text), *reversed(ends))]
@@ -156,7 +156,7 @@ def list_checks(
     expected: Mapping[str, Expected],
     contents: Contents,
 ) -> Iterator[Check]:
-    """The checks that these cases of a suite in ``folder`` are, each with the time it should take."""
+    """The checks that these cases of a suite in ``folder`` make, each with its expected time."""
     for case in cases:
         on = wanted.on if isinstance(case.work, CommandWork) else target_of(case, wanted.kernels)
         one = expected[case.id]
@@ -181,7 +181,7 @@ def read_jobs(path: Path) -> dict[str, DraftJob]:
 def add_selections(
     jobs: dict[str, DraftJob], given: tuple[str, ...], independent: tuple[str, ...]
 ) -> dict[str, DraftJob]:
-    """The jobs, with what the command line says of them and of others. Raises UsageError."""
+    """The jobs, with the additions of the command line, and its further jobs. Raises UsageError."""
     jobs = dict(jobs)
     for text in given:
         name, equals, selection = text.partition("=")
@@ -226,7 +226,7 @@ def _read_job(name: str, raw: object, place: Place) -> DraftJob:
 
 
 def _read_wanted(text: str, table: JobTable, place: Place) -> Wanted:
-    """A selection, whose suite is found from the file's folder."""
+    """A selection, whose suite is relative to the file's folder."""
     try:
         wanted = parse_selection(str(place.document.folder / text))
     except UsageError as error:
@@ -237,7 +237,7 @@ def _read_wanted(text: str, table: JobTable, place: Place) -> Wanted:
 
 
 def _read_command(table: JobTable, place: Place) -> Step | None:
-    """A job's command. What it names as its inputs has to be there: nothing else tells it apart."""
+    """A job's command. The inputs that it names must exist: only they identify it."""
     if table.argv is None:
         return None
     folder = place.document.folder

@@ -1,4 +1,4 @@
-"""Checks that several jobs run on identical content, and which job is to keep each of them."""
+"""Finds checks that several jobs run on identical content, and decides which job keeps each of them."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain, combinations
@@ -9,12 +9,12 @@ from tileyard.model import Digest, Record
 from tileyard.suite.jobs import Check, CiJob
 
 EXACT = 12
-"""Among so many jobs that may end up with nothing, all sets of jobs are compared."""
+"""Up to this number of jobs that may end up empty, all sets of jobs are compared."""
 
 
 class Duplicate(Record):
-    """A check that several jobs run. ``keeper`` goes on running it, and ``saves_s`` is what dropping it
-    elsewhere saves. ``independent`` are jobs that run it as well and are left alone.
+    """A check that several jobs run. ``keeper`` continues to run it, and ``saves_s`` is the time saved
+    by dropping it elsewhere. ``independent`` are jobs that run it as well and are not changed.
     """
 
     identity: Digest
@@ -27,7 +27,7 @@ class Duplicate(Record):
 
 
 class Spot(Record):
-    """Where something is done: the job, ``file:line``, the command, and under which conditions."""
+    """Where something is done: the job, ``file:line``, the command, and its conditions."""
 
     job: str
     where: str
@@ -38,11 +38,11 @@ class Spot(Record):
 
 
 class Finding(Record):
-    """Something that several jobs of workflows do, or tests that stand in two trees.
+    """Something that several jobs of workflows do, or tests that are in two trees.
 
-    ``kind`` is ``build``, ``tests``, ``command``, ``label`` or ``copies``.
-    ``differences`` are what is not the same in these places, in their order. Jobs that never run
-    ``together`` save nothing. ``tests`` are those in common; ``differing`` of these have other files.
+    ``kind`` is ``build``, ``tests``, ``command``, ``label`` or ``copies``. ``differences`` are what
+    differs between these places, in their order. Jobs that never run ``together`` save nothing.
+    ``tests`` are those in common; ``differing`` of these have other files.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Finding(Record):
 
 
 class JobShare(Record):
-    """What of a job is run elsewhere too. One without ``rest`` can go altogether, its set-up too."""
+    """The part of a job that runs elsewhere too. A job without ``rest`` can be removed, with its set-up."""
 
     name: str
     checks: int
@@ -68,16 +68,16 @@ class JobShare(Record):
 
     @property
     def rest(self) -> int:
-        """How many checks it keeps."""
+        """Number of checks that it keeps."""
         return self.checks - len(self.dropped)
 
 
 class Duplicates(Record):
     """All jobs in the order in which they were named, and all duplicates.
 
-    ``guessed`` of the duplicates never ran, so what they save is a guess. ``also_independent`` are
-    checks that an independent job and one other job run: they are not reported. ``findings`` tell
-    of duplicates in workflows, and of what else is found there.
+    ``guessed`` of the duplicates never ran, so their savings are a guess. ``also_independent`` are
+    checks that an independent job and one other job run: they are not reported. ``findings`` describe
+    duplicates in workflows, and other findings there.
     """
 
     jobs: tuple[JobShare, ...]
@@ -90,10 +90,10 @@ class Duplicates(Record):
 
 
 def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
-    """What jobs run on identical content, and the cheapest way in which each check is kept once.
+    """Work that jobs do on identical content, and the cheapest way to keep each check once.
 
-    The cheapest way leaves least to do, set-up included; of several that leave as much, the one with the
-    fewest jobs, then the one that keeps what was named first. Jobs that are independent take no part.
+    The cheapest way leaves the least work, set-up included; of equal ways, the one with the fewest
+    jobs, then the one that keeps what was named first. Independent jobs are not included.
     """
     own = [_merge(job.checks) for job in jobs]
     owners: dict[Digest, list[int]] = {}
@@ -134,7 +134,7 @@ def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
 
 
 def _merge(checks: Sequence[Check]) -> dict[Digest, Check]:
-    """The checks by identity; what a job itself runs twice is one check that takes twice as long."""
+    """The checks by identity; a check that a job itself runs twice is one check with twice the time."""
     merged: dict[Digest, Check] = {}
     for check in checks:
         before = merged.get(check.identity)
@@ -172,7 +172,7 @@ def _share(
 
 
 _Groups = Mapping[tuple[int, ...], Sequence[float]]
-"""Of checks that the same jobs run, by the order in which these best keep them: what each job needs."""
+"""Of checks that the same jobs run, by the order in which these best keep them: the time that each job needs."""
 
 
 def _choose_keepers(
@@ -181,7 +181,7 @@ def _choose_keepers(
     owners: Mapping[Digest, Sequence[int]],
     shared: Mapping[Digest, Sequence[int]],
 ) -> dict[Digest, int]:
-    """For each check that several jobs run the one that keeps it."""
+    """For each check that several jobs run, the job that keeps it."""
     orders = {
         identity: tuple(sorted(found, key=lambda n: (own[n][identity].seconds, n)))
         for identity, found in shared.items()
@@ -204,13 +204,13 @@ def _choose_keepers(
 def _choose_open(
     groups: _Groups, needed: set[int], setups_s: Mapping[int, float]
 ) -> tuple[int, ...]:
-    """Of the jobs that run nothing on their own those that are to stay."""
+    """The jobs to keep, out of those without checks of their own."""
     if len(setups_s) <= EXACT:
         sizes = range(len(setups_s) + 1)
         sets = chain.from_iterable(combinations(setups_s, size) for size in sizes)
         return min(sets, key=lambda some: _cost(groups, needed, setups_s, some))
     some = tuple(setups_s)
-    while True:  # too many sets: leave out the job that costs most, for as long as that saves
+    while True:  # too many sets: leave out the job that costs most, as long as that saves time
         fewer = [tuple(n for n in some if n != out) for out in some]
         best = min(fewer, key=lambda few: _cost(groups, needed, setups_s, few), default=some)
         if _cost(groups, needed, setups_s, best) >= _cost(groups, needed, setups_s, some):
@@ -221,7 +221,7 @@ def _choose_open(
 def _cost(
     groups: _Groups, needed: set[int], setups_s: Mapping[int, float], some: tuple[int, ...]
 ) -> tuple[float, int, tuple[int, ...]]:
-    """What is left to do where of the loose jobs only these stay; infinite where a check is lost."""
+    """Remaining time if only these of the loose jobs are kept; infinite if a check is lost."""
     kept = needed.union(some)
     total_s = sum(setups_s[number] for number in some)
     for order, sums in groups.items():

@@ -1,4 +1,4 @@
-"""A suite as the matrix of a CI run: so many jobs of the same expected time, or no longer than so long."""
+"""Divides a suite into the matrix of a CI run: N jobs of equal expected time, or jobs below a time limit."""
 
 import datetime
 import json
@@ -22,15 +22,15 @@ from tileyard.suite.records import Expected, Selection, Suite, SuiteCase, Wish
 from tileyard.suite.shards import assign_shards
 
 MOST_JOBS = 256
-"""A matrix of GitHub Actions has no more jobs than these."""
+"""Maximum number of jobs of a matrix in GitHub Actions."""
 
 
 class MatrixRequest(Record):
-    """What is asked of a matrix. Either ``jobs`` is not 0, or ``max_s``: how long a job may take.
+    """A request for a matrix. Either ``jobs`` is not 0, or ``max_s``: the limit of a job's time.
 
-    Each job runs cases on ``slots``, and before that takes ``setup_s``. ``durations`` is the path by
-    which the jobs find the times that cut the shards; without it they are cut by number of cases, since
-    all that the jobs are sure to share is the suite.
+    Each job runs cases on ``slots``, and before that takes ``setup_s``. ``durations`` is the path of
+    the times with which the jobs cut the shards; without it the number of cases cuts them, since the
+    suite is all that the jobs are sure to share.
     """
 
     wish: Wish
@@ -57,8 +57,8 @@ class MatrixJob(Record):
 
 
 class CommandJob(Record):
-    """A job that runs a command. ``because`` is the changed file that it is to run for; empty where
-    nothing that it depends on has changed, or where nobody says what has.
+    """A job that runs a command. ``because`` is the changed file for which it has to run; empty if
+    nothing that it depends on has changed, or if no change was given.
     """
 
     job: str
@@ -71,8 +71,7 @@ class Matrix(Record):
     """The jobs that have something to run. ``left_out`` counts the cases that no changed file touches.
 
     ``total_s`` is the time of all cases, one after another. ``filters`` are for each family the files
-    on which it depends. ``commands`` are what other jobs run besides, None
-    where nobody asked.
+    on which it depends. ``commands`` are what other jobs run besides, None if not requested.
     """
 
     suite: str
@@ -106,9 +105,9 @@ class Matrix(Record):
 def decide_commands(
     drafts: Iterable[DraftJob], change: Change | None, file: Path
 ) -> tuple[CommandJob, ...]:
-    """Of the jobs of a file those that run a command, and whether a change asks for it.
+    """The jobs of a file that run a command, and whether a change requires it.
 
-    A change of the file itself asks for all.
+    A change of the file itself requires all.
     """
     found = []
     for draft in drafts:
@@ -126,14 +125,14 @@ def decide_commands(
 
 
 def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Expected]) -> Matrix:
-    """The matrix for what a policy chooses of a suite, or what of that a change touches.
+    """The matrix for a policy's selection of a suite, or for the part of it that a change touches.
 
-    Shards are those of ``tileyard test --shard``; one that would have no case is left out. Raises
-    UsageError where the policy chooses nothing; a change that touches nothing gives no jobs.
+    Shards are those of ``tileyard test --shard``; empty ones are left out. Raises UsageError if the
+    policy selects nothing; a change that touches nothing gives no jobs.
     """
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     shared = expected
-    if not request.durations:  # jobs that have no times take all cases alike
+    if not request.durations:  # jobs without times treat all cases alike
         shared = {
             case: Expected(case=case, testcase=one.testcase, seconds=DEFAULT_S, source="default")
             for case, one in expected.items()
@@ -195,7 +194,7 @@ class _Cut:
     settings: tuple[str, ...]
 
     def shards(self, count: int) -> dict[int, list[int]]:
-        """For each shard that has cases the indexes of these."""
+        """For each shard that has cases, their indexes."""
         shards: dict[int, list[int]] = {}
         for index, number in enumerate(assign_shards(self.weights, count)):
             shards.setdefault(number, []).append(index)
@@ -208,11 +207,11 @@ class _Cut:
         return self.request.setup_s + min(plan.predicted_s, self.budget_s or math.inf)
 
     def longest_s(self, count: int) -> float:
-        """The wall time of the longest of so many jobs."""
+        """The wall time of the longest of this number of jobs."""
         return max(self.predict_s(indexes) for indexes in self.shards(count).values())
 
     def jobs(self, count: int, select: Sequence[str]) -> Iterator[MatrixJob]:
-        """That number of jobs, fewer where some would have no case."""
+        """That number of jobs, fewer if some would have no case."""
         for number, indexes in self.shards(count).items():
             shard = f"{number}/{count}"
             families = (self.cases[i].family or self.cases[i].testcase for i in indexes)
@@ -232,7 +231,7 @@ class _Cut:
 
 
 def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:
-    """How many shards: as many as asked for, or the fewest that are tried of which each is short enough."""
+    """Number of shards: the requested one, or the smallest tried for which each shard is short enough."""
     most = min(MOST_JOBS, len(cut.times))
     if request.jobs:
         if request.jobs > MOST_JOBS:
@@ -250,7 +249,7 @@ def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:
     while count < most and (longest_s := cut.longest_s(count)) > limit_s * (1 + 1e-9):
         work_s = max(longest_s - request.setup_s, 1e-9)
         room_s = max(limit_s - request.setup_s, 1e-9)
-        # Half of the way at a time, since shards are never quite equal and what fits is to be found.
+        # Half of the way at a time, because shards are never quite equal and the right count is not known.
         count = min(most, max(count + 1, math.ceil(count * (1 + work_s / room_s) / 2)))
     if cut.longest_s(count) > limit_s * (1 + 1e-9):
         notes.append(
@@ -266,7 +265,7 @@ def _name_cases(
     selection: Selection,
     cases: Sequence[SuiteCase],
 ) -> tuple[str, ...]:
-    """Texts for ``--select`` with which the wish chooses just these cases: testcases where that will do."""
+    """Texts for ``--select`` with which the wish selects exactly these cases: testcases if that is enough."""
     wanted = {case.id for case in cases}
     parts: dict[str, list[str]] = {}
     for case in selection.cases:

@@ -1,4 +1,4 @@
-"""Suites with kernels: the files' authors say which kernels, shapes and arguments there are."""
+"""Suites with kernels: the authors of the files report which kernels, shapes and arguments exist."""
 
 import asyncio
 import re
@@ -22,9 +22,9 @@ ASK_LIMIT_S = 60.0
 ONLY = "default"
 """The case of a kernel that declares no shapes."""
 BREAKS = re.compile(r"[\s/]+")
-"""What names of shapes may hold, and names of cases may not."""
+"""Characters that names of shapes may contain, and names of cases may not."""
 DTYPE_ARGUMENTS = ("dtype", "in_dtype")
-"""What kernels call the type of their inputs."""
+"""Argument names that kernels use for the type of their inputs."""
 
 
 async def read_suite_with_kernels(
@@ -36,9 +36,8 @@ async def read_suite_with_kernels(
 ) -> Suite:
     """The suite of a file or folder, also of a Python file of kernels, as the authors of ``side`` describe them.
 
-    Kernels get their names and complete arguments, and a testcase that lists no case has one for each
-    kernel and named shape. Authors of files are asked, and are the caller's to close.
-    Raises UsageError and KernelFileError.
+    Kernels get their names and complete arguments, and a testcase that lists no case has one for each kernel and named
+    shape. The authors of files are asked; the caller closes them. Raises UsageError and KernelFileError.
     """
     draft = await asyncio.to_thread(read_draft, path, settings, NOTHING, parameters)
     works = (case.work for case in draft.cases)
@@ -75,7 +74,7 @@ def _complete(draft: Draft, described: dict[str, tuple[KernelInfo, ...]]) -> Ite
 
 
 def _expand(file: KernelFile, kernels: Sequence[KernelInfo], draft: Draft) -> Iterator[SuiteCase]:
-    """One case for each kernel and shape; a kernel that lacks arguments is left out for that reason."""
+    """One case for each kernel and shape; a kernel that lacks arguments is left out with that reason."""
     if file.work.kernel:
         kernels = [_find_kernel(kernels, file.work.kernel, file.where)]
     for info in kernels:
@@ -121,7 +120,7 @@ def _find_kernel(kernels: Sequence[KernelInfo], name: str, where: str) -> Kernel
 
 
 def _complete_work(work: KernelWork, info: KernelInfo, where: str) -> KernelWork:
-    """With the kernel's name, the arguments of its shape, and the tolerance that its author asks for."""
+    """The work with the kernel's name, the arguments of its shape, and its author's tolerance."""
     shape = shape_arguments(info, work.shape, f"{where}: ")
     for key in (*work.arguments, *work.config):
         is_pipeline = key == PIPELINE and key in work.config
@@ -145,6 +144,6 @@ def _missing(work: KernelWork, info: KernelInfo) -> list[str]:
 
 
 def _dtype(work: KernelWork, info: KernelInfo) -> str:
-    """The type that a kernel's argument has it compute with, empty where there is none."""
+    """The type that a kernel's argument selects, empty if there is none."""
     given = {**info.defaults, **work.arguments}
     return next((str(given[key]) for key in DTYPE_ARGUMENTS if key in given), "")

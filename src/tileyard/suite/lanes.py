@@ -1,4 +1,4 @@
-"""When a run ends whose golden and check steps share lanes beside the slots on which cases run."""
+"""Simulates when a run ends if golden and check steps share lanes beside the slots on which cases run."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Timed(NamedTuple):
-    """A case: what its golden step takes, 0 if that is made, its run, and its check step; and whose data it shares.
+    """A case: the times of its golden step (0 if that is made), its run and its check step; and whose data it shares.
 
     ``golden`` names the case whose golden step this one waits for, -1 for none.
     """
@@ -75,7 +75,7 @@ class _Simulation:
                 self._add(now_s + self._cases[case].golden_s, "golden", case)
 
     def _go_on(self, chain: deque[int], now_s: float) -> None:
-        """A slot turns to the next case of its piece, else to the next piece, or waits for golden data."""
+        """A slot continues with the next case of its piece, then with the next piece, or waits for golden data."""
         if not chain:
             if not self._pieces:
                 return
@@ -91,5 +91,5 @@ class _Simulation:
 def simulate_steps(
     cases: Sequence[Timed], pieces: Sequence[range], slots: int, lanes: int
 ) -> float:
-    """When the last step ends, in seconds from the start; ``pieces`` are ranges of cases in the order in which they start."""
+    """The end of the last step, in seconds from the start; ``pieces`` are ranges of cases in the order in which they start."""
     return _Simulation(cases, pieces, slots, lanes).run()

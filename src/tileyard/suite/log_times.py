@@ -1,6 +1,6 @@
-"""Lines of logs that say how long a test took: those of known tools, and those that a pattern describes.
+"""Recognizes log lines that state how long a test took: those of known tools, and those that a pattern describes.
 
-What is done with the times, and whether they are any, is ``imports``' to say.
+``imports`` decides how the times are used, and whether they are valid.
 """
 
 import re
@@ -25,13 +25,13 @@ UNITS_S = {
     "h": 3600.0,
 }
 GROUPS = {"case": True, "seconds": True, "testcase": False, "unit": False}
-"""The groups of a pattern, and whether it must have them."""
+"""The groups of a pattern, and whether they are required."""
 MOST_SHOWN = 60
 """Characters that a message shows of a line."""
 
 
 class TimedLine(Record):
-    """A line that has the time of a test, as it is written. ``number`` counts from 1.
+    """A line with the time of a test, as written. ``number`` counts from 1.
 
     Times of different phases of a test add up; of others the last counts.
     """
@@ -50,7 +50,7 @@ Line = tuple[int, str]
 # ---- logs of known tools ---------------------------------------------------------------------------
 
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ")
-"""Colours, and the time with which a service of CI begins each line."""
+"""Colours, and the timestamp with which CI services begin each line."""
 _PYTEST = re.compile(r"\s*(\d+(?:\.\d+)?)s\s+(setup|call|teardown)\s+(\S.*?)\s*")
 _CTEST = re.compile(r"\s*\d+/\d+\s+Test\s+#\d+:\s+(\S+)\s.*?(\d+(?:\.\d+)?)\s+sec\b.*")
 _GOOGLE_TEST = re.compile(
@@ -69,7 +69,7 @@ _RUN_TIME = re.compile(r"\bModel RUN TIME:?\s*(\d+(?:\.\d+)?)\s*(us|ms|s)\b")
 def scan_log(lines: Iterable[Line]) -> list[TimedLine]:
     """The lines of pytest, ctest, Google Test, lit and the serial simulator that have times.
 
-    What ctest runs may print lines of Google Test, whose times are part of ctest's own.
+    Programs that ctest runs may print lines of Google Test; their times are part of ctest's own.
     """
     found: dict[str, list[TimedLine]] = {name: [] for name in (*_READERS, "simulator")}
     simulator = _Simulator()
@@ -119,7 +119,7 @@ _READERS: dict[str, tuple[re.Pattern[str], Callable[[int, re.Match[str]], TimedL
 
 
 class _Simulator:
-    """A log in which a testcase is named first, then its cases, then how long the model ran for them.
+    """A log that names a testcase first, then its cases, then how long the model ran for them.
 
     With one case since the last time, the time is that case's; with none or several, the testcase's.
     """
@@ -129,7 +129,7 @@ class _Simulator:
         self._cases: list[str] = []
 
     def take(self, number: int, line: str) -> Iterator[TimedLine]:
-        """The time of a line, if it has one and it is known of what."""
+        """The time of a line, if it has one and its test is known."""
         if match := _TESTCASE.search(line):
             self._testcase, self._cases = next(filter(None, match.groups())), []
         elif _TESTCASE_END.search(line):
@@ -153,7 +153,7 @@ class _Simulator:
 
 
 def read_pattern(text: str) -> re.Pattern[str]:
-    """The pattern of a user. Raises UsageError where it is none, or its groups are not those of a time."""
+    """A user's pattern. Raises UsageError if it is invalid, or its groups are not those of a time."""
     try:
         pattern = re.compile(text)
     except re.error as error:
@@ -176,7 +176,7 @@ def read_pattern(text: str) -> re.Pattern[str]:
 def scan_by_pattern(lines: Iterable[Line], pattern: re.Pattern[str]) -> Iterator[TimedLine]:
     """The times that a pattern finds. A line that only names a case, or a testcase, names it for the next time.
 
-    Raises UsageError for a unit that is not known; the caller says of which file.
+    Raises UsageError for an unknown unit; the caller adds the file.
     """
     testcase = case = ""
     for number, written in lines:
@@ -204,16 +204,16 @@ def scan_by_pattern(lines: Iterable[Line], pattern: re.Pattern[str]) -> Iterator
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The testcase and the case of an id; what has no slash is a testcase."""
+    """The testcase and the case of an id; an id without a slash is a testcase."""
     testcase, _, case = name.rpartition("/")
     return (testcase, case) if testcase else (name, "")
 
 
-# ---- logs that say nothing --------------------------------------------------------------------------
+# ---- logs without times -----------------------------------------------------------------------------
 
 
 class _Look(NamedTuple):
-    """What a line shows of the tool that printed it, and what to do for times."""
+    """The tool that a line indicates, and how to get times from it."""
 
     pattern: re.Pattern[str]
     words: str
@@ -229,7 +229,7 @@ _LOOKS = (
 
 
 def describe_look(lines: Iterable[Line]) -> str:
-    """What a log without times looks like, in words."""
+    """Describes the apparent origin of a log without times."""
     first, count = "", 0
     for number, written in lines:
         line = _NOISE.sub("", written)

@@ -1,4 +1,4 @@
-"""What a data directory remembers of a suite from run to run: what failed, and what starting a piece costs."""
+"""Data that a data directory keeps of a suite between runs: failures, and the cost of starting a piece."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -22,10 +22,10 @@ FOLDER = "suites"
 
 
 class Memory(Record):
-    """The ids of cases that ended badly when they were last run, and what starting costs, in seconds.
+    """The ids of cases that ended badly in their last run, and the cost of starting, in seconds.
 
-    ``startup_s`` is that of a piece, ``launch_s`` the part of it in which no other piece can start,
-    ``lead_s`` what lies before the first case of a run. ``steps`` is what is known of golden and check steps.
+    ``startup_s`` is that of a piece, ``launch_s`` the part of it in which no other piece can start, ``lead_s``
+    the time before the first case of a run. ``steps`` contains what is known of golden and check steps.
     """
 
     failing: tuple[str, ...] = ()
@@ -35,14 +35,14 @@ class Memory(Record):
     steps: KnownSteps = KnownSteps()
 
     def costs(self, lanes: int) -> Costs:
-        """What starting costs, as earlier runs of the suite have shown, with so many lanes for steps."""
+        """The cost of starting according to earlier runs of the suite, with this number of lanes for steps."""
         return Costs(
             startup_s=self.startup_s, launch_s=self.launch_s, lead_s=self.lead_s, lanes=lanes
         )
 
 
 def read_memory(home: Path, suite: str) -> Memory:
-    """What is known of the suite with this path; nothing where it never ran, or the file is torn.
+    """The memory of the suite with this path; empty if it never ran, or the file is damaged.
 
     Raises HomeError.
     """
@@ -62,7 +62,7 @@ def update_memory(
     started: Startup | None,
     learn: Callable[[KnownSteps], KnownSteps],
 ) -> None:
-    """Take in what a run has found; what it did not run stays as it was. ``learn`` adds what it says of steps.
+    """Add the results of a run; cases that it did not run are unchanged. ``learn`` adds its results for steps.
 
     Raises HomeError.
     """

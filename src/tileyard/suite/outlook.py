@@ -1,4 +1,4 @@
-"""What of a suite, or of an imported history, will run, and how long each of it should take."""
+"""Which cases of a suite, or of an imported history, will run, and how long each should take."""
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +16,11 @@ from tileyard.suite.shards import Shard, measure_shards, take_shard
 from tileyard.targets.registry import COMMAND
 
 IN_SHARD = "another shard than"
-"""Begins the reason of a case that another job runs."""
+"""Beginning of the reason of a case that another job runs."""
 
 
 class Bounds(Record):
-    """What a run may be held to beside its policy: a shard, and a wall time on ``slots`` devices."""
+    """Limits of a run besides its policy: a shard, and a wall time on ``slots`` devices."""
 
     shard: Shard | None = None
     budget_s: float = 0.0
@@ -31,7 +31,7 @@ class Bounds(Record):
 class Narrowed(Record):
     """The cases that run, in the order given, and those that do not, each with its reason.
 
-    ``shards_s`` is how long each shard takes in all, empty where none was asked for.
+    ``shards_s`` is the total time of each shard, empty if none was requested.
     """
 
     expected: tuple[Expected, ...]
@@ -45,9 +45,9 @@ def narrow(
     bounds: Bounds,
     times: Sequence[RunTime] = (),
 ) -> Narrowed:
-    """The shard of these cases, whose families are these, and what of it fits into the budget.
+    """The shard of these cases, whose families are given, and the part of it that fits into the budget.
 
-    ``times`` say which cases have failed. Raises UsageError where nothing is left.
+    ``times`` show which cases have failed. Raises UsageError if nothing is left.
     """
     left_out: dict[str, str] = {}
     shards_s: tuple[float, ...] = ()
@@ -68,28 +68,28 @@ def narrow(
 
 
 Expecting = Callable[[Sequence[RunTime]], dict[str, Expected]]
-"""What every case of a suite is expected to take by these times, by its id."""
+"""Returns the expected time of every case of a suite by these times, by its id."""
 
 
 class Outlook(Record):
-    """The cases that run, and what each is expected to take, by its id. ``shards_s`` is as in ``Narrowed``."""
+    """The cases that run, and the expected time of each, by its id. ``shards_s`` is as in ``Narrowed``."""
 
     selection: Selection
     expected: dict[str, Expected]
     shards_s: tuple[float, ...]
 
     def of(self, cases: Sequence[SuiteCase]) -> tuple[Expected, ...]:
-        """What is expected of these cases, in their order."""
+        """Expected times of these cases, in their order."""
         return tuple(self.expected[case.id] for case in cases)
 
 
 def target_of(case: SuiteCase, kernels: str) -> str:
-    """What a case is built for: programs for their own target, kernels for the one that is named."""
+    """The target of a case: for programs their own, for kernels the given one."""
     return COMMAND if isinstance(case.work, CommandWork) else kernels
 
 
 def hold_one(case: SuiteCase) -> SuiteCase:
-    """A case where no device is named: it runs on this host, whatever it would hold."""
+    """A case without named devices: it runs on this host, whatever number it would hold."""
     if not isinstance(case.work, CommandWork) or case.work.devices == 1:
         return case
     return msgspec.structs.replace(case, work=msgspec.structs.replace(case.work, devices=1))
@@ -102,9 +102,9 @@ def expect_all(
     targets: Callable[[SuiteCase], str],
     imported: Mapping[str, Known],
 ) -> dict[str, Expected]:
-    """What every case is expected to take on the class of devices that its target runs on.
+    """Expected time of every case on the class of devices that its target runs on.
 
-    Where times are ``imported`` they alone count: jobs that share a suite agree on their shards only if
+    If times are ``imported`` they alone count: jobs that share a suite agree on their shards only if
     they expect the same, and each has a store of its own.
     """
     expected: dict[str, Expected] = {}
@@ -122,11 +122,11 @@ def look_ahead(
     bounds: Bounds,
     times: Sequence[RunTime],
 ) -> Outlook:
-    """Choose by policy, lists and wish; then take the shard, then what fits into the budget.
+    """Select by policy, lists and wish; then take the shard, then the part that fits into the budget.
 
-    ``times`` are those of the store. Jobs agree on their shards only if they expect the same, and each has a
-    store of its own: so a shard, and what of it fits, is chosen without it. Raises UsageError where nothing
-    is left.
+    ``times`` are those of the store. Jobs agree on their shards only if they expect the same, and each
+    has a store of its own: so a shard, and the part of it that fits, is chosen without it. Raises
+    UsageError if nothing is left.
     """
     known = expecting(times)
     if bounds.shard is None:

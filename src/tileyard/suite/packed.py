@@ -1,7 +1,7 @@
-"""A suite whose cases are built and have their golden results, as it travels in a bundle.
+"""A suite in a bundle: its cases are built and have their golden results.
 
-Paths of the suite's folder, and of the Python that ran it, are marked in its text, and are replaced by their
-like on the machine on which it is opened.
+Paths of the suite's folder, and of the Python that ran it, are marked in its text. On the machine that
+opens the bundle they are replaced by the corresponding local paths.
 """
 
 import re
@@ -26,14 +26,14 @@ from tileyard.workers.file_digests import find_arguments, find_files, is_file
 from tileyard.workers.protocol import RunEntry
 
 END = r"[^\s\"'`:;,|&<>(){}]+"
-"""What a path within a longer text consists of."""
+"""The characters of a path within a longer text."""
 FOLDER_MARK, PYTHON_MARK = "%%tileyard-suite-folder%%", "%%tileyard-python%%"
 
 
 class PackedSuite(Record):
-    """The selected cases of a suite, what a runner needs for each, and the files that steps name.
+    """The selected cases of a suite, the data that a runner needs for each, and the files that steps name.
 
-    ``targets`` is what each case was built for. ``files`` is a tree that takes the place of the suite's
+    ``targets`` is the target of each case's build. ``files`` is a tree that takes the place of the suite's
     folder.
     """
 
@@ -46,7 +46,7 @@ class PackedSuite(Record):
 def pack_suite(
     suite: Suite, entries: Mapping[str, RunEntry], targets: Mapping[str, str], objects: ObjectStore
 ) -> bytes:
-    """The text of a suite for a bundle, its files put into the store. Only cases with entries go in."""
+    """The text of a suite for a bundle; its files are put into the store. Only cases with entries are included."""
     folder = f"{suite.folder}/"
     cases = tuple(
         msgspec.structs.replace(case, where=case.where.removeprefix(folder))
@@ -66,7 +66,7 @@ def pack_suite(
 
 
 def unpack_suite(data: bytes, objects: ObjectStore) -> PackedSuite:
-    """The suite as it stands on this machine. Raises BundleError where the text is not one."""
+    """The suite with the paths of this machine. Raises BundleError if the text is not a suite."""
     try:
         files = decode_json(data, _Files).files
         text = data.decode().replace(FOLDER_MARK, _quote(str(Trees(objects).path(files))))
@@ -76,7 +76,7 @@ def unpack_suite(data: bytes, objects: ObjectStore) -> PackedSuite:
 
 
 def check_suite(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> None:
-    """Raise BundleError where a bundle's case list is none that ``unpack_suite`` can read."""
+    """Raise BundleError if ``unpack_suite`` cannot read a bundle's case list."""
     try:
         data = read(Digest(manifest.cases)) if manifest.cases else b""
         files = decode_json(data, PackedSuite).files
@@ -87,7 +87,7 @@ def check_suite(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> No
 
 
 def choose_case(names: Iterable[str], case: str, path: Path) -> str:
-    """The case of the bundle at ``path`` that is called so, its folders apart; for an empty name the only one. Raises UsageError."""
+    """The case of this name in the bundle at ``path``, with or without folders; for an empty name the only one. Raises UsageError."""
     known = list(names)
     found = [one for one in known if one == case or one.endswith(f"/{case}") or not case]
     if not found:
@@ -100,7 +100,7 @@ def choose_case(names: Iterable[str], case: str, path: Path) -> str:
 
 
 def find_packed(packed: PackedSuite, programs: Programs | None, case: Case) -> RunEntry:
-    """What was packed for a case, also for a further attempt at it; ``programs`` gives it its folder."""
+    """The packed entry of a case, also for a further attempt at it; ``programs`` gives it its folder."""
     entry = packed.entries[case.id]
     command = entry.command
     if command is not None and programs is not None:
@@ -116,7 +116,7 @@ class _Files(Record):
 
 
 def _pack_files(cases: Sequence[SuiteCase], folder: Path, objects: ObjectStore) -> Digest:
-    """A tree of what run and check steps of these cases name within the suite's folder."""
+    """A tree of the files that run and check steps of these cases name within the suite's folder."""
     with tempfile.TemporaryDirectory() as name:
         for file in sorted(set(_find_files(cases, folder))):
             into = Path(name, file.relative_to(folder))
@@ -133,24 +133,24 @@ def _find_files(cases: Sequence[SuiteCase], folder: Path) -> Iterator[Path]:
 
 
 def find_named(step: Step, folder: Path) -> list[str]:
-    """The files that a step names among its arguments and variables without saying so.
+    """The files that a step names among its arguments and variables without declaring them.
 
-    These are arguments, and files of that folder within longer texts, such as ``--data={suite}/a.txt``. A
-    step may read or write the latter: they travel with it, and are part of no key. What is known only when
-    the step runs names none.
+    These are arguments, and files of that folder within longer texts, such as ``--data={suite}/a.txt``.
+    A step may read or write the latter: they are packed with it, and are part of no key. Texts that are
+    known only when the step runs name none.
     """
     within = re.compile(re.escape(f"{folder}/") + END)
     found = dict.fromkeys(find_arguments(step, folder))
     for text in (*step.argv, *step.env.values()):
         for name in within.findall(text):
-            # A path that goes on with a place is none yet.
+            # A path that continues with a place is not complete yet.
             if f"{name}{{" not in text and is_file(folder, name):
                 found[name] = None
     return list(found)
 
 
 def _late_steps(work: object) -> Sequence[Step]:
-    """The steps that are run where a bundle is opened."""
+    """The steps that run where a bundle is opened."""
     if not isinstance(work, CommandWork):
         return ()
     hot = work.hot.step if work.hot is not None else None
@@ -158,5 +158,5 @@ def _late_steps(work: object) -> Sequence[Step]:
 
 
 def _quote(path: str) -> str:
-    """A path as it stands within a JSON text."""
+    """A path as written in a JSON text."""
     return msgspec.json.encode(path).decode()[1:-1]

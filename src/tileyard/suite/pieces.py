@@ -1,4 +1,4 @@
-"""Cases put together into pieces: the cases of a testcase in their own order, cut where a piece is full."""
+"""Groups cases into pieces: the cases of a testcase in their own order, cut where a piece is full."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ Seconds = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _ROUNDING = 1 + 1e-9
-"""Five cases of a minute fit into five minutes, whatever their sum comes to."""
+"""Five cases of a minute fit into five minutes, whatever the rounding of their sum."""
 
 
 class Costs(Record):
-    """What it costs to start a process, in seconds.
+    """The cost of starting a process, in seconds.
 
     A process needs ``startup_s`` before its first case. For the first ``launch_s`` of that no other
     process can start. A process runs a ``piece``, or each ``case`` has its own. ``lead_s`` passes
@@ -35,28 +35,28 @@ class Costs(Record):
 
     @property
     def process_s(self) -> float:
-        """What each process adds; no less than its launch."""
+        """The cost of each process; at least its launch."""
         return max(self.startup_s, self.launch_s)
 
     @property
     def piece_s(self) -> float:
-        """What each further piece adds."""
+        """The cost of each further piece."""
         return self.process_s if self.per == "piece" else 0.0
 
     @property
     def case_s(self) -> float:
-        """What each case adds, in whichever piece it is."""
+        """The cost of each case, in whichever piece it is."""
         return self.process_s if self.per == "case" else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """All cases, those of a testcase side by side, and how long each takes, its own process included.
+    """All cases, those of a testcase side by side, and the time of each, its own process included.
 
-    Arrays, because plans for 100,000 cases are compared with each other: testcase ``i`` has the
-    cases from ``bounds[i]`` to ``bounds[i + 1]``, and ``ends_s[j]`` is what the first ``j`` cases take
-    one after another; ``ends_list_s`` is the same, for what looks at single ones. ``goldens_s`` and ``checks_s`` are what
-    the steps of each case take beside its device, ``goldens`` the result that each waits for.
+    Arrays, because plans for 100,000 cases are compared with each other: testcase ``i`` has the cases from
+    ``bounds[i]`` to ``bounds[i + 1]``, and ``ends_s[j]`` is the time of the first ``j`` cases one after
+    another; ``ends_list_s`` is the same, for access to single ones. ``goldens_s`` and ``checks_s`` are the
+    times of each case's steps beside its device, ``goldens`` the result that each waits for.
     """
 
     testcases: list[str]
@@ -70,17 +70,17 @@ class Work:
 
     @property
     def has_steps(self) -> bool:
-        """Whether anything is done beside the devices."""
+        """Whether any step runs beside the devices."""
         return any(self.goldens_s) or any(self.checks_s)
 
     @property
     def totals_s(self) -> Seconds:
-        """What each testcase takes."""
+        """Time of each testcase."""
         return np.diff(self.ends_s[self.bounds])
 
     @property
     def counts(self) -> Indices:
-        """How many cases each testcase has."""
+        """Number of cases of each testcase."""
         return np.diff(self.bounds)
 
 
@@ -97,7 +97,7 @@ class Cuts:
 
 
 def gather(expected: Sequence[Expected], costs: Costs) -> Work:
-    """Testcases in the order in which they first come, their cases in the order given."""
+    """Testcases in the order of their first case, their cases in the order given."""
     numbers: dict[str, int] = {}
     members = np.array([numbers.setdefault(one.testcase, len(numbers)) for one in expected])
     order = np.argsort(members, kind="stable")
@@ -131,16 +131,16 @@ def cut(work: Work, costs: Costs, limit_s: float = inf) -> Cuts:
             begins.append(begin)
             ends.append(end)
             begin = end
-    # Differences of long sums: what is below a nanosecond says nothing.
+    # Differences of long sums: digits below a nanosecond are rounding errors.
     lengths_s = np.round(work.ends_s[ends] - work.ends_s[begins] + costs.piece_s, 9)
-    order = np.lexsort((begins, -lengths_s))  # of equals the one that comes first
+    order = np.lexsort((begins, -lengths_s))  # of equals the first one
     return Cuts(
         begins=np.array(begins)[order], ends=np.array(ends)[order], lengths_s=lengths_s[order]
     )
 
 
 def to_pieces(work: Work, cuts: Cuts) -> tuple[Piece, ...]:
-    """The same pieces in the same order, as other processes receive them."""
+    """The same pieces in the same order, as sent to other processes."""
     owners = np.searchsorted(work.bounds, cuts.begins, side="right") - 1
     columns = (owners.tolist(), cuts.begins.tolist(), cuts.ends.tolist(), cuts.lengths_s.tolist())
     return tuple(

@@ -1,8 +1,8 @@
-"""Plans: which cases run together, in which order they start, and when that will be over.
+"""Plans: which cases run together, in which order they start, and when the run ends.
 
-The longest piece starts first, whichever slot is free takes the next one. Testcases stay whole, which
-saves start-up, unless that costs wall time; then the length of a piece is searched for. One module because a prediction is a plan beside what is usual
-instead, simulated in the same way.
+The longest piece starts first, and the next free slot takes the next piece. Testcases are not divided,
+which saves start-up time, unless that costs wall time; then the length of a piece is searched for.
+One module because a prediction compares a plan with the usual alternatives, simulated in the same way.
 """
 
 from collections import Counter
@@ -23,34 +23,34 @@ from tileyard.suite.shards import Shard
 from tileyard.wording import count_of
 
 Split = Literal["auto", "off"] | float
-"""How long a piece may be, in seconds; ``auto`` searches for it, ``off`` leaves testcases whole."""
+"""Maximum length of a piece, in seconds; ``auto`` searches for it, ``off`` does not split testcases."""
 
 GOOD_ENOUGH = 1.05
-"""Whole testcases that come so close to the bound of their total are not split."""
+"""Whole testcases within this factor of the bound of their total are not split."""
 
 TIE = 0.005
-"""Of splits that differ by no more than this share the one with the fewest pieces is taken."""
+"""Of splits that differ by no more than this share, the one with the fewest pieces is taken."""
 
 FINEST = 128
-"""No piece need be shorter than this part of the wall time that is hoped for."""
+"""The shortest piece that is tried is this fraction (1/128) of the ideal wall time, plus its start-up."""
 
 STEPS = 16
-"""How many lengths are tried between one and its double; a quarter of them at first."""
+"""Number of lengths tried between one and its double; a quarter of them at first."""
 
 EFFORT = 250_000
-"""How many pieces may be simulated in search of the best length: a fraction of a second."""
+"""Maximum number of pieces simulated in search of the best length: a fraction of a second."""
 
 FIXED_S = 300.0
 
 SPREAD = {"history": 1.0, "family": 3.0, "default": 10.0}
-"""By which factor a time may be off, either way, by what says it."""
+"""Factor by which a time may be wrong, in either direction, by its source."""
 
 MOST_SIMULATED = 20_000
-"""For more cases than this the steps beside the devices are only summed up."""
+"""Above this number of cases the steps beside the devices are only summed up."""
 
 
 class WhatIf(Record):
-    """What another way to run the same cases would come to."""
+    """The prediction for another way to run the same cases."""
 
     name: str
     pieces: int
@@ -61,9 +61,9 @@ class Prediction(Record):
     """A plan beside other ways to run the same cases.
 
     ``floor_s`` is max(longest case, total / slots) without any start-up: no split can be faster.
-    ``sources`` counts what the expected times come from. ``shards_s`` is what each shard takes in all.
-    ``then`` is what runs afterwards: programs and kernels of one suite are parts of its run.
-    ``notes`` are those of the selection, as of families that a policy leaves out.
+    ``sources`` counts the sources of the expected times. ``shards_s`` is the total time of each shard.
+    ``then`` is what runs afterwards: programs and kernels of one suite are parts of its run. ``notes``
+    are those of the selection, such as families that a policy leaves out.
     """
 
     cases: int
@@ -80,12 +80,12 @@ class Prediction(Record):
 
     @property
     def predicted_s(self) -> float:
-        """When the last part ends."""
+        """The end of the last part, in seconds."""
         return self.plan.predicted_s + sum(part.predicted_s for part in self.then)
 
 
 class _Tried(NamedTuple):
-    """What a length of pieces comes to; the least is the best."""
+    """The result of a length of pieces; the least is the best."""
 
     predicted_s: float
     pieces: int
@@ -95,7 +95,7 @@ class _Tried(NamedTuple):
 def make_plan(
     expected: Sequence[Expected], slots: int, split: Split = "auto", costs: Costs = NO_COSTS
 ) -> Plan:
-    """The plan for cases that take as long as expected. Raises UsageError where none can be made."""
+    """The plan for cases that take as long as expected. Raises UsageError if none can be made."""
     _require(expected, slots, split)
     work = gather(expected, costs)
     whole = inf if split == "off" else split
@@ -113,7 +113,7 @@ def make_plan(
 def compare(
     expected: Sequence[Expected], slots: int, costs: Costs = NO_COSTS, fixed_s: float = FIXED_S
 ) -> tuple[WhatIf, ...]:
-    """What is usual instead: whole testcases by name, or longest first, and pieces of one length.
+    """The usual alternatives: whole testcases by name, or longest first, and pieces of one length.
 
     Raises UsageError as ``make_plan`` does.
     """
@@ -141,7 +141,7 @@ def compare(
 def predict(
     expected: Sequence[Expected], slots: int, split: Split = "auto", costs: Costs = NO_COSTS
 ) -> Prediction:
-    """The plan for these cases, and what is usual. Raises UsageError where no plan can be made."""
+    """The plan for these cases, and the usual alternatives. Raises UsageError if no plan can be made."""
     plan = make_plan(expected, slots, split, costs)
     return Prediction(
         cases=len(expected),
@@ -160,7 +160,7 @@ def find_floor_s(expected: Sequence[Expected], slots: int) -> float:
 
 
 def _require(expected: Sequence[Expected], slots: int, split: Split) -> None:
-    """Refuse what no plan can be made of."""
+    """Refuse input from which no plan can be made."""
     if not expected:
         raise UsageError("no case is selected, so there is nothing to plan")
     if slots < 1:
@@ -170,13 +170,13 @@ def _require(expected: Sequence[Expected], slots: int, split: Split) -> None:
 
 
 def _predict_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
-    """When the last piece ends, and the last step beside the devices."""
+    """The end of the last piece, and of the last step beside the devices."""
     pieces_s = _predict_pieces_s(work, cuts, slots, costs)
     return max(pieces_s, _predict_steps_s(work, cuts, slots, costs))
 
 
 def _predict_steps_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
-    """When the last step beside the devices ends; 0 where there is none."""
+    """The end of the last step beside the devices; 0 if there is none."""
     if not costs.lanes or not work.has_steps:
         return 0.0
     if len(work.cases) > MOST_SIMULATED:
@@ -199,7 +199,7 @@ def _predict_steps_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
 
 
 def _predict_pieces_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
-    """When the last piece ends, whatever is done beside the devices."""
+    """The end of the last piece, ignoring steps beside the devices."""
     has_chains = costs.per == "case" and len(cuts) < len(work.cases)
     if has_chains and costs.launch_s:
         seconds = np.diff(work.ends_s).tolist()
@@ -210,9 +210,9 @@ def _predict_pieces_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float
 
 
 def simulate(lengths_s: Sequence[float], slots: int, launch_s: float = 0.0) -> list[float]:
-    """When each piece ends, in seconds from the start; one process a piece, in the order given.
+    """The end of each piece, in seconds from the start; one process per piece, in the order given.
 
-    ``launch_s`` is a part of each length, the first.
+    ``launch_s`` is the first part of each length.
     """
     free_s = [0.0] * min(slots, len(lengths_s))
     launcher_s = 0.0
@@ -230,10 +230,10 @@ def simulate(lengths_s: Sequence[float], slots: int, launch_s: float = 0.0) -> l
 def simulate_chains(
     chains_s: Sequence[Sequence[float]], slots: int, launch_s: float = 0.0
 ) -> list[float]:
-    """When each piece ends where it is a chain of processes, one for each of its cases."""
+    """The end of each piece if it is a chain of processes, one for each of its cases."""
     ends_s = [0.0] * len(chains_s)
     launcher_s, waiting = 0.0, 0
-    # When a slot is free, who it is (ties go to the first), and what it goes on with.
+    # When a slot is free, its number (ties go to the first), and what it continues with.
     busy = [(0.0, slot, -1, 0) for slot in range(min(slots, len(chains_s)))]
     heapify(busy)
     while busy:
@@ -253,7 +253,7 @@ def simulate_chains(
 
 
 def _search(work: Work, slots: int, costs: Costs) -> float:
-    """How long pieces may be: shorter and shorter ones are tried while they can be any better."""
+    """Maximum length of pieces: shorter and shorter ones are tried while they can be better."""
     costs = replace(
         costs, lead_s=0.0, lanes=0
     )  # these and launches are the same however testcases are split
@@ -264,7 +264,7 @@ def _search(work: Work, slots: int, costs: Costs) -> float:
     longest_case_s = float(np.diff(work.ends_s).max()) + extra_s
 
     def hope_s(pieces: int) -> float:
-        """No order of so many pieces can be faster."""
+        """No order of this number of pieces can be faster."""
         return max(longest_case_s, (work_s + pieces * extra_s) / slots, pieces * costs.launch_s)
 
     whole_s = _predict_s(work, cut(work, costs), slots, costs)
@@ -323,7 +323,7 @@ def _plan_of(work: Work, cuts: Cuts, limit_s: float, *, slots: int, costs: Costs
 
 
 def _say_bound(longest: Piece, share_s: float) -> list[str]:
-    """Which piece takes longer than each slot's share, if one does."""
+    """The piece that takes longer than each slot's share, if there is one."""
     if longest.expected_s <= share_s:
         return []
     size = len(longest.cases)
@@ -337,7 +337,7 @@ def _say_bound(longest: Piece, share_s: float) -> list[str]:
 def _say_steps(
     work: Work, predicted_s: float, devices_s: float, bound_s: float, lanes: int
 ) -> list[str]:
-    """What golden and check steps add, if that is more than a little."""
+    """The time that golden and check steps add, if it is notable."""
     if predicted_s - devices_s <= TIE * bound_s:
         return []
     shown = [
@@ -352,7 +352,7 @@ def _say_steps(
 
 
 def _say_gap(bound_s: float, predicted_s: float, unhurried_s: float, costs: Costs) -> list[str]:
-    """Where the time between the bound and the end of the last piece goes."""
+    """The causes of the time between the bound and the end of the last piece."""
     gap_s = predicted_s - bound_s
     if gap_s <= TIE * bound_s:
         return ["no time to speak of is lost by order or start-up"]
@@ -374,7 +374,7 @@ def _say_gap(bound_s: float, predicted_s: float, unhurried_s: float, costs: Cost
 
 
 def say_seconds(seconds: float) -> str:
-    """A time with three digits, in the unit that suits: the way times stand in reasons."""
+    """A time with three digits, in a suitable unit, as written in reasons."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

@@ -1,4 +1,4 @@
-"""Why cases of a run were proven or not: what decided, in words."""
+"""Explains why cases of a run were proven or not."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,14 +9,14 @@ from tileyard.store.base import Store, TrialQuery
 from tileyard.workers.run_records import RunRecord, find_runs
 
 PASSES = 20
-"""Passes in the same suite that are looked at to find the latest one before this run."""
+"""Number of passes in the same suite that are examined to find the latest one before this run."""
 NAMED = 4
 
 
 def explain_cases(
     trials: Mapping[str, Sequence[Trial]], by: str, store: Store, objects: ObjectStore
 ) -> dict[str, str]:
-    """For each case, by its id, what decided; ``by`` is the run that was to prove them, empty for any."""
+    """For each case, by its id, what decided; ``by`` is the run that should prove them, empty for any."""
     firsts = {case: found[0] for case, found in trials.items() if found}
     open_cases = {c: trial for c, trial in firsts.items() if trial.outcome is not Outcome.SKIPPED}
     before = {case: _find_pass(trial, by, store) for case, trial in open_cases.items()}

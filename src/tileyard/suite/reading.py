@@ -1,8 +1,8 @@
-"""Reading a suite: its file, those that it includes, and the cases that its commands print.
+"""Reads a suite: its file, the files that it includes, and the cases that its commands print.
 
-A testcase of kernels that names no case has one for each kernel and shape, and which these are only
-an author can say: ``kernel_cases`` asks one. One module because cases are read in one way, whether a file
-declares them or a command lists them.
+A testcase of kernels that names no case has one case per kernel and shape. Only an author knows these:
+``kernel_cases`` asks one. One module because cases are read in one way, whether a file declares them or
+a command lists them.
 """
 
 import os
@@ -61,7 +61,7 @@ SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["
 NOTHING: Mapping[str, str] = {}
 Row = tuple[CaseTable, Place]
-"""A case as it is written, and where."""
+"""A case as written, and its place."""
 
 
 def read_suite(
@@ -72,8 +72,8 @@ def read_suite(
 ) -> Suite:
     """The suite of a file or folder with these values of its parameters. Raises UsageError that names file, line and key.
 
-    Commands that list cases are run, with these ``variables`` besides our own. A suite with kernels of which no case is listed is refused:
-    ``kernel_cases.read_suite_with_kernels`` reads these.
+    Commands that list cases are run, with these ``variables`` besides our own. A suite with kernels that lists no case of them
+    is refused: ``kernel_cases.read_suite_with_kernels`` reads these.
     """
     draft = read_draft(path, settings, variables, parameters)
     cases = []
@@ -94,7 +94,7 @@ def read_draft(
     variables: Mapping[str, str] = NOTHING,
     parameters: Mapping[str, str] = NOTHING,
 ) -> Draft:
-    """What the files of a suite say, before anybody is asked about kernels."""
+    """The content of a suite's files, before any author is asked about kernels."""
     path = path.resolve()
     reader = _Reader({**os.environ, **variables, **settings.environment()}, parameters)
     draft = _read_files(path, reader)
@@ -135,7 +135,7 @@ class _Reader:
         self._read: set[Path] = set()
 
     def read(self, path: Path, draft: Draft, place: Place | None) -> str:
-        """Take in a file, which is named at ``place``, and what it includes; its own name."""
+        """Read a file, which is named at ``place``, and what it includes; returns its own name."""
         path = path.resolve()
         if path in self._open and place is not None:
             chain = [*self._open[self._open.index(path) :], path]
@@ -201,7 +201,7 @@ def _read_policy(name: str, raw: object, place: Place) -> Policy:
 
 
 def _texts_of(policy: Policy, place: Place) -> list[tuple[str, Place]]:
-    """The texts with which a policy names cases, and where they stand."""
+    """The texts with which a policy names cases, and their places."""
     found = [(text, place / "cases" / number) for number, text in enumerate(policy.cases)]
     found += [(text, place / "exclude" / number) for number, text in enumerate(policy.exclude)]
     rules = enumerate(policy.skip)
@@ -230,7 +230,7 @@ class _File:
         self._env = {**found, **read_env(table, top)}
 
     def _read_script(self) -> Env:
-        """The variables that the file's script sets, which its steps get unless they have others."""
+        """The variables that the file's script sets; its steps get them unless they set others."""
         if self._table.env_from is None:
             return {}
         at = self._top / "env_from"
@@ -239,13 +239,13 @@ class _File:
         return {name: read_text(double(value), at) for name, value in variables.items()}
 
     def _refuse_parameters(self, table: CommonTable, place: Place) -> None:
-        """Refuse ``vars`` that are called like parameters."""
+        """Refuse ``vars`` with the names of parameters."""
         for name in table.vars:
             if name in self._parameters.values:
                 (place / "vars" / name).fail("is a parameter of this file")
 
     def cases(self) -> Iterator[SuiteCase | KernelFile]:
-        """All cases, testcase by testcase: those that are declared, then those that are only listed."""
+        """All cases, testcase by testcase: the declared ones, then those that a command lists."""
         listed: dict[str, list[Row]] = {}
         if self._table.list is not None:
             place = self._top / "list"
@@ -395,7 +395,7 @@ def _list_cases(
     """Run the command that is written at a place; each line of its output is a case in JSON.
 
     It gets those variables of ``env`` that do not depend on a case or a step. Raises UsageError that
-    says how it failed, or which of its lines is not a case.
+    states how it failed, or which of its lines is not a case.
     """
     folder = place.document.folder
     told = {
@@ -425,7 +425,7 @@ def _list_cases(
 
 
 def _shared_values(table: SuiteTable, top: Place) -> dict[str, str]:
-    """What all templates of a file know: its folder, and its Python, that of Tileyard if it names none."""
+    """Values for all templates of a file: its folder, and its Python (Tileyard's if it names none)."""
     folder = top.document.folder
     known = {"suite": str(folder)}
     python = sys.executable

@@ -1,9 +1,9 @@
-"""What a suite is: testcases with cases, the steps of a case, and what may be said about choosing.
+"""The records of a suite: testcases with cases, the steps of a case, and the settings that select cases.
 
-A suite is read into these records by ``reading``; all else in this room works on them alone.
-Paths in them are absolute. In the templates of its steps, what is known when the suite is read
-(``{suite}``, ``{testcase}``, ``{case}``, ``{dtype}``, ``{shape}``, the case's own ``vars``) is filled
-in already; what is known only when a step runs (``PLACES``) is not.
+``reading`` reads a suite into these records; everything else in this room uses only them. Paths in them are
+absolute. The templates of steps already contain what is known when the suite is read (``{suite}``,
+``{testcase}``, ``{case}``, ``{dtype}``, ``{shape}``, the case's own ``vars``); placeholders that are known only
+when a step runs (``PLACES``) remain.
 """
 
 from typing import Annotated, Literal
@@ -22,7 +22,7 @@ Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 class SuiteCase(Record):
     """One case. ``family`` is its operator family, its testcase's name by default.
 
-    ``smoke`` asks for it to be in the smoke run, ``only_smoke`` to be in no full one. ``where`` is
+    ``smoke`` adds it to the smoke run, ``only_smoke`` keeps it out of full runs. ``where`` is
     ``file:line`` of its declaration.
     """
 
@@ -63,20 +63,20 @@ def is_retried(outcome: Outcome, attempt: int, retries: int) -> bool:
 
 
 class Rule(Record):
-    """Cases whose id fits the glob ``cases`` are to be left out, or in, and why."""
+    """Cases whose id matches the glob ``cases`` are left out, or included, and why."""
 
     cases: Text
     reason: Text
 
 
 class PolicyTable(Record):
-    """A choice of cases, as it is written. Empty fields ask for nothing.
+    """A selection of cases, as written. Empty fields select everything.
 
-    ``select`` is the smoke run (one case at least for each family and class of dtypes), only the cases
-    that are declared as smoke, or all. ``cases`` and ``exclude`` are names of testcases, families and tags,
-    and globs on ids; ``tags`` any of which a case must have. ``skip`` are cases to be left out for a reason.
-    ``budget_s`` is the wall time that the most valuable cases are to fit into. ``changed`` leaves out what is
-    proven already.
+    ``select`` is the smoke run (at least one case for each family and class of dtypes), only the cases
+    that are declared as smoke, or all. ``cases`` and ``exclude`` are names of testcases, families and
+    tags, and globs on ids; ``tags`` any of which a case must have. ``skip`` are cases to be left out,
+    with a reason. ``budget_s`` is the wall time that the most valuable cases are to fit into.
+    ``changed`` leaves out what is already proven.
     """
 
     select: Literal["full", "smoke", "declared"] = "full"
@@ -90,17 +90,17 @@ class PolicyTable(Record):
 
 
 class Policy(PolicyTable, kw_only=True):
-    """A named choice of cases."""
+    """A named selection of cases."""
 
     name: str
 
 
 class Suite(Record):
-    """All of it. ``path`` is the file that it was read from, ``folder`` what its paths are relative to.
+    """A whole suite. ``path`` is the file that it was read from, ``folder`` the base of its relative
+    paths.
 
-    ``parameters`` are the values for which it was read.
-    ``allow``, where there is any, names the only cases that may run; ``skip`` those that must not. ``require`` is what
-    a host must have.
+    ``parameters`` are the values for which it was read. ``allow``, if not empty, names the only cases
+    that may run; ``skip`` those that must not. ``require`` is what a host must have.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Suite(Record):
 
     @property
     def remembered_as(self) -> str:
-        """By what it is remembered from run to run: other parameters make other runs."""
+        """The name of its memory between runs: other parameters make other runs."""
         return " ".join((self.path, *self.settings))
 
 
@@ -129,10 +129,10 @@ class Suite(Record):
 
 
 class Wish(Record):
-    """What was asked for. ``rerun`` are the ids of cases to run again, None where all may run.
+    """The requested selection. ``rerun`` are the ids of cases to run again, None if all may run.
 
-    ``select`` and ``skip`` hold texts as ``choosing.find_meant`` reads them: a case must fit one of
-    ``select``, where there is any, and none of ``skip``.
+    ``select`` and ``skip`` contain texts as ``choosing.find_meant`` reads them: a case must match one
+    of ``select``, if there is any, and none of ``skip``.
     """
 
     policy: str = "full"
@@ -149,10 +149,10 @@ class LeftOut(Record):
 
 
 class Selection(Record):
-    """What of a suite runs. ``uncovered`` are families of which nothing runs now.
+    """The selected cases of a suite. ``uncovered`` are families of which nothing runs now.
 
-    ``quarantined`` are the cases that run and do not gate, by their ids. ``notes`` are lines that people
-    should see, as of a quarantine that has ended.
+    ``quarantined`` are the cases that run and do not gate, by their ids. ``notes`` are lines for the
+    user, such as a quarantine that has ended.
     """
 
     policy: str
@@ -167,12 +167,12 @@ class Selection(Record):
 
 
 class Expected(Record):
-    """How long a case is expected to run, in seconds, and what says so.
+    """Expected time of a case, in seconds, and its source.
 
-    ``seconds`` is the median of ``samples`` earlier runs, ``high_s`` what nine of ten of them do not
-    exceed, 0 if that is not known. ``golden_s`` and ``check_s`` are what its steps beside the device take; that is
-    0 where there is none, or the golden result is there or another case's. ``golden`` identifies the result that a case
-    waits for, empty where none is missing.
+    ``seconds`` is the median of ``samples`` earlier runs, ``high_s`` the time that nine of ten of them
+    do not exceed, 0 if unknown. ``golden_s`` and ``check_s`` are the times of its steps beside the
+    device; they are 0 if there is no such step, or the golden result exists or is another case's.
+    ``golden`` identifies the result that a case waits for, empty if none is missing.
     """
 
     case: str
@@ -186,7 +186,7 @@ class Expected(Record):
     golden: str = ""
 
 
-# A piece can be part of no cycle, and the collector would look at 100,000 of them again and again.
+# A piece cannot be part of a cycle, and the collector would examine 100,000 of them again and again.
 class Piece(Record, gc=False):
     """Cases of one testcase that run one after another in one process.
 
@@ -199,12 +199,12 @@ class Piece(Record, gc=False):
 
 
 class Plan(Record):
-    """Pieces in the order in which they start, and what that comes to on ``slots`` devices.
+    """Pieces in the order in which they start, and the prediction for ``slots`` devices.
 
-    ``bound_s`` is max(longest piece, total / slots): no order of these pieces can be faster.
-    ``predicted_s`` is when the last one ends if everything takes as long as expected. ``split_s`` is how
-    long a piece may be, 0 where nothing was split. ``reason`` says where the gap comes from. ``guessed``
-    is of how many cases nothing was known; then the prediction is a guess between ``low_s`` and ``high_s``.
+    ``bound_s`` is max(longest piece, total / slots): no order of these pieces can be faster. ``predicted_s`` is
+    when the last one ends if everything takes as long as expected. ``split_s`` is the maximum length of a
+    piece, 0 if nothing was split. ``reason`` states the cause of the gap. ``guessed`` is the number of cases of
+    which nothing was known; then the prediction is a guess between ``low_s`` and ``high_s``.
     """
 
     slots: int

@@ -1,4 +1,4 @@
-"""What a run of a suite came to: one verdict for every case that was expected, and how long it took."""
+"""The result of a suite's run: one verdict per expected case, and how long the run took."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from tileyard.suite.records import LeftOut, Plan, SuiteCase, is_retried
 
 
 class Attempted(Record):
-    """One attempt at a case. ``log`` is a path below the home, empty where nothing was said."""
+    """One attempt at a case. ``log`` is a path below the data directory, empty if there was no output."""
 
     trial: str
     outcome: Outcome
@@ -23,12 +23,12 @@ class Attempted(Record):
 
 
 class CaseVerdict(Record):
-    """How a case of a suite ended: as its last attempt did.
+    """The end of a case of a suite: that of its last attempt.
 
-    ``is_flaky`` says that an attempt failed before that one passed. ``quarantine`` is who cares for a
-    case that does not gate, None for one that does. ``must_check`` says that an unchecked one failed.
-    ``proof`` says what decided whether it was proven, where that was asked for. ``is_skipped`` says that it was not begun
-    because the run ended at its first failure.
+    ``is_flaky`` is set if an attempt failed before that one passed. ``quarantine`` states who is
+    responsible for a case that does not gate, None for one that does. ``must_check`` is set if an
+    unchecked one failed. ``proof`` states what decided whether it was proven, if that was requested.
+    ``is_skipped`` is set if it was not begun because the run ended at its first failure.
     """
 
     case: str
@@ -47,31 +47,31 @@ class CaseVerdict(Record):
 
     @property
     def is_bad(self) -> bool:
-        """It ended neither well nor skipped."""
+        """Whether it ended neither well nor skipped."""
         return self.outcome not in WELL or (self.must_check and self.outcome is Outcome.UNCHECKED)
 
     @property
     def is_failure(self) -> bool:
-        """The case itself failed, or never ran."""
+        """Whether the case itself failed, or never ran."""
         return self.is_bad and not self.is_fault
 
     @property
     def is_fault(self) -> bool:
-        """Devices, queues or hosts failed it; nothing is known of the case itself."""
+        """Whether devices, queues or hosts failed it; nothing is known of the case itself."""
         return self.outcome in INFRASTRUCTURE
 
     @property
     def gates(self) -> bool:
-        """A failure of it is one of the run."""
+        """Whether its failure is a failure of the run."""
         return self.quarantine is None
 
 
 class Makespan(Record):
-    """How long the cases took on ``slots`` devices, in seconds, beside what was possible.
+    """The time of the cases on ``slots`` devices, in seconds, compared with the best possible.
 
-    ``bound_s`` is max(longest piece, total / slots) with the times that were measured now,
-    ``predicted_s`` what the plan had said, ``achieved_s`` from the first start to the last end. ``reason``
-    says where the gap between bound and achieved comes from. Of ``guessed`` cases nothing was known: then the
+    ``bound_s`` is max(longest piece, total / slots) with the times measured now, ``predicted_s`` the
+    plan's prediction, ``achieved_s`` the time from the first start to the last end. ``reason`` states
+    the cause of the gap between bound and achieved. Of ``guessed`` cases nothing was known: then the
     prediction was a guess between ``low_s`` and ``high_s``.
     """
 
@@ -87,11 +87,11 @@ class Makespan(Record):
 
 
 class SuiteResult(Record):
-    """All of a run. ``verdicts`` has every selected case once, in the order of the suite.
+    """The result of a run. ``verdicts`` has every selected case once, in the order of the suite.
 
-    ``home`` is where logs and data lie. ``plans`` are those of its parts, which run side by side: kernels
-    and programs of one suite are two. ``seconds`` is the duration of the whole run. ``unrecorded`` are the trials
-    that the store could not take.
+    ``home`` is the directory of logs and data. ``plans`` are those of its parts, which run side by
+    side: kernels and programs of one suite are two. ``seconds`` is the duration of the whole run.
+    ``unrecorded`` are the trials that the store could not take.
     """
 
     run: str
@@ -110,7 +110,7 @@ class SuiteResult(Record):
     unrecorded: tuple[str, ...] = ()
 
     def count(self) -> Counter[Outcome]:
-        """How many cases ended in each way, counted from their verdicts."""
+        """Number of cases by outcome, counted from their verdicts."""
         return Counter(verdict.outcome for verdict in self.verdicts)
 
     @property
@@ -130,12 +130,12 @@ class SuiteResult(Record):
 
     @property
     def faults(self) -> tuple[CaseVerdict, ...]:
-        """Cases that gate, and were failed by devices, queues or hosts."""
+        """Cases that gate and failed because of devices, queues or hosts."""
         return tuple(v for v in self.verdicts if v.is_fault and v.gates)
 
     @property
     def spared(self) -> tuple[CaseVerdict, ...]:
-        """Cases that failed in whatever way, and do not gate."""
+        """Cases that failed in any way, and do not gate."""
         bad = (v for v in self.verdicts if v.is_bad and not v.is_skipped)
         return tuple(v for v in bad if not v.gates)
 
@@ -161,13 +161,13 @@ def judge_cases(
     *,
     require_check: bool = False,
 ) -> tuple[CaseVerdict, ...]:
-    """A verdict for every case; one that no trial tells of was never reached."""
+    """A verdict for every case; one without a trial was never reached."""
     verdicts = tuple(_judge(c, trials.get(c.id, ()), quarantined.get(c.id)) for c in cases)
     return tuple(map(_require_check, verdicts)) if require_check else verdicts
 
 
 def skip_unbegun(verdicts: Sequence[CaseVerdict], why: str) -> tuple[CaseVerdict, ...]:
-    """The verdicts of a run that ended at its first failure: the cases that were not begun are skipped, which is not passed."""
+    """The verdicts of a run that ended at its first failure: cases that were not begun are skipped, which is not passed."""
     return tuple(
         msgspec.structs.replace(one, is_skipped=True, message=why)
         if one.outcome is Outcome.NOT_RUN
@@ -177,7 +177,7 @@ def skip_unbegun(verdicts: Sequence[CaseVerdict], why: str) -> tuple[CaseVerdict
 
 
 def fails_run(trial: Trial, *, retries: int, require_check: bool) -> bool:
-    """Whether a case has failed for good with this attempt; what devices, queues and hosts did to it is not a failure of its own."""
+    """Whether a case has failed for good with this attempt; faults of devices, queues and hosts are not failures of the case."""
     if trial.outcome is Outcome.UNCHECKED:
         return require_check
     is_failure = trial.outcome not in WELL | INFRASTRUCTURE | {Outcome.NOT_RUN}

@@ -1,10 +1,10 @@
-"""Shards: a suite cut into parts of the same expected time, in the same places from run to run.
+"""Shards: a suite divided into parts of equal expected time, with stable cuts from run to run.
 
-Testcases are laid end to end on a line in an order that hashes give, so that names that are alike, whose
-expected times may be wrong together, lie apart. Each is as long as its cases are expected to take, and the line is cut into equal parts; a case belongs to the part in which its
-middle lies. So a shard has at most the mean and one longest case, a testcase is in one shard unless a cut
-goes through it, and what is added somewhere moves each cut by less than its own length: only cases next
-to the cuts change shards.
+Testcases are laid end to end on a line in an order given by hashes, which separates similar names,
+whose expected times may be wrong together. The length of a testcase is the expected time of its cases.
+The line is cut into equal parts; a case belongs to the part that contains its middle. So a shard has at
+most the mean plus one longest case, a testcase is in one shard unless a cut goes through it, and an
+added case moves each cut by less than its own length: only cases next to the cuts change shards.
 """
 
 import re
@@ -41,10 +41,10 @@ def parse_shard(text: str) -> Shard:
 
 
 def assign_shards(expected: Sequence[Expected], count: int) -> list[int]:
-    """The number of each case's shard, from 1. All who share a suite must expect the same times."""
+    """The number of each case's shard, from 1. All jobs that share a suite must expect the same times."""
     names = {one.testcase for one in expected}
     hashes = {name: blake2b(name.encode(), digest_size=8).digest() for name in names}
-    # The names break the ties of hashes, so that the order in which cases are given says nothing.
+    # The names break the ties of hashes, so that the order of the given cases has no effect.
     order = sorted(
         range(len(expected)),
         key=lambda i: (hashes[expected[i].testcase], expected[i].testcase, expected[i].case),
@@ -61,7 +61,7 @@ def assign_shards(expected: Sequence[Expected], count: int) -> list[int]:
 
 
 def take_shard(expected: Sequence[Expected], shard: Shard) -> tuple[Expected, ...]:
-    """The cases of one shard, in the order given. Raises UsageError where it has none."""
+    """The cases of one shard, in the order given. Raises UsageError if it has none."""
     numbers = assign_shards(expected, shard.count)
     taken = tuple(
         one for one, number in zip(expected, numbers, strict=True) if number == shard.number
@@ -75,7 +75,7 @@ def take_shard(expected: Sequence[Expected], shard: Shard) -> tuple[Expected, ..
 
 
 def measure_shards(expected: Sequence[Expected], count: int) -> tuple[float, ...]:
-    """How long each shard is expected to take in all."""
+    """The expected total time of each shard."""
     shards_s = [0.0] * count
     for one, number in zip(expected, assign_shards(expected, count), strict=True):
         shards_s[number - 1] += one.seconds

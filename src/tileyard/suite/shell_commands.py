@@ -1,7 +1,7 @@
-"""The commands of a shell script, as far as they are known without running it.
+"""Extracts the commands of a shell script, as far as they are known without running it.
 
-Variables with known values are filled in, ``cd`` and functions are followed, and all branches and loops are
-taken once; what is known only in a run stays as it is written.
+Variables with known values are filled in, ``cd`` and functions are followed, and each branch and loop
+body is taken once. What is known only in a run stays as written.
 """
 
 import os
@@ -14,9 +14,9 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 DEEPEST = 8
-"""Functions within functions, and scripts within arguments."""
+"""Maximum depth of functions within functions, and of scripts within arguments."""
 MOST_COMMANDS = 2000
-"""Functions that call each other many times have an end here."""
+"""Maximum number of commands; stops functions that call each other many times."""
 _WRAPPERS = {"sudo", "env", "time", "exec", "nice", "nohup", "command", "stdbuf", "eval", "timeout"}
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _EXPRESSION = re.compile(r"\$\{\{.*?\}\}", re.DOTALL)
@@ -36,7 +36,7 @@ class ShellCommand:
 
 @dataclass
 class ShellScript:
-    """What a script does: its commands, and what it writes for later steps into GITHUB_ENV and GITHUB_OUTPUT."""
+    """The effects of a script: its commands, and its output for later steps in GITHUB_ENV and GITHUB_OUTPUT."""
 
     commands: list[ShellCommand] = field(default_factory=list)
     exports: dict[str, str] = field(default_factory=dict)
@@ -45,10 +45,10 @@ class ShellScript:
 
 
 def read_script(text: str, variables: Mapping[str, str], cwd: str) -> ShellScript:
-    """The commands of a script that is run in ``cwd`` with these variables."""
+    """The commands of a script that runs in ``cwd`` with these variables."""
     script = ShellScript()
     expressions = list(dict.fromkeys(_EXPRESSION.findall(text)))
-    for number, one in enumerate(expressions):  # no shell ever sees these
+    for number, one in enumerate(expressions):  # these never reach a shell
         text = text.replace(one, f"EXPRESSION_{number}_")
 
     def show(words: list[str]) -> list[str]:
@@ -65,13 +65,13 @@ def read_script(text: str, variables: Mapping[str, str], cwd: str) -> ShellScrip
 
 
 def join_path(folder: str, path: str) -> str:
-    """A path from a folder, either of which may begin with what only a run knows."""
+    """A path relative to a folder; either may begin with a part that only a run knows."""
     return os.path.normpath(path if path.startswith(("$", "~")) else os.path.join(folder, path))  # noqa: PTH118
 
 
 @dataclass
 class _State:
-    """Variables, each a list of words, and where the shell is."""
+    """Variables, each a list of words, and the shell's directory."""
 
     variables: dict[str, list[str]]
     cwd: str
@@ -91,11 +91,11 @@ class _Walk:
     depth: int = 0
     line: int = 0
     sink: dict[str, str] | None = None
-    """What is written to at present, if that is a file of later steps."""
+    """The current output, if it goes to a file of later steps."""
     is_certain: bool = True
 
     def walk(self, node: Node, state: _State) -> None:
-        """Take in a node; ``state`` is changed as the shell would change it."""
+        """Process a node; ``state`` is changed as the shell would change it."""
         match node.type:
             case "command":
                 self._command(node, state)
@@ -127,7 +127,7 @@ class _Walk:
             self.walk(child, state)
 
     def _branch(self, node: Node, state: _State) -> None:
-        """A body that may run or not: what it sets is known no more; a list that it adds to has what it adds."""
+        """A body that may run or not: variables that it sets become unknown; a list that it extends is extended."""
         inner = state.copy()
         for name in [_text(node.named_children[0])] if node.type == "for_statement" else ():
             inner.variables.pop(name, None)
@@ -188,7 +188,7 @@ class _Walk:
             self.script.commands.append(ShellCommand(argv, state.cwd, line, env))
 
     def _words(self, node: Node, state: _State) -> list[str]:
-        """What a word becomes: one word, or those of a list."""
+        """The expansion of a word: one word, or those of a list."""
         match node.type:
             case "array":
                 return [word for child in node.named_children for word in self._words(child, state)]
@@ -218,7 +218,7 @@ class _Walk:
         return "".join((*parts, data[at : len(data) - quote].decode()))
 
     def _expand(self, node: Node, state: _State) -> list[str]:
-        """``$X``, ``${X}``, ``${X:-y}``, ``${X[@]}``; others stay as they are."""
+        """``$X``, ``${X}``, ``${X:-y}``, ``${X[@]}``; others stay unchanged."""
         first, *rest = node.named_children or [node]
         signs = {child.type for child in node.children if not child.is_named} - {"$", "${", "}"}
         name = _text(first.named_children[0] if first.type == "subscript" else first)
@@ -239,7 +239,7 @@ def _text(node: Node) -> str:
 
 
 def _unwrap(argv: list[str], env: dict[str, str]) -> list[str]:
-    """The command behind ``sudo``, ``env A=b``, ``timeout 60`` and the like."""
+    """The command that follows ``sudo``, ``env A=b``, ``timeout 60`` and the like."""
     while argv and (argv[0] in _WRAPPERS or _ASSIGNMENT.match(argv[0])):
         if argv[:2] == ["command", "-v"]:
             return []
@@ -253,7 +253,7 @@ def _unwrap(argv: list[str], env: dict[str, str]) -> list[str]:
 
 
 def _find_script(argv: list[str]) -> str:
-    """The script among the arguments: behind ``sh -c``, or behind ``--run`` of a queue."""
+    """The script among the arguments: after ``sh -c``, or after ``--run`` of a queue."""
     for before, word in pairwise(argv):
         is_shell = re.fullmatch(r"(.*/)?(ba|da|z)?sh -[a-z]*c", f"{argv[0]} {before}")
         if is_shell or (before == "--run" and " " in word):

@@ -1,4 +1,4 @@
-"""A suite as a source of cases: its pieces, longest first; then again what failed, if it may be flaky."""
+"""A suite as a source of cases: its pieces, longest first; then failed cases again, if they may be flaky."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -22,10 +22,10 @@ from tileyard.suite.records import Plan, SuiteCase, is_retried
 
 
 class Part(Record):
-    """The cases of a suite that are built for one target and hold equally many devices, and how they are divided among these.
+    """The cases of a suite that are built for one target and hold the same number of devices, and how they are divided among these.
 
-    The pieces of the plan hold every case once; the longest is to come first. ``expected_s`` is by case, ``steps_s`` what
-    each golden and check step is expected to take.
+    The pieces of the plan contain every case once, the longest first. ``expected_s`` is by case, ``steps_s`` the expected times of all
+    golden and check steps.
     """
 
     target: str
@@ -38,8 +38,8 @@ class Part(Record):
 class SuiteSource:
     """A CaseSource. Each case runs once, and up to ``retries`` times more while it fails.
 
-    ``trials`` are all that were told, by the suite's case, in the order of the attempts. The parts take turns, so
-    that each keeps its own devices busy.
+    ``trials`` are all received trials, by the suite's case, in the order of the attempts. The parts
+    take turns, so that each keeps its own devices busy.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SuiteSource:
         self.trials: dict[str, list[Trial]] = {}
 
     async def ask(self, limit: int) -> Sequence[Batch]:
-        """The next pieces, or what is to be tried again."""
+        """The next pieces, or cases that are tried again."""
         batches: list[Batch] = []
         while len(batches) < limit and self._again:
             batches.append(self._again.popleft())
@@ -76,7 +76,7 @@ class SuiteSource:
         return batches
 
     def tell(self, trial: Trial) -> None:
-        """Take in a trial; one that failed is tried again while it may be."""
+        """Receive a trial; a failed case is tried again while it may be."""
         self._pending -= 1
         attempts = self.trials.setdefault(trial.case, [])
         attempts.append(trial)
@@ -88,7 +88,7 @@ class SuiteSource:
         self._again.append(Batch(id=case.key, cases=(case,), process="fresh"))
 
     def done(self) -> bool:
-        """All is asked and told."""
+        """Whether everything was asked for and its trials received."""
         return not (self._again or self._pending or any(part.pieces for part in self._parts))
 
     def _make_case(self, name: str, target: str, attempt: int) -> Case:
@@ -111,7 +111,7 @@ class SuiteSource:
 
 
 class _Turns:
-    """The pieces of a part that are not begun yet, with their numbers."""
+    """The pieces of a part that have not begun yet, with their numbers."""
 
     def __init__(self, part: Part) -> None:
         held = part.cases[0].work.devices
@@ -123,7 +123,7 @@ class _Turns:
 
 
 def find_target_inputs(cases: Iterable[SuiteCase]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """For each build step, as canonical JSON, what each target that these cases need depends on besides its inputs."""
+    """For each build step, as canonical JSON, the dependencies of each target that these cases need, besides the step's inputs."""
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     for case in cases:
         work = case.work
@@ -135,7 +135,7 @@ def find_target_inputs(cases: Iterable[SuiteCase]) -> dict[str, dict[str, tuple[
 
 
 def limit_runner(case: SuiteCase) -> Limits:
-    """The limits of a case; those of its run step count more."""
+    """The limits of a case; those of its run step take precedence."""
     if isinstance(case.work, KernelWork):
         return case.limits
     run_s = case.work.run.limit_s or case.limits.run_s

@@ -1,6 +1,6 @@
-"""How long golden and check steps take beside the runs of cases, and which golden results are there already.
+"""Durations of golden and check steps beside the runs of cases, and which golden results already exist.
 
-A suite's memory keeps by testcase what a step took, and the identities of golden steps that have made their result.
+A suite's memory keeps, per testcase, the time of a step and the identities of golden steps that have made their result.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,28 +16,28 @@ from tileyard.suite.content import Contents
 from tileyard.suite.records import Expected, SuiteCase
 
 GUESS_S = 1.0
-"""What a step is taken for where nothing at all is known."""
+"""Seconds assumed for a step of which nothing is known."""
 MOST_MADE = 100_000
 """Number of identities that are kept, the newest first."""
 DIGITS = 16
 
 
 class StepTimes(Record):
-    """What a golden and a check step of a testcase took on average, in seconds; 0 if none has run."""
+    """Mean time of a golden and of a check step of a testcase, in seconds; 0 if none has run."""
 
     golden_s: float = 0.0
     check_s: float = 0.0
 
 
 class KnownSteps(Record):
-    """What earlier runs of a suite have shown: times by testcase, and which golden steps have made their result."""
+    """Results of earlier runs of a suite: times by testcase, and which golden steps have made their result."""
 
     times: dict[str, StepTimes] = {}
     made: tuple[str, ...] = ()
 
 
 class Goldens:
-    """Identities of golden steps by their words and the content of what they name. Files are read once."""
+    """Identities of golden steps by their words and the content of the files that they name. Files are read once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class Goldens:
         if words not in self._known:
             try:
                 found = self._contents.identify_step(work.golden, self._folder)[:DIGITS]
-            except UsageError:  # its inputs cannot be read; the run says so
+            except UsageError:  # its inputs cannot be read; the run reports it
                 found = words
             self._known[words] = found
         return self._known[words]
@@ -62,9 +62,9 @@ class Goldens:
 def add_steps(
     cases: Sequence[SuiteCase], expected: Sequence[Expected], known: KnownSteps, goldens: Goldens
 ) -> tuple[Expected, ...]:
-    """What is expected of these cases, with their golden and check steps.
+    """Expected times of these cases, with their golden and check steps.
 
-    A golden step counts for the first of the cases that share it, and not where its result is there.
+    A golden step counts for the first of the cases that share it, and not if its result exists.
     """
     made, counted = set(known.made), set[str]()
     usual = _mean(known.times.values())
@@ -89,7 +89,7 @@ def learn_steps(
     seconds: Mapping[tuple[str, StepKind], Sequence[float]],
     made: Iterable[str],
 ) -> KnownSteps:
-    """What is known after a run in which these steps ran, by testcase, and these results were there."""
+    """The state after a run in which these steps ran, by testcase, and these results existed."""
     times = dict(known.times)
     for (testcase, kind), steps_s in seconds.items():
         mean_s = sum(steps_s) / len(steps_s)
@@ -100,7 +100,7 @@ def learn_steps(
 
 
 def _mean(times: Iterable[StepTimes]) -> StepTimes:
-    """What a step of a testcase of which nothing is known is taken for."""
+    """The assumed time of a step of a testcase of which nothing is known."""
     all_times = list(times)
     goldens_s = [one.golden_s for one in all_times if one.golden_s]
     checks_s = [one.check_s for one in all_times if one.check_s]

@@ -1,6 +1,6 @@
-"""What the jobs of workflows do twice, and trees of tests that are copies which have gone their own ways since.
+"""Finds work that jobs of workflows do twice, and trees of tests that are copies which have since diverged.
 
-Which side keeps what is for ``jobs_duplicates`` to say: each finding is a check of its jobs.
+``jobs_duplicates`` decides which side keeps what: each finding is a check of its jobs.
 """
 
 import os
@@ -21,19 +21,19 @@ from tileyard.suite.workflow_work import Work, matters
 from tileyard.suite.workflows import WorkflowJob
 
 MANUAL = frozenset({"workflow_dispatch", "repository_dispatch", "workflow_call", "workflow_run"})
-"""Events that start one workflow, and no other one with it."""
+"""Events that start a single workflow."""
 MOST_APART = 20
-"""Number of names of jobs that never run together."""
+"""Maximum number of named jobs that never run together."""
 FEWEST_NAMESAKES = 3
 FEWEST_FILES = 8
 """Number of equal files, tests or folders of tests that make a tree the copy of another one."""
 MOST_BEARERS = 20
-"""A name that more folders hold says nothing of them."""
+"""A name that more folders contain does not identify copies."""
 _Jobs = Mapping[str, WorkflowJob]
 
 
 def find_repeated(jobs: Sequence[WorkflowJob], work: Sequence[Work]) -> list[Finding]:
-    """All that at least two jobs do on machines of the same kind."""
+    """All work that at least two jobs do on machines of the same kind."""
     by_name = {job.name: job for job in jobs}
     groups: list[list[Work]] = []
     for one in work:
@@ -50,7 +50,7 @@ def find_repeated(jobs: Sequence[WorkflowJob], work: Sequence[Work]) -> list[Fin
 def make_jobs(
     jobs: Sequence[WorkflowJob], work: Sequence[Work], found: Sequence[Finding]
 ) -> list[CiJob]:
-    """The jobs with all their work as checks: what jobs that run together repeat is one check of theirs."""
+    """The jobs with all their work as checks: work repeated by jobs that run together is one check of theirs."""
     checks: dict[str, list[Check]] = {job.name: [] for job in jobs}
     rest = {(one.job, one.where, one.command): one.seconds for one in work}
     for finding in found:
@@ -71,18 +71,18 @@ def _check(identity: Digest, name: str, part: Spot | Work, seconds: float) -> Ch
 
 
 def identify_label(does: str) -> Digest:
-    """What is declared to be the same by a label, which nothing else repeats."""
+    """The identity of work declared as equal by a label; nothing else has it."""
     return digest_parts("label", does)
 
 
 def name_keepers(found: Iterable[Finding], duplicates: Iterable[Duplicate]) -> tuple[Finding, ...]:
-    """The findings with the jobs that are to keep them."""
+    """The findings with the jobs that should keep them."""
     keepers = {one.identity: one.keeper for one in duplicates}
     return tuple(replace(one, keeper=keepers.get(one.identity, "")) for one in found)
 
 
 def _is_same(one: Work, other: Work) -> bool:
-    """Whether both do the same. Builds may be made in other ways, tests and commands may not."""
+    """Whether both do the same. Builds may differ in how they are made, tests and commands may not."""
     mine, yours = one.tests, other.tests
     is_same_run = (mine.variant, mine.select) == (yours.variant, yours.select)
     is_same = (one.kind, one.subject) == (other.kind, other.subject)
@@ -90,7 +90,7 @@ def _is_same(one: Work, other: Work) -> bool:
 
 
 def _agree(one: Work, other: Work) -> bool:
-    """Whether machines, versions of languages and variables that count are the same for both.
+    """Whether machines, language versions and relevant variables are the same for both.
 
     A job that sets up no version of a language takes the installed one.
     """
@@ -107,7 +107,7 @@ def _agree(one: Work, other: Work) -> bool:
 
 
 def _split(group: list[Work], jobs: _Jobs) -> Iterator[list[Work]]:
-    """A group without what a matrix repeats on purpose, as those that run together and those that never do."""
+    """Divides a group into work that runs together and work that never does, without intentional repetitions by a matrix."""
     if len({jobs[one.job].leg_of or one.job for one in group}) < 2:
         return
     parts: list[list[Work]] = []
@@ -121,7 +121,7 @@ def _split(group: list[Work], jobs: _Jobs) -> Iterator[list[Work]]:
 
 
 def _together(one: Work, other: Work, jobs: _Jobs) -> frozenset[str]:
-    """The events at which both may be done."""
+    """The events at which both may run."""
     first, second = jobs[one.job], jobs[other.job]
     is_same_run = first.workflow == second.workflow
     events = [
@@ -167,7 +167,7 @@ def _describe(group: Sequence[Work], jobs: _Jobs, shares: Sequence[float] = ()) 
 
 
 def _find_overlaps(tests: Sequence[Work], jobs: _Jobs) -> Iterator[Finding]:
-    """Pairs of commands that are not the same, of two jobs, that have tests in common."""
+    """Pairs of different commands, of two jobs, that have tests in common."""
     for one, other in combinations(tests, 2):
         mine, yours = one.tests, other.tests
         leg = jobs[one.job].leg_of
@@ -185,7 +185,7 @@ def _find_overlaps(tests: Sequence[Work], jobs: _Jobs) -> Iterator[Finding]:
 
 
 def _share(mine: Tests, yours: Tests, common: Sequence[str]) -> float:
-    """The part of a command's time that the tests in common take; none where the other one runs only some of these."""
+    """The share of a command's time that the tests in common take; 0 if the other one runs only some of these."""
     if yours.select and not mine.select:
         return 0.0
     return max(1, len(common)) / len(mine.ids)
@@ -195,7 +195,7 @@ def _share(mine: Tests, yours: Tests, common: Sequence[str]) -> float:
 
 
 def find_copies(root: Path) -> list[Finding]:
-    """Folders of tests of which one has the names of the other, and how many of these are not the same."""
+    """Folders of tests of which one has the names of the other, and how many of these differ."""
     held: dict[Path, set[str]] = {}
     for folder, folders, files in walk(root):
         if "test" in os.path.relpath(folder, root).lower():

@@ -1,4 +1,4 @@
-"""``${{ ... }}`` of workflows: what is known of them before anything runs. What is not known stays as text."""
+"""Evaluates ``${{ ... }}`` of workflows as far as it is known before anything runs. Unknown parts stay as text."""
 
 import ast
 import re
@@ -16,18 +16,18 @@ _COMPARED = re.compile(
     r"([A-Za-z_][\w.-]*)\s*[!=]=\s*'([^']*)'|'([^']*)'\s*[!=]=\s*([A-Za-z_][\w.-]*)"
 )
 MOST_CASES = 4096
-"""Combinations of values tried on two conditions; with more of them both may hold."""
+"""Maximum number of combinations of values tried on two conditions; beyond it both are assumed to hold."""
 
 
 class _Unknown:
-    """The value of what is known only in a run."""
+    """A value that is known only in a run."""
 
 
 _Value = str | float | bool | None | _Unknown
 
 
 def fill(text: str, known: Mapping[str, str]) -> str:
-    """A text with each expression whose value is known replaced by it."""
+    """A text in which each expression with a known value is replaced by it."""
 
     def put(found: re.Match[str]) -> str:
         value = _read(found[1], known)
@@ -39,7 +39,7 @@ def fill(text: str, known: Mapping[str, str]) -> str:
 
 
 def holds(condition: str, known: Mapping[str, str]) -> bool | None:
-    """Whether an ``if:`` holds; None where that is known only in a run."""
+    """Whether an ``if:`` holds; None if that is known only in a run."""
     inner = _EXPRESSION.fullmatch(condition.strip())
     value = _read(inner[1] if inner else condition, known) if condition.strip() else True
     return None if isinstance(value, _Unknown) else bool(value)
@@ -48,7 +48,7 @@ def holds(condition: str, known: Mapping[str, str]) -> bool | None:
 def can_both_hold(
     first: Iterable[str], second: Iterable[str], events: Iterable[str], *, is_same_run: bool
 ) -> frozenset[str]:
-    """The events at which all these conditions may hold. Of two runs only ``github`` is the same."""
+    """The events at which all these conditions may hold. Two runs share only ``github``."""
     conditions = [one for one in (*first, *second) if one]
     values: dict[str, set[str]] = {}
     for left, text, other_text, right in _COMPARED.findall("\n".join(conditions)):
@@ -69,7 +69,7 @@ def can_both_hold(
 
 
 def _read(text: str, known: Mapping[str, str]) -> _Value:
-    """The value of an expression, which is nearly one of Python."""
+    """The value of an expression, whose syntax is nearly Python's."""
 
     def put(found: re.Match[str]) -> str:
         if found["text"] is not None:

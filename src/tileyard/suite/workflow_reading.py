@@ -1,4 +1,4 @@
-"""Workflows found in files and folders, each with a name of its own, and what their jobs do, with measured times."""
+"""Finds workflows in files and folders, each with a unique name, and what their jobs do, with measured times."""
 
 import os
 from collections import Counter
@@ -21,7 +21,7 @@ from tileyard.suite.workflows import WorkflowJob, read_workflow
 
 
 class InWorkflows(Record):
-    """The jobs of workflows, their work, what of it they repeat, and trees of tests that are ``copies``."""
+    """The jobs of workflows, their work, the repeated work, and trees of tests that are ``copies``."""
 
     jobs: tuple[WorkflowJob, ...]
     work: tuple[Work, ...]
@@ -69,7 +69,7 @@ def find_in_workflows(
 
 
 def list_workflows(path: Path) -> list[Path]:
-    """The workflows of a folder, or a file itself. Raises UsageError where there is none."""
+    """The workflows of a folder, or a file itself. Raises UsageError if there is none."""
     if not path.is_dir():
         return [path]
     inner = path / ".github" / "workflows"
@@ -81,11 +81,11 @@ def list_workflows(path: Path) -> list[Path]:
 
 
 def read_step_times(path: Path) -> StepTimes | None:
-    """Seconds of each step, as ``gh api .../actions/runs/ID/jobs`` prints them; None where the file is something else."""
+    """Seconds of each step, as ``gh api .../actions/runs/ID/jobs`` prints them; None if the file is something else."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        return None  # the next reader says so
+        return None  # the next reader reports it
     if not text.startswith(("{", "[")) or '"jobs"' not in text:
         return None
     try:
@@ -103,7 +103,7 @@ def read_step_times(path: Path) -> StepTimes | None:
 
 
 def _name_workflows(files: Collection[Path]) -> dict[Path, str]:
-    """A name for each file: its stem, or its path below the folder of all where several have the same stem."""
+    """A name for each file: its stem, or its path below the common folder if several have the same stem."""
     stems = Counter(file.stem for file in files)
     shared = [file for file in files if stems[file.stem] > 1]
     top = os.path.commonpath([file.parent for file in shared]) if shared else ""
@@ -120,7 +120,7 @@ def _find_top(folder: Path) -> Path:
 
 
 def _settle_times(work: Sequence[Work], imported: Sequence[ImportedTime]) -> list[Work]:
-    """The work, with times of cases, as from JUnit files, or with the mean of what is the same, in place of guesses."""
+    """The work with times in place of guesses: times of cases, as from JUnit files, or the mean of equal work."""
     known: dict[tuple[str, str], list[float]] = {}
     for one in work:
         if not one.is_guess:

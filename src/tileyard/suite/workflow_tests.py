@@ -1,4 +1,4 @@
-"""Which tests a command runs, as files below the top of the checkout: ``tests/test_a.py::test_b``.
+"""Which tests a command runs, as files relative to the top of the checkout: ``tests/test_a.py::test_b``.
 
 pytest, unittest, ctest and lit are read; any other command counts as one test.
 """
@@ -21,7 +21,7 @@ _VALUES = frozenset(
     --capture
     """.split()  # noqa: SIM905 - a list of words, not of quotes
 )
-"""Options of pytest with a value that change how tests run, not which."""
+"""Options of pytest with a value that change how tests run, not which tests."""
 _FLAGS = re.compile(
     r"-[vqxsl]+|-[nprW]\S+|--(forked|lf|ff|strict-markers|showlocals|verbose|quiet|no-header)"
     r"|--(junit-?xml|tb|durations|color|timeout|cov|cov-report|maxfail|log-level)=.*"
@@ -31,7 +31,7 @@ _PATTERNS = ("test_*.py", "*_test.py")
 
 
 class Tests(Record):
-    """What a command runs. Commands of another ``variant`` run something else; ``select`` narrows it in their own words."""
+    """The tests of a command. Commands of another ``variant`` run something else; ``select`` narrows it in their own words."""
 
     ids: tuple[str, ...]
     variant: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Tests(Record):
 
 
 def list_covered(ids: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Those of the ids that one of the others is, or contains: a folder for its files, a file for its tests."""
+    """The ids that one of the others equals or contains: a folder its files, a file its tests."""
     known = frozenset(others)
     return tuple(one for one in ids if any(part in known for part in _parents(one)))
 
@@ -88,7 +88,7 @@ def read_unittest(words: Sequence[str], cwd: str) -> Tests:
 
 
 def _find_module(word: str, cwd: str) -> str:
-    """``tests.test_a.Case.test_b`` as pytest would write it."""
+    """``tests.test_a.Case.test_b`` in pytest's notation."""
     parts = word.split(".")
     for length in range(len(parts), 0, -1):
         path = join_path(cwd, "/".join(parts[:length]))
@@ -98,7 +98,7 @@ def _find_module(word: str, cwd: str) -> str:
 
 
 def read_ctest(words: Sequence[str], tree: str) -> Tests:
-    """The tests of ``ctest`` on what was built of a tree, by the names and labels in its CMakeLists.txt."""
+    """The tests of ``ctest`` on a tree's build, by the names and labels in its CMakeLists.txt."""
     options = dict(pairwise(words))
     said = tuple(f"{key} {options[key]}" for key in ("-L", "-R", "-E", "-LE") if key in options)
     found = [
@@ -147,7 +147,7 @@ def _list_ctests(tree: str) -> list[tuple[str, str, str]]:
 
 
 def walk(path: Path | str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """``os.walk`` without what is not a source: hidden folders, caches, builds and installed packages."""
+    """``os.walk`` of sources only: without hidden folders, caches, builds and installed packages."""
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(
             name

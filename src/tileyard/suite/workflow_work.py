@@ -1,7 +1,7 @@
-"""What the steps of a job do that is worth doing once: builds of trees, runs of tests, other commands.
+"""Finds the useful work in the steps of a job: builds of trees, runs of tests, other commands.
 
-What only prepares a runner is no work: checkouts, packages, caches, artifacts. One module because all of it follows
-a job from step to step, with its variables, its checkouts and its build folders.
+Steps that only prepare a runner are ignored: checkouts, packages, caches, artifacts. One module because
+all of it follows a job from step to step, with its variables, its checkouts and its build folders.
 """
 
 import re
@@ -22,10 +22,10 @@ from tileyard.suite.workflow_tests import Tests, list_files, read_ctest, read_py
 from tileyard.suite.workflows import WorkflowJob, WorkflowStep
 
 StepTimes = Mapping[tuple[str, str, str], float]
-"""Seconds by the names of workflow, job and step, as GitHub gives them."""
+"""Seconds by the names of workflow, job and step, as GitHub reports them."""
 Kind = Literal["build", "tests", "command", "label"]
 GUESSES_S: Mapping[Kind, float] = {"build": 600.0, "tests": 300.0, "label": 300.0, "command": 60.0}
-"""What a step takes that nobody has measured."""
+"""Seconds assumed for a step that was not measured."""
 _QUIET = frozenset(
     """
     . : [ [[ apt apt-get awk basename break brew cat ccache chmod chown cmake command
@@ -46,7 +46,7 @@ _UNTOLD = re.compile(
     r"(?:LD_|DYLD_)?(?:LIBRARY_)?PATH|PYTHONPATH|PYTHONUNBUFFERED|HOME"
     r"|(?:GITHUB|RUNNER|CCACHE|PIP)_\w+"
 )
-"""Variables by which commands are not told apart."""
+"""Variables that do not distinguish commands."""
 _PREPARING = re.compile(
     r"actions/|github/|\./|.*(cache|artifact|checkout|setup|login|release|paths-filter)"
 )
@@ -62,10 +62,10 @@ NO_TESTS = Tests(ids=())
 
 
 class Work(Record):
-    """One thing that a step does. ``subject`` is what it is done to: the same text is the same tree, or command.
+    """One thing that a step does. ``subject`` is its object: the same text is the same tree, or command.
 
-    ``details`` are shown where they differ; ``env`` are all variables, ``own`` of these are set for it alone.
-    ``named`` are the files whose text says which variables matter, ``versions`` the languages that were set up.
+    ``details`` are shown if they differ; ``env`` are all variables, ``own`` of these are set for it alone. ``named``
+    are the files whose text decides which variables matter, ``versions`` the languages that were set up.
     """
 
     kind: Kind
@@ -87,22 +87,22 @@ class Work(Record):
 
 @dataclass
 class _Tracer:
-    """A job, followed from step to step. The same tree has the same name in every job, wherever it lies."""
+    """A job, followed from step to step. The same tree has the same name in every job, wherever it is."""
 
     job: WorkflowJob
     root: str
     env: dict[str, str]
     outputs: dict[str, str] = field(default_factory=dict)
     aliases: list[str] = field(default_factory=list)
-    """Other places of the repository that lies at the root."""
+    """Other paths of the repository that is at the root."""
     sources: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """For each folder with another checkout: which repository, and at which commit."""
+    """For each folder with another checkout: its repository and commit."""
     trees: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     """For each build folder: its tree, and how it was configured."""
     versions: dict[str, str] = field(default_factory=dict)
 
     def trace(self, times: StepTimes) -> Iterator[Work]:
-        """All work, step by step; a step's time is shared by what it does."""
+        """All work, step by step; a step's time is divided among its work."""
         for step in self.job.steps:
             if any(holds(self._fill(one), {}) is False for one in step.conditions):
                 continue
@@ -283,7 +283,7 @@ class _Tracer:
         return None
 
     def _is_compiled(self, path: str) -> bool:
-        """Whether there is something to compile; of what is not in this checkout nobody knows."""
+        """Whether there is something to compile; unknown for what is not in this checkout."""
         if not path.startswith(self.root) or any(path.startswith(one) for one in self.sources):
             return True
         names = ("CMakeLists.txt", "meson.build", "Cargo.toml", "WORKSPACE", "MODULE.bazel")
@@ -295,7 +295,7 @@ class _Tracer:
     # ---- checkouts ------------------------------------------------------------------------------
 
     def _git(self, words: list[str], cwd: str) -> None:
-        """Where other checkouts lie, and at which commit."""
+        """Record where other checkouts are, and at which commit."""
         while words[:1] == ["-C"]:
             cwd, words = self._join(cwd, words[1]), words[2:]
         verb, *plain = [word for word in words if not word.startswith("-")] or [""]
@@ -311,7 +311,7 @@ class _Tracer:
             self.sources[cwd] = (name, ref if plain[-1] in ("FETCH_HEAD", "origin") else plain[-1])
 
     def _name_tree(self, path: str) -> str:
-        """A path as part of the checkout that it lies in, the same in every job; other words as they are."""
+        """A path relative to its checkout, the same in every job; other words unchanged."""
         for folder in sorted(self.sources, key=len, reverse=True):
             if path == folder or path.startswith(f"{folder}/"):
                 name, ref = self.sources[folder]
@@ -322,7 +322,7 @@ class _Tracer:
         return self._settle(join_path(folder, path))
 
     def _settle(self, text: str) -> str:
-        """A text in which the repository lies at the root, wherever it was checked out to."""
+        """A text in which the repository is at the root, wherever it was checked out to."""
         for path in self.aliases:
             text = re.sub(rf"{re.escape(path)}(?![\w.-])", self.root, text)
         return text
@@ -343,7 +343,7 @@ def find_work(job: WorkflowJob, root: Path, times: StepTimes) -> list[Work]:
 def matters(work: Work, variable: str) -> bool:
     """Whether a variable may change what a command does: its files mention it, or it was set for it alone.
 
-    Where something lies, as a path says, does not.
+    Locations, such as paths, do not.
     """
     if "/" in work.env.get(variable, ""):
         return False
@@ -358,7 +358,7 @@ def _read_texts(path: str) -> tuple[str, ...]:
 
 
 def _name(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """A program by its name alone, with the rest; a module of Python counts as a program."""
+    """A program by its name alone, with the other words; a Python module counts as a program."""
     words = list(argv[1:])
     name = re.sub(r"(?<=^python)[\d.]+$|(?<=^pip)[\d.]+$|\.exe$", "", Path((*argv, "")[0]).name)
     if re.search(r"PYTHON\w*\}?$", (*argv, "")[0]):
@@ -393,7 +393,7 @@ def _targets(name: str, words: Sequence[str]) -> list[str]:
 
 
 def _flags(words: Sequence[str]) -> dict[str, str]:
-    """``-DNAME=VALUE`` and the options that say how."""
+    """``-DNAME=VALUE`` and the options that set how."""
     found = {}
     for before, word in pairwise(("", *words)):
         whole = f"-D{word}" if before == "-D" else word
@@ -413,7 +413,7 @@ def _is_work(name: str, words: Sequence[str]) -> bool:
 
 
 def _name_platform(runs_on: str) -> str:
-    """``linux x64`` and the like, as labels of runners say it."""
+    """``linux x64`` and the like, from the labels of runners."""
     words = runs_on.lower()
     system = next((name for name in ("windows", "macos") if name in words), "linux")
     arm = r"arm64|aarch64|-arm\b|macos-(?:1[4-9]|[2-9]\d|latest)(?!-intel|\d|-large)"
@@ -426,7 +426,7 @@ def _name_repository(url: str) -> str:
 
 
 def _name_ref(text: str) -> str:
-    """A commit, tag or branch; of one that a command looks up, what it asks for."""
+    """A commit, tag or branch; if a command looks it up, the text that it asks for."""
     found = re.fullmatch(r"\$\(git ls-remote \S+ (?:\S+ )*?(\S+?)(?: \|.*)?\)", text, re.DOTALL)
     name = found[1].strip("\"'") if found else text
     return re.sub(r"^(refs/(heads|tags)/|origin/)", "", name) or "HEAD"

@@ -1,4 +1,4 @@
-"""Workflows of GitHub Actions as they are written: jobs with all their steps, each with its file and line.
+"""Reads workflows of GitHub Actions as written: jobs with all their steps, each with its file and line.
 
 Matrices, local reusable workflows and local composite actions are expanded. Messages name file, line and key.
 """
@@ -41,8 +41,8 @@ _STEP = _keys(
 
 
 class WorkflowStep(Record):
-    """A step. ``run`` is a script for a shell, ``does`` its label, ``seconds`` what a comment says that it takes, and
-    ``run_line`` where its script begins. One that ``is_setup`` belongs to an action whose name says that it prepares a runner.
+    """A step. ``run`` is a script for a shell, ``does`` its label, ``seconds`` its time according to a comment, and ``run_line`` the
+    first line of its script. One that ``is_setup`` belongs to an action whose name shows that it prepares a runner.
     """
 
     where: str
@@ -61,9 +61,9 @@ class WorkflowStep(Record):
 
 
 class WorkflowJob(Record):
-    """A job, one of a matrix. ``title`` is what GitHub calls it; ``events`` start it; ``leg_of`` is its matrix.
+    """A job, one of a matrix. ``title`` is GitHub's name for it; ``events`` start it; ``leg_of`` is its matrix.
 
-    ``workflow`` identifies the workflow that is started, ``workflow_name`` is what GitHub calls it.
+    ``workflow`` identifies the workflow that is started, ``workflow_name`` is GitHub's name for that.
     """
 
     name: str
@@ -80,7 +80,7 @@ class WorkflowJob(Record):
 
 
 class _Scope(Record):
-    """The workflow, job or action that is read: names and conditions so far, what is known, the files on the way."""
+    """The workflow, job or action that is read: names and conditions so far, known values, and the files on the way."""
 
     root: str
     known: dict[str, str]
@@ -95,7 +95,7 @@ class _Scope(Record):
     files: tuple[str, ...] = ()
 
     def enter(self, path: Path, inputs: Mapping[str, str] | None = None) -> "_Scope":
-        """The scope of a file that is called with these inputs, of which all else is hidden."""
+        """The scope of a file that is called with these inputs; it sees nothing else."""
         if str(path) in self.files:
             raise UsageError(f"{self.files[-1]}: calls itself through {path}")
         if len(self.files) > DEEPEST:
@@ -127,13 +127,13 @@ def _read_file(path: Path, scope: _Scope) -> Iterator[WorkflowJob]:
     if not events:
         top.fail("says no event under `on`")
     if events == ["workflow_call"] and not scope.events:
-        return  # its callers say when it runs, and with what
+        return  # its callers decide when it runs, and with what
     known = _defaults(_get(on, "workflow_call", "inputs")) | scope.known
     place = os.path.relpath(path.parent.resolve() / path.name, scope.root)
     scope = replace(
         scope,
         known=known,
-        # That of a called one is its caller's, and GitHub calls one without a name like its file.
+        # The name of a called one is its caller's, and GitHub names one without a name after its file.
         workflow_name=scope.workflow_name or _text(table, "name", {}) or place,
         events=scope.events or tuple(events),
         env=_texts(table, "env", known, top),
@@ -176,7 +176,7 @@ def _read_job(name: str, raw: object, place: Place, scope: _Scope) -> Iterator[W
                 steps=tuple(_read_steps(steps, place / "steps", inner)),
                 leg_of=f"{scope.name}/{name}" if len(legs) > 1 else "",
             )
-        elif str(uses).startswith("./"):  # one of another repository has no job that can be seen
+        elif str(uses).startswith("./"):  # one of another repository has no visible job
             path = Path(scope.root, str(uses))
             if not path.is_file():
                 (place / "uses").fail(f"there is no workflow {uses}")
@@ -212,7 +212,7 @@ def _read_steps(rows: object, place: Place, scope: _Scope) -> Iterator[WorkflowS
 
 
 def _read_action(step: WorkflowStep, scope: _Scope) -> Iterator[WorkflowStep]:
-    """The steps of a local composite action. One of another kind, or that a step before fetches, is one step."""
+    """The steps of a local composite action. One of another kind, or that an earlier step fetches, is one step."""
     paths = (Path(scope.root, step.uses, name) for name in ("action.yml", "action.yaml"))
     path = next((path for path in paths if path.is_file()), None)
     document = None if path is None else YamlFile(path)
@@ -229,7 +229,7 @@ def _read_action(step: WorkflowStep, scope: _Scope) -> Iterator[WorkflowStep]:
 
 
 def _expand_matrix(raw: object) -> Iterator[dict[str, str]]:
-    """The combinations of a matrix; one where there is none, or where only a run knows it."""
+    """The combinations of a matrix; one if there is no matrix, or only a run knows it."""
     table = raw if isinstance(raw, dict) else {}
     axes = {key: value for key, value in table.items() if key not in ("include", "exclude")}
     lists = {key: value for key, value in axes.items() if isinstance(value, list)}

@@ -1,1 +1,1 @@
-"""Reading suite files: strictly, with templates filled in as far as is known, and lines for every error."""
+"""Reads suite files strictly: known template values are filled in, and every error names its line."""

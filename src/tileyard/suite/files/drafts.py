@@ -1,6 +1,6 @@
-"""What is known of a suite while it is read: what tables say together, cases, and open questions.
+"""The state of a suite while it is read: combined tables, cases, and open questions.
 
-One module because both kinds of cases are made of the same tables: those of kernels as they stand, those of
+One module because both kinds of cases come from the same tables: those of kernels unchanged, those of
 programs with steps and comparisons that are filled in for each case.
 """
 
@@ -54,14 +54,14 @@ TAKEN = frozenset(
 )
 """Names in templates that a case's own ``vars`` cannot have."""
 UNSTATED = 0
-"""Memory of which a suite says nothing: programs then have no limit, kernels the usual one."""
+"""Memory if a suite does not state it: programs then have no limit, kernels the usual one."""
 Level = tuple[StepsTable, Place]
-"""A table that may name steps, and where it stands."""
+"""A table that may name steps, and its place."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """What tables from wide to narrow say of a case together."""
+    """The combined settings of a case, from wide tables to narrow ones."""
 
     family: str = ""
     dtype: str = ""
@@ -72,7 +72,7 @@ class Common:
     vars: dict[str, str] = field(default_factory=dict)
 
     def narrowed(self, table: CommonTable, place: Place) -> "Common":
-        """With what a narrower table says besides, or instead."""
+        """These settings with the additions and replacements of a narrower table."""
         for name in table.vars:
             if name in TAKEN or not name.isidentifier():
                 (place / "vars" / name).fail(
@@ -94,7 +94,7 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What steps of a file get beside its tables: variables that a script sets, and these parameters."""
+    """Inputs of a file's steps besides its tables: variables that a script sets, and these parameters."""
 
     env: Env
     parameters: frozenset[str]
@@ -102,9 +102,9 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelFile:
-    """Kernels whose cases are not listed: one for each kernel, or that of ``work`` alone, and shape.
+    """Kernels whose cases are not listed: one case per kernel, or only that of ``work``, and per shape.
 
-    ``testcase`` is empty where each kernel is a testcase of its own.
+    ``testcase`` is empty if each kernel is a testcase of its own.
     """
 
     where: str
@@ -115,9 +115,9 @@ class KernelFile:
 
 @dataclass(kw_only=True)
 class Draft:
-    """A suite as far as its files alone say; ``kernel_files`` are still to be asked about.
+    """A suite as far as its files alone define it; authors are still to be asked about ``kernel_files``.
 
-    ``texts`` are those with which each policy names cases, and where they stand.
+    ``texts`` are those with which each policy names cases, and their places.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Draft:
     def finish(self, cases: Iterable[SuiteCase]) -> Suite:
         """The suite with these cases.
 
-        Raises UsageError where two of them are called the same, or a policy names none of them.
+        Raises UsageError if two of them have the same name, or a policy names none of them.
         """
         known: dict[str, SuiteCase] = {}
         for case in cases:
@@ -147,7 +147,7 @@ class Draft:
         if not known:
             raise UsageError(f"{self.path}: has no case")
         for text, place in (one for texts in self.texts.values() for one in texts):
-            # With another value of a parameter it may be like some.
+            # With another value of a parameter it may match some.
             if not (self.parameters and "@" in text):
                 refuse_idle(text, tuple(known.values()), place)
         return Suite(
@@ -165,7 +165,7 @@ class Draft:
 
 
 def refuse_idle(text: str, cases: Sequence[SuiteCase], place: Place) -> None:
-    """Raise UsageError for a text of a policy that is about none of the cases."""
+    """Raise UsageError for a text of a policy that matches none of the cases."""
     if not any(is_about(text, case) for case in cases):
         near = nearest(text, cases)
         hint = f"did you mean {' or '.join(near)}" if near else ""
@@ -175,7 +175,7 @@ def refuse_idle(text: str, cases: Sequence[SuiteCase], place: Place) -> None:
 def make_case(
     testcase: str, row: CaseTable, common: Common, work: CommandWork | KernelWork, place: Place
 ) -> SuiteCase:
-    """A case out of its row. Raises UsageError for a name that is none."""
+    """A case from its row. Raises UsageError for an invalid name."""
     check_name(row.name, place / "name")
     where = row.where if isinstance(row, ListedCaseTable) else ""
     return SuiteCase(
@@ -202,7 +202,7 @@ def limit_kernel(stated: Limits) -> Limits:
 
 
 def find_seed(row: CaseTable) -> int:
-    """The seed of a case's data: what it says, else the crc32 of its name."""
+    """The seed of a case's data: the stated one, otherwise the crc32 of its name."""
     return binascii.crc32(row.name.encode()) if row.seed is None else row.seed
 
 
@@ -210,7 +210,7 @@ def find_seed(row: CaseTable) -> int:
 
 
 class OutputPlan:
-    """A comparison whose templates are read."""
+    """A comparison whose templates are parsed."""
 
     def __init__(self, raw: object, place: Place) -> None:
         self._table = decode(raw, OutputTable, place)
@@ -263,7 +263,7 @@ class OutputPlan:
 
 
 class CommandPlan:
-    """What all cases of a testcase of programs share, ready to be filled in for each."""
+    """The parts shared by all cases of a testcase of programs, ready to be filled in for each."""
 
     def __init__(self, testcase: Level, suite: Level, home: Path, given: Given) -> None:
         """``home`` is the folder of the whole suite. Raises UsageError with file, line and key."""
@@ -287,7 +287,7 @@ class CommandPlan:
         self._check_sources()
 
     def _check_sources(self) -> None:
-        """Refuse a step that asks for what no step makes."""
+        """Refuse a step that asks for something that no step makes."""
         made = {"build": self._build, "golden": self._golden}
         hot = None if self._hot is None else self._hot[1]
         for plan in (self._run, self._check, hot):
@@ -304,7 +304,7 @@ class CommandPlan:
         tolerance: Tolerance | None,
         case: Place,
     ) -> CommandWork:
-        """The work of one case, which stands at ``case``."""
+        """The work of one case, which is declared at ``case``."""
         build, target, hot = None, "", None
         target_inputs: tuple[str, ...] = ()
         if self._build is not None:
@@ -340,7 +340,7 @@ class CommandPlan:
 
 
 def read_tolerance(table: CommonTable | OutputTable, place: Place) -> Tolerance | None:
-    """What a table says of tolerances: ``eps`` for both, or each by its name; None for nothing."""
+    """The tolerances in a table: ``eps`` for both, or each by its name; None if there are none."""
     if table.eps is not None:
         if table.rtol is not None or table.atol is not None:
             (place / "eps").fail("sets both rtol and atol, so neither can be given beside it")
@@ -356,7 +356,7 @@ def show_shape(shape: Shape) -> str:
 
 
 def _find(name: str, levels: tuple[Level, ...]) -> tuple[object, Place] | None:
-    """The step of the narrowest table that says something of it; ``false`` says that there is none."""
+    """The step of the narrowest table that defines it; ``false`` means that there is none."""
     for table, place in levels:
         raw: object = getattr(table, name)
         if raw is False:
@@ -387,7 +387,7 @@ def _read_measure(raw: object, place: Place) -> Measure:
 
 
 def is_of_kernels(table: TestcaseTable, place: Place) -> bool:
-    """Whether a testcase is one of kernels. Raises UsageError where it is half one and half other."""
+    """Whether a testcase is one of kernels. Raises UsageError if it is half one and half other."""
     if not table.file:
         for key in ("kernel", "reference", "arguments", "config"):
             if getattr(table, key):

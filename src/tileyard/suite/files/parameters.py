@@ -1,7 +1,7 @@
-"""Parameters of a suite file: the values that each may have, the one that it has, and what depends on that.
+"""Parameters of a suite file: their possible values, the chosen value, and the settings that depend on it.
 
-In limits and policies a table by parameter and value is replaced by one of its entries:
-``run_s = { mode.sim = 1800, mode.npu = 60 }``.
+In limits and policies a table by parameter and value is replaced by one of its entries: ``run_s = { mode.sim =
+1800, mode.npu = 60 }``.
 """
 
 import re
@@ -15,33 +15,33 @@ from tileyard.model import Value
 from tileyard.suite.files.places import Place, Table
 
 STEPS = ("build", "golden", "run", "hot", "check", "list")
-"""Tables with a limit of their own; ``hot`` is one of ``run``."""
+"""Tables with a limit of their own; ``hot`` is inside ``run``."""
 _VALUE = re.compile(r"[A-Za-z0-9_.+-]+")
 """Values become parts of names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """The values that each parameter of a file may have, and those that are chosen."""
+    """The values that each parameter of a file may have, and the chosen ones."""
 
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     chosen: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def variant(self) -> str:
-        """What the names of cases end with: ``@npu``; empty without parameters."""
+        """The suffix of the names of cases: ``@npu``; empty without parameters."""
         return f"@{','.join(self.chosen.values())}" if self.chosen else ""
 
 
 def show_value(value: object) -> str:
-    """A value as templates have it."""
+    """A value as written in templates."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_parameters(
     raw: object, place: Place, wanted: Mapping[str, str], taken: frozenset[str]
 ) -> Parameters:
-    """The parameters that are declared at a place; of each the value that is wanted, else the first.
+    """The parameters declared at a place, each with the wanted value, otherwise the first.
 
     ``taken`` are names with another meaning. Raises UsageError.
     """
@@ -74,9 +74,9 @@ def read_parameters(
 
 
 def settle(table: Table, parameters: Parameters, place: Place) -> Table:
-    """A suite file with one value wherever its limits and policies have one for each value of a parameter.
+    """A suite file in which limits and policies with one value per parameter value have a single value.
 
-    Raises UsageError for a table by a parameter, or a value, that there is not.
+    Raises UsageError for a table by an unknown parameter or value.
     """
     if not parameters.values:
         return table
@@ -91,7 +91,7 @@ def settle(table: Table, parameters: Parameters, place: Place) -> Table:
 
 
 def _settle_limits(table: Table, parameters: Parameters, place: Place) -> Table:
-    """A table of a suite, testcase, case or step, and those in it."""
+    """A table of a suite, testcase, case or step, and the tables in it."""
     settled = dict(table)
     for key, value in table.items():
         at = place / key
@@ -111,7 +111,7 @@ def _settle_limits(table: Table, parameters: Parameters, place: Place) -> Table:
 
 
 def _settle_all(table: object, parameters: Parameters, place: Place) -> Table:
-    """A table whose values may each be given by parameter; what is not given for the chosen value is left out."""
+    """A table whose values may each be given by parameter; a value not given for the chosen one is left out."""
     settled: Table = {}
     if not isinstance(table, dict):
         return table  # type: ignore[return-value]  # refused where it is decoded

@@ -1,7 +1,7 @@
-"""Places in suite files: what every message about them begins with.
+"""Places in suite files: the start of every message about them.
 
-On which line of a TOML file a key stands the parser of the standard library does not tell: a scanner
-of our own does, of text that the parser has accepted.
+The parser of the standard library does not report the line of a TOML key. A scanner of our own finds
+it, in text that the parser has accepted.
 """
 
 import re
@@ -19,7 +19,7 @@ from tileyard.errors import UsageError
 
 Table = dict[str, object]
 KeyPath = tuple[str | int, ...]
-"""Keys and indexes on the way to a value, as in ``("testcase", 2, "run", "argv", 0)``."""
+"""Keys and indexes on the way to a value, such as ``("testcase", 2, "run", "argv", 0)``."""
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
@@ -36,10 +36,10 @@ _SCALAR = re.compile(r"[^,\]}#\n]+")
 
 
 class Document:
-    """A suite file: its table, and where in it each key stands."""
+    """A suite file: its table, and the line of each key."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError where the file cannot be read or is not TOML."""
+        """Raises UsageError if the file cannot be read or is not TOML."""
         self.path = path
         self.folder = path.parent
         try:
@@ -60,14 +60,14 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A place in a suite file, for messages. ``note`` is added, as for a listed case."""
+    """A place in a suite file, for messages. ``note`` is added, for example for a listed case."""
 
     document: Document
     keys: KeyPath = ()
     note: str = ""
 
     def __truediv__(self, key: str | int) -> "Place":
-        """What lies below a key or an index."""
+        """The place below a key or an index."""
         return Place(document=self.document, keys=(*self.keys, key), note=self.note)
 
     @property
@@ -77,18 +77,18 @@ class Place:
 
     @property
     def key(self) -> str:
-        """The key as people write it, with indexes in brackets."""
+        """The key in the user's notation, with indexes in brackets."""
         parts = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys]
         return "".join(parts).removeprefix(".")
 
     def fail(self, problem: str, hint: str = "") -> NoReturn:
-        """Raise UsageError that says where, at which key, and what."""
+        """Raise UsageError with the place, the key and the problem."""
         parts = [self.where, self.key, self.note, problem]
         raise UsageError(": ".join(part for part in parts if part), hint)
 
     def _line(self) -> int:
         lines = self.document.lines
-        # What is in no file, as the rows that a command printed, has the line of what brought it.
+        # What is in no file, such as rows that a command printed, has the line of its origin.
         for length in range(len(self.keys), 0, -1):
             if self.keys[:length] in lines:
                 return lines[self.keys[:length]]
@@ -104,7 +104,7 @@ def key_lines(text: str) -> dict[KeyPath, int]:
 
 @dataclass
 class _Scanner:
-    """A walk over the text that looks at keys and steps over values."""
+    """Walks over the text, reads keys and skips values."""
 
     text: str
     at: int = 0
@@ -114,7 +114,7 @@ class _Scanner:
     _counts: dict[KeyPath, int] = field(default_factory=dict)
 
     def scan(self) -> None:
-        """Take in the whole document."""
+        """Read the whole document."""
         prefix: KeyPath = ()
         self._take(_BLANK)
         while self.at < len(self.text):
@@ -137,9 +137,9 @@ class _Scanner:
             if is_array and number == len(keys) - 1:
                 self._counts[path] = self._counts.get(path, 0) + 1
             if path in self._counts:
-                # A name in a header means the array's last table so far.
+                # A name in a header refers to the array's last table so far.
                 path = (*path, self._counts[path] - 1)
-        # A table that dotted names made before begins where its header stands.
+        # A table that dotted names made before begins at its header.
         self.lines[path] = line
         return path
 
@@ -181,7 +181,7 @@ class _Scanner:
             self._take(_SCALAR)
 
     def _elements(self, end: str) -> Iterator[int]:
-        """Stop at each element of an array or inline table, to be stepped over; their numbers."""
+        """Stop at each element of an array or inline table, which the caller skips; yields their numbers."""
         self.at += 1
         self._take(_BLANK)
         number = 0
@@ -205,7 +205,7 @@ class _Scanner:
         return found.group()
 
     def _here(self) -> int:
-        """The line of the present place; the walk only goes on, so each is counted once."""
+        """The current line; the walk only goes forward, so each line is counted once."""
         self._line += self.text.count("\n", self._counted, self.at)
         self._counted = self.at
         return self._line

@@ -1,4 +1,4 @@
-"""What a suite file, or a file that is made for a toolchain, requires of a host."""
+"""The requirements of a suite file, or of a toolchain's file, on a host."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tileyard.suite.files.tables import decode
 
 
 def read_require(raw: object, place: Place) -> Prerequisites:
-    """The requirements that are written at a place. Raises UsageError with file, line and key."""
+    """The requirements written at a place. Raises UsageError with file, line and key."""
     needed = decode(raw, Prerequisites, place)
     keys, reason = find_fault(needed)
     if reason:
@@ -25,6 +25,6 @@ def read_require(raw: object, place: Place) -> Prerequisites:
 
 
 def read_require_file(path: Path) -> Prerequisites:
-    """The requirements that a TOML file holds, with the keys of ``[require]``. Raises UsageError."""
+    """The requirements in a TOML file, with the keys of ``[require]``. Raises UsageError."""
     document = Document(path)
     return read_require(document.table, Place(document=document))

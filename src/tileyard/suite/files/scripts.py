@@ -1,4 +1,4 @@
-"""Programs that are run while a suite is read: commands that list cases, scripts that set variables."""
+"""Runs programs while a suite is read: commands that list cases, scripts that set variables."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ _NAMED = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 def run_program(
     argv: tuple[str, ...], env: dict[str, str], cwd: Path, limit_s: float, place: Place
 ) -> bytes:
-    """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
+    """The output of a program. Raises UsageError with code or signal, argv, folder and its last words."""
     try:
         return answers.run_program(argv, env, cwd, limit_s or answers.LIMIT_S)
     except UsageError as error:
@@ -24,10 +24,10 @@ def run_program(
 
 
 def read_variables(script: str, environ: Mapping[str, str], place: Place) -> dict[str, str]:
-    """The variables that a script for bash exports, or changes, where it is sourced.
+    """The variables that a bash script exports or changes when it is sourced.
 
-    ``$NAME`` in its path is a variable of ``environ``; the path is relative to the suite file, in whose folder
-    it runs. What it unsets stays as it is. Raises UsageError.
+    ``$NAME`` in its path is a variable of ``environ``; the path is relative to the suite file, in whose
+    folder it runs. Variables that it unsets are not changed. Raises UsageError.
     """
     folder = place.document.folder
     path = folder / _expand(script, environ, place)

@@ -1,7 +1,7 @@
-"""From the tables of steps to steps: texts filled as far as is known, programs looked for.
+"""Converts the tables of steps to steps: fills texts as far as is known and looks for programs.
 
-In texts with ``{names}`` what is known when a suite is read is filled in, the rest stays for later. One module because
-all kinds of steps are read and filled in by the same rules.
+In texts with ``{names}``, values known when a suite is read are filled in; the others stay for later.
+One module because all kinds of steps are read and filled in by the same rules.
 """
 
 import glob
@@ -42,13 +42,13 @@ PLACES_OF: dict[Kind, frozenset[str]] = {
     "hot": frozenset({"work", "build", "device", "threads", "toolchain", "cases", "works"}),
     "list": frozenset(),
 }
-"""What each step receives when it runs. A golden result that knew of a build would depend on it."""
+"""Values that each kind of step receives when it runs. A golden result that knew of a build would depend on it."""
 IN_WORK: frozenset[Kind] = frozenset({"run", "check", "hot"})
 """Steps that run in the case's work directory unless they say otherwise."""
 ALONE = ("targets", "cases", "works")
 """Places that become several arguments, and so must be arguments of their own."""
 OF_TESTCASE = frozenset({"suite", "python", "testcase"})
-"""What is the same for all cases of a testcase."""
+"""Names with the same value for all cases of a testcase."""
 
 BRACES = "write a brace that is meant as such twice"
 _NOTHING: frozenset[str] = frozenset()
@@ -58,9 +58,9 @@ Form = TypeVar("Form", bound=StepTable)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text:
-    """A text taken apart: literal pieces, each with the name that follows it, empty for none.
+    """A parsed text: literal pieces, each with the name that follows it, empty for none.
 
-    ``names`` are all that it asks for. One that ``is_passed`` on is no text: it has the value that the variable has already.
+    ``names`` are all names in it. One that ``is_passed`` on has no text of its own: it keeps the value that the variable already has.
     """
 
     text: str
@@ -71,7 +71,7 @@ class Text:
 
     @property
     def first(self) -> str:
-        """The name that it begins with, empty where it begins with anything else."""
+        """The name at its beginning, empty if it begins with anything else."""
         return self.pieces[0][1] if self.pieces and not self.pieces[0][0] else ""
 
     @property
@@ -80,9 +80,9 @@ class Text:
         return len(self.pieces) == 1 and not self.pieces[0][0]
 
     def fill_in(self, values: Mapping[str, str], later: frozenset[str]) -> str:
-        """The text as a template of the names ``later``, with all else filled in. Raises UsageError.
+        """The text as a template of the names ``later``, with the others filled in. Raises UsageError.
 
-        Braces that are meant as such stay doubled, also those of values.
+        Literal braces stay doubled, also those of values.
         """
         return self.text if self.names <= later else self._join(values, later, double)
 
@@ -114,11 +114,11 @@ class Text:
 Env = Mapping[str, Text]
 """Variables of steps."""
 ALL = "*"
-"""In place of a name: all variables that are passed on."""
+"""In place of a name: all variables are passed on."""
 
 
 def read_text(text: str, place: Place) -> Text:
-    """The text that stands at a place, taken apart. Raises UsageError where its braces make no sense."""
+    """The text at a place, parsed. Raises UsageError if its braces are invalid."""
     pieces = []
     try:
         for literal, name, form, conversion in string.Formatter().parse(text):
@@ -139,11 +139,11 @@ def double(text: str) -> str:
 
 
 class StepPlan:
-    """A step whose templates are read, to be filled in for one case after another."""
+    """A step whose templates are parsed, to be filled in for one case after another."""
 
     def __init__(self, table: StepTable, kind: Kind, place: Place, argv: Place, env: Env) -> None:
-        """``env`` are the variables of more general tables: what the step has itself stays, and it gets
-        none that asks for what this step is not told. ``argv`` is where its ``argv`` stands.
+        """``env`` are the variables of more general tables: the step's own take precedence, and it gets none
+        that uses a value which this step does not receive. ``argv`` is the place of its ``argv``.
         """
         self.kind = kind
         self.place = place
@@ -173,13 +173,13 @@ class StepPlan:
 
     @property
     def names(self) -> frozenset[str]:
-        """All that its texts ask for."""
+        """All names in its texts."""
         texts = (*self._argv, *self._env.values(), *self._inputs, self._cwd, *(self._runs or ()))
         versions = (text for argv in self._versions for text in argv)
         return frozenset(name for text in (*texts, *versions) for name in text.names)
 
     def fill_in(self, values: Mapping[str, str], home: Path) -> Step:
-        """The step of a case. ``home`` is the suite's folder, which an empty ``cwd`` means."""
+        """The step of a case. ``home`` is the suite's folder, the meaning of an empty ``cwd``."""
         if self._kept is not None:
             return self._kept
         folder = self.place.document.folder
@@ -199,7 +199,7 @@ class StepPlan:
         return step
 
     def fill_input(self, text: Text, values: Mapping[str, str]) -> str:
-        """A file, folder or glob that is named from the step's file, absolute."""
+        """A file, folder or glob, absolute; it is named relative to the step's file."""
         pattern = self.place.document.folder / text.fill(values)
         if problem := find_problem(pattern):
             text.place.fail(problem)
@@ -243,12 +243,12 @@ class StepPlan:
 
 
 def read_step(raw: object, kind: Kind, place: Place, env: Env) -> StepPlan:
-    """The step that is written at a place; ``env`` is what it gets besides its own."""
+    """The step written at a place; ``env`` is its environment besides its own variables."""
     return _read(raw, StepTable, kind, place, env)[1]
 
 
 class BuildPlan:
-    """A build step, what of it a case needs, and the files on which that alone depends."""
+    """A build step, the part of it that a case needs, and the files on which that alone depends."""
 
     def __init__(self, raw: object, place: Place, env: Env) -> None:
         table, self.step = _read(raw, BuildTable, "build", place, env)
@@ -263,12 +263,12 @@ class BuildPlan:
         ]
 
     def find_inputs(self, values: Mapping[str, str]) -> tuple[str, ...]:
-        """What the target of a case depends on besides the step's own inputs."""
+        """The dependencies of a case's target besides the step's own inputs."""
         return tuple(self.step.fill_input(text, values) for text in self._inputs)
 
 
 class GoldenPlan:
-    """A golden step, and what a case gets of what it makes."""
+    """A golden step, and the part of its result that a case gets."""
 
     def __init__(self, raw: object, place: Place, env: Env) -> None:
         table, self.step = _read(raw, GoldenTable, "golden", place, env)
@@ -276,7 +276,7 @@ class GoldenPlan:
         self._is_linked = bool(table.part) if table.link is None else table.link
 
     def find_part(self, values: Mapping[str, str]) -> GoldenPart:
-        """The part of a case; signs of patterns in the values of its names are no patterns."""
+        """The part of a case; pattern characters in the values of its names are literal."""
         path = self._part.fill({name: glob.escape(value) for name, value in values.items()})
         if path and not {"", ".", ".."}.isdisjoint(path.split("/")):
             self._part.place.fail(f"{path!r} is not a plain path below {{out}}")
@@ -345,10 +345,10 @@ def _read_versions(raw: object, place: Place) -> list[list[Text]]:
 
 @lru_cache(maxsize=4096)
 def find_program(program: str, folder: Path, search: str) -> str:
-    """How a program is to be called: its name if it is on PATH, else its absolute path, else empty.
+    """How to call a program: its name if it is on PATH, else its absolute path, else empty.
 
-    A name with a slash, and one that is not on PATH, is a file of ``folder``. ``search`` is what the
-    step has for PATH, empty for ours; one that is complete only when the step runs hides nothing.
+    A name with a slash, and one that is not on PATH, is a file of ``folder``. ``search`` is the step's
+    PATH, empty for ours; one that is complete only when the step runs hides nothing.
     """
     if "/" not in program and shutil.which(program, path=search or os.environ.get("PATH")):
         return program
@@ -361,7 +361,7 @@ def find_program(program: str, folder: Path, search: str) -> str:
 def _read(
     raw: object, form: type[Form], kind: Kind, place: Place, env: Env
 ) -> tuple[Form, StepPlan]:
-    """A step's table, also where only its ``argv`` is written, and what it is to be filled in for."""
+    """A step's table, also if only its ``argv`` is written, and its plan."""
     if isinstance(raw, list):
         table = decode({"argv": raw}, form, place)
         return table, StepPlan(table, kind, place, place, env)
@@ -370,7 +370,7 @@ def _read(
 
 
 def read_pattern(text: str, place: Place) -> re.Pattern[str]:
-    """The regular expression that stands at a place. Raises UsageError where it is none."""
+    """The regular expression at a place. Raises UsageError if it is invalid."""
     try:
         return re.compile(text)
     except re.error as error:

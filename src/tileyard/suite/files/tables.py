@@ -1,4 +1,4 @@
-"""The tables of a suite file as they are written, decoded strictly: an error names file, line and key."""
+"""The tables of a suite file as written, decoded strictly: an error names file, line and key."""
 
 import re
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
 Distance = Annotated[float, msgspec.Meta(ge=0)]
 LISTED = 8
-"""Unknown keys that a message names before it counts the others."""
+"""Number of unknown keys that a message names before it counts the others."""
 EnvTable = dict[str, str] | tuple[str, ...]
-"""Variables that are set, or as a list ``NAME`` for one that is passed on and ``NAME=text`` for one that is set."""
+"""Variables that are set; or a list, with ``NAME`` for one that is passed on and ``NAME=text`` for one that is set."""
 _PART = re.compile(r"\[([^\]]+)\]|([^.\[]+)")
 """An index or a key in a path of msgspec's."""
 
@@ -44,14 +44,14 @@ class StepTable(Strict):
 
 
 class BuildTable(StepTable):
-    """A build step; ``target`` is what a case needs of it, and depends on ``target_inputs`` besides ``inputs``."""
+    """A build step; ``target`` is the part that a case needs, and depends on ``target_inputs`` besides ``inputs``."""
 
     target: str = ""
     target_inputs: tuple[Text, ...] = ()
 
 
 class GoldenTable(StepTable):
-    """A golden step; ``part`` is what a case gets of what it makes, as links unless ``link`` says otherwise."""
+    """A golden step; ``part`` is the part of its result that a case gets, as links unless ``link`` is set otherwise."""
 
     part: str = ""
     link: bool | None = None
@@ -72,7 +72,7 @@ class HotTable(StepTable, kw_only=True):
 
 
 class OutputTable(Strict):
-    """A file to compare. What it leaves out is the case's."""
+    """A file to compare. Fields that it leaves out are the case's."""
 
     file: Text
     golden: Text
@@ -86,7 +86,7 @@ class OutputTable(Strict):
 
 
 class LimitsTable(Strict):
-    """Limits that take the place of more general ones."""
+    """Limits that replace more general ones."""
 
     elaborate_s: Seconds | None = None
     golden_s: Seconds | None = None
@@ -96,7 +96,7 @@ class LimitsTable(Strict):
 
 
 class MeasureTable(Strict):
-    """A number that the run step prints, with what that is; or which time ``of`` it counts."""
+    """A number that the run step prints, with its description; or ``of``: which of the step's times counts."""
 
     of: Literal["cpu_time", "wall_time", "printed"] = "printed"
     pattern: Text | None = None
@@ -105,7 +105,7 @@ class MeasureTable(Strict):
 
 
 class CommonTable(Strict):
-    """What a suite, a testcase and a case may all say; the narrower one wins."""
+    """Fields that a suite, a testcase and a case may all have; the narrower one wins."""
 
     family: str | None = None
     dtype: str | None = None
@@ -119,7 +119,7 @@ class CommonTable(Strict):
 
 
 class StepsTable(CommonTable):
-    """What a suite and a testcase may say: the steps. Those of a testcase take the suite's place."""
+    """Fields of a suite and a testcase: the steps. Those of a testcase replace the suite's."""
 
     build: object = None
     golden: object = None
@@ -173,7 +173,7 @@ class CaseTable(CommonTable, kw_only=True):
 
 
 class ListedCaseTable(CaseTable):
-    """A case that a command printed. ``where`` says where it is declared."""
+    """A case that a command printed. ``where`` is the place of its declaration."""
 
     testcase: str = ""
     where: str = ""
@@ -183,7 +183,7 @@ Decoded = TypeVar("Decoded", bound=Record)
 
 
 def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
-    """The table that stands at a place. Raises UsageError with file, line and key."""
+    """The table at a place. Raises UsageError with file, line and key."""
     if not isinstance(raw, dict):
         place.fail(f"is not a table but {'a list' if isinstance(raw, list) else repr(raw)}")
     _refuse_unknown(raw, kind, place)
@@ -205,14 +205,14 @@ def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
 
 @cache
 def _find_inner(kind: type[Record]) -> dict[str, type[Record]]:
-    """The keys of a table that hold one with keys of its own, or a list of such tables."""
+    """The keys of a table whose value is a table with keys of its own, or a list of such tables."""
     hints = get_type_hints(kind).items()
     found = {key: get_args(t)[0] if get_origin(t) is tuple else t for key, t in hints}
     return {k: t for k, t in found.items() if isinstance(t, type) and issubclass(t, Record)}
 
 
 def _refuse_unknown(raw: Table, kind: type[Record], place: Place) -> None:
-    """Raise UsageError that names all keys which a table does not have, and what each may have meant."""
+    """Raise UsageError that names all unknown keys of a table, and the probable meaning of each."""
     known = kind.__struct_encode_fields__
     unknown = [key for key in raw if key not in known]
     if not unknown:
@@ -234,7 +234,7 @@ def _refuse_unknown(raw: Table, kind: type[Record], place: Place) -> None:
 
 
 def decode_all(rows: Iterable[object], kind: type[Decoded], place: Place) -> tuple[Decoded, ...]:
-    """The tables of the list that stands at a place. Raises UsageError."""
+    """The tables of the list at a place. Raises UsageError."""
     return tuple(decode(raw, kind, place / number) for number, raw in enumerate(rows))
 
 
@@ -246,7 +246,7 @@ def check_name(name: str, place: Place) -> None:
 
 
 def _suggest(problem: str, kind: type[Record], keys: list[str | int]) -> str:
-    """What may have been meant where a key has none of the words that it can have."""
+    """The probable meaning if the value of a key is none of the allowed words."""
     if not problem.startswith("Invalid enum value") or len(keys) != 1:
         return ""
     words = _find_words(get_type_hints(kind).get(str(keys[0])))
@@ -255,14 +255,14 @@ def _suggest(problem: str, kind: type[Record], keys: list[str | int]) -> str:
 
 
 def _find_words(hint: object) -> list[str]:
-    """The words of a type that is, or has among its parts, a Literal."""
+    """The words of a type that is a Literal, or has one among its parts."""
     if get_origin(hint) is Literal:
         return [str(word) for word in get_args(hint)]
     return [word for part in get_args(hint) for word in _find_words(part)]
 
 
 def _read_path(tail: str) -> list[str | int]:
-    """msgspec's `` `$.a[1].b` `` as keys; of a key that it does not name, nothing."""
+    """msgspec's `` `$.a[1].b` `` as keys; empty for a key that it does not name."""
     path = tail.strip("`")
     if " in " in path:
         path = path.partition(" in `")[2]
@@ -275,7 +275,7 @@ def _read_path(tail: str) -> list[str | int]:
 
 
 def _reword(problem: str) -> str:
-    """msgspec's words in those of TOML."""
+    """msgspec's message in the terms of TOML."""
     if "RFC3339 encoded date" in problem:
         return "is not a date of the form 2026-12-31"
     if problem.startswith("Object missing required field"):

@@ -1,4 +1,4 @@
-"""YAML files as documents: all scalars as text, the line of each key, and labels in comments."""
+"""Reads YAML files as documents: all scalars as text, the line of each key, and labels in comments."""
 
 import re
 from functools import cached_property
@@ -12,13 +12,13 @@ from tileyard.errors import UsageError
 from tileyard.suite.files.places import Document, KeyPath
 
 MOST_NODES = 100_000
-"""Aliases can make a short file long beyond any measure."""
+"""Maximum number of nodes: aliases can make a short file arbitrarily long."""
 _LABEL = re.compile(r"#\s*tileyard:(.*)")
 _LABELS = re.compile(r"(?:\s*(?:does=[\w.+/:-]+|minutes=\d+(?:\.\d+)?))+\s*")
 
 
 class YamlFile(Document):
-    """A YAML file. ``text_lines`` are where the texts of scalars begin, which may be below their keys."""
+    """A YAML file. ``text_lines`` are the first lines of the texts of scalars, which may be below their keys."""
 
     def __init__(self, path: Path) -> None:
         """Raises UsageError that names file and line."""
@@ -51,7 +51,7 @@ class YamlFile(Document):
 
     @cached_property
     def labels(self) -> dict[KeyPath, dict[str, str]]:
-        """What comments ``# tileyard: does=... minutes=...`` say of steps: of those that they are above or in."""
+        """The content of comments ``# tileyard: does=... minutes=...`` for the steps that they are above or in."""
         found: dict[KeyPath, dict[str, str]] = {}
         for number, text in enumerate(self._text.splitlines(), 1):
             label = _LABEL.search(text)
