@@ -121,8 +121,7 @@ class _Inside:
 class Scope:
     """Everything that a TIR node may refer to, by the identity of TVM's object.
 
-    ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that hold a thread's index: they may be bound, but
-    not used. ``any_dtype`` allows types that the tile IR does not have; ``has_threads`` states that threads run a block, ``has_thread_sync`` that
+    ``where`` is the line of the user's file that is being lowered. ``any_dtype`` allows types that the tile IR does not have; ``has_threads`` states that threads run a block, ``has_thread_sync`` that
     TileLang puts barriers between its statements. ``buffers`` collects all non-parameter buffers, ``layouts`` storage and the layouts annotated
     for it; ``depths`` are the stages of loops that a schedule names; ``reducers`` has the fold of each reducer, by name; ``in_while`` marks a
     loop that runs until something changes. ``given_up`` are asynchronous operations without a statement, ``races`` are between the threads of one

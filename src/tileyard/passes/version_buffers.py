@@ -38,7 +38,7 @@ from tileyard.passes.schedules import (
 
 @dataclass(frozen=True)
 class VersionBuffers:
-    """Versions of the tiles that asynchronous copies fill, as required by the schedules of the loops."""
+    """Versions of the tiles that the schedules of the loops require, whatever fills them."""
 
     name: str = "version-buffers"
 

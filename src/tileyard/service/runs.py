@@ -60,12 +60,12 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Generic[ResultT]):
-    """What a verb has made of itself: a source of cases, and the fold that gives its result, which ``finish`` completes unless the run was cut short.
+    """The plan of a verb: a source of cases, and the fold that gives its result, which ``finish`` completes unless the run was cut short.
 
-    ``grounds`` are, for each target, the devices that run what is built for it; ``named`` are the devices as
-    they were asked for. ``programs`` says where programs run, if there are any; folders of those that passed are
-    removed unless ``keep_work``. ``packed`` finds what was built elsewhere. After ``budget_s`` what is
-    planned and not begun is dropped for ``budget_reason``, if ``may_trim`` still holds.
+    ``grounds`` are the devices per target; ``named`` are the devices as they were requested. ``programs`` is
+    the place where programs run, if any; folders of those that passed are
+    removed unless ``keep_work``. ``packed`` finds what was built elsewhere. After ``budget_s`` cases that are
+    planned and not begun are dropped for ``budget_reason``, if ``may_trim`` still holds.
     ``begun`` is sent as the first event; its run, time, target and devices are filled in.
     """
 
