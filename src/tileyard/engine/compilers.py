@@ -86,11 +86,11 @@ class CompilePool:
     ) -> AsyncIterator[Build]:
         """Build kernels together; yield a verdict for each.
 
-                A compiler that hangs, crashes or eats memory becomes an outcome. If that happened to
+        A compiler that hangs, crashes or eats memory becomes an outcome. If that happened to
         several kernels at once, each is built again alone, so that only the guilty one is blamed: a
-                group is given no longer than its most patient kernel alone. Lack of memory is
+        group is given no longer than its most patient kernel alone. Lack of memory is
         blamed on a kernel only if the worker had built nothing before. What the worker
-                makes for many kernels, such as precompiled headers, has a limit of its own.
+        makes for many kernels, such as precompiled headers, has a limit of its own.
         """
         left = {k.case: (k, limit_s) for k, limit_s in zip(kernels, limits_s, strict=True)}
         if len(kernels) > 1:

@@ -64,9 +64,9 @@ class Slot(Protocol):
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Return the number of the lease once it is held; 0 if none is held between batches.
 
-                Calls ``waiting`` if that takes longer than asking. If cancelled, it holds nothing. Raises
+        Calls ``waiting`` if that takes longer than asking. If cancelled, it holds nothing. Raises
         LeaseLostError if the device is sick, its runner does not start, or the queue limit
-                passes; then nothing is held either.
+        passes; then nothing is held either.
         """
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:

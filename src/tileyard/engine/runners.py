@@ -84,7 +84,7 @@ class LocalDevices:
 class RunnerSlot:
     """The runner of one device, which is held for as long as that process tree lives.
 
-        It starts before there is a lease, so that nobody holds a device while Python imports; not so
+    It starts before there is a lease, so that nobody holds a device while Python imports; not so
     if the device owns cores, on which somebody else may be timing at that moment.
     """
 

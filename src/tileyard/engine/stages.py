@@ -51,12 +51,12 @@ def ground_of(case: Case) -> Ground:
 class Site(Record):
     """The machine as the engine may use it.
 
-        ``workers`` are compile workers, each pinned to a core. ``author`` are the cores on which the
-        author may run, ``judge`` those of the judge, and ``lanes`` is the initial number of questions answered at the same time.
+    ``workers`` are compile workers, each pinned to a core. ``author`` are the cores on which the
+    author may run, ``judge`` those of the judge, and ``lanes`` is the initial number of questions answered at the same time.
     ``grounds`` are the names of the devices that run what is built for a target and holds so many of them at once. ``window`` bounds the batches that are planned and have
-        not ended: as many as keep workers and devices busy. It grows while cases are so short that they are handed
-        over in groups. ``burst`` is the number that must be ready before building is paused for a device that shares
-        its cores.
+    not ended: as many as keep workers and devices busy. It grows while cases are so short that they are handed
+    over in groups. ``burst`` is the number that must be ready before building is paused for a device that shares
+    its cores.
     """
 
     workers: tuple[int, ...]

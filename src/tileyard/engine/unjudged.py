@@ -13,7 +13,7 @@ used again only once the whole question is answered."""
 class Unjudged:
     """Cases that wait for the judge, in the order in which they ran. Plain values; nothing here acts.
 
-        ``rooms`` are the bytes of outputs that may wait, by device; 0 for a device that hands none over. ``rivals`` are
+    ``rooms`` are the bytes of outputs that may wait, by device; 0 for a device that hands none over. ``rivals`` are
     the cases whose times may save others from running once they are judged.
     """
 

@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 class Workplace:
     """How a run uses the machine.
 
-        ``reuse`` allows recorded trials to answer for new cases; with ``rebuild`` everything is built even if an artifact
-        exists. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
-        wait for a device. ``compile_workers`` is None for one on each core that no device owns; ``group_size`` is
-        the number of kernels per build request, None for what suits the target. ``proven_by`` is the run, or
-        ``any``, whose passed cases are skipped if their run keys are the same; empty for none. ``check_sync`` has the
+    ``reuse`` allows recorded trials to answer for new cases; with ``rebuild`` everything is built even if an artifact
+    exists. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
+    wait for a device. ``compile_workers`` is None for one on each core that no device owns; ``group_size`` is
+    the number of kernels per build request, None for what suits the target. ``proven_by`` is the run, or
+    ``any``, whose passed cases are skipped if their run keys are the same; empty for none. ``check_sync`` has the
     synchronization of kernels checked before they are built, None only if that takes no long time. ``halts`` returns why a trial ends the run, as the reason of each case
-        that is not begun then; empty if the run continues.
+    that is not begun then; empty if the run continues.
     """
 
     reuse: bool = True
@@ -57,15 +57,15 @@ class Workplace:
 class Yard(Workplace, RunnerSite):
     """What the engine and its runners work with.
 
-        ``programs`` answers for cases of programs, None if there are none.
+    ``programs`` answers for cases of programs, None if there are none.
 
-        ``listeners`` receive every event, ``unwritten`` names what they were warned about as not writable, and ``flushes`` are called
+    ``listeners`` receive every event, ``unwritten`` names what they were warned about as not writable, and ``flushes`` are called
     after events: a listener may keep events until then. ``sync_unchecked`` are the works of cases whose synchronization was to be checked and was not.
 
-        ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` receives what a runner would need for
-        each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
-        ``reprobe_s`` is the time in seconds between two probes of a device in quarantine. ``judge`` is the
-        module that compares outputs.
+    ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` receives what a runner would need for
+    each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
+    ``reprobe_s`` is the time in seconds between two probes of a device in quarantine. ``judge`` is the
+    module that compares outputs.
     """
 
     store: "Store"

@@ -39,7 +39,7 @@ TOKENS = "tokens"
 def run_submitted(named: str, objects: Path, device: str, environment: str, tell: Tell) -> int:
     """Run the batch in a file, or in the object with this digest, on a device that a queue gave.
 
-        ``device`` is the queue's name for it, empty to read it from the environment. ``environment`` is
+    ``device`` is the queue's name for it, empty to read it from the environment. ``environment`` is
     the digest of the variables that were passed. The task's prologue is read first: it may set variables. The last line of the output reports
     what makes the batch as a whole impossible. Raises UsageError and DamagedError if there is no batch at all.
     """

@@ -159,7 +159,7 @@ class Submission:
     def _fits(self, end: ClientEnd) -> bool:
         """Whether the client's end agrees with the lines.
 
-                If a case failed and the code is 0, the code was lost on the way: the line is the worse
+        If a case failed and the code is 0, the code was lost on the way: the line is the worse
         of the two, and counts.
         """
         if end.limit or end.error:
