@@ -40,7 +40,8 @@ def is_quiet(
 def find_held(devices: Lending, site: Site, *, for_judge: bool = False) -> frozenset[int]:
     """Cores on which nothing may start: a device is timing on them, or about to.
 
-    The judge may use those of a device that waits for it."""
+    The judge may use those of a device that waits for it.
+    """
     held: frozenset[int] = frozenset()
     for device in devices:
         if device.lease is not Lease.HELD or device.lingering:

@@ -1,6 +1,7 @@
 """Carries out the commands of the state. The only part of the engine with tasks and processes.
 
-One module because each command is carried out beside the fact that it leads to."""
+One module because each command is carried out beside the fact that it leads to.
+"""
 
 import asyncio
 import contextlib
@@ -129,9 +130,7 @@ class Driver:
         """End every process of the run; cases that are still open are recorded as not run."""
         self._readmission.close()
         for task in self._tasks:
-            if (
-                not task.cancelling()
-            ):  # a second cancellation would disturb it while it gives up what it holds
+            if not task.cancelling():  # a second cancellation would disturb its clean-up
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(

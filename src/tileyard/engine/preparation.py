@@ -1,6 +1,7 @@
 """Carries out what a case needs before it gets a device: elaboration, inputs, reference, build.
 
-One module because each step continues with what the previous one has learnt."""
+One module because each step continues with what the previous one has learnt.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Trials in a database: append-only, shared by processes, found by key, rebuilt from event streams."""
+"""Stores trials in a database: append-only, shared by processes, found by key, rebuilt from event streams."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ from tileyard.store.sqlite import has_store as has_store
 from tileyard.store.suites import read_case_times, read_run_times
 from tileyard.wording import count_of
 
-# As it is in the file: what is no bytes would fail within SQLAlchemy.
+# As in the file: a value that is not bytes would fail within SQLAlchemy.
 _RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
 _MOST_IDS = 500
@@ -49,7 +49,7 @@ def _latest(*conditions: ColumnElement[bool]) -> Lookup:
     return select(trials.c.record).where(*conditions).order_by(*_NEWEST).limit(1)
 
 
-# What is looked up of every case: the record of the latest trial with some ``key``.
+# The look-ups of every case: the record of the latest trial with some ``key``.
 _FIND_MEASURED = _latest(
     trials.c.measurement_key == bindparam("key", ""), trials.c.outcome.in_(sorted(REUSABLE))
 )
@@ -72,7 +72,7 @@ def _within(case: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     parts = case.split("/")
     spans = itertools.combinations(range(len(parts) + 1), 2)
     labels = {"/".join(parts[first:end]) for first, end in spans}
-    # Not LIKE, which ignores case; "0" is the letter behind "/".
+    # Not LIKE, which ignores case; "0" is the character after "/".
     below = (trials.c.case_id >= f"{case}/") & (trials.c.case_id < f"{case}0")
     return trials.c.label.in_(labels), (trials.c.case_id == case) | below
 
@@ -88,9 +88,9 @@ class TrialStore(Store):
 
     @classmethod
     def open(cls, home: Path, mounts: Path = MOUNTS) -> Self:
-        """Open the store of ``home``; make it where there is none, from the event streams if any.
+        """Open the store of ``home``; if there is none, create it, from the event streams if any.
 
-        Raises HomeError where ``home`` is not writable or on a network file system, and where
+        Raises HomeError if ``home`` is not writable or on a network file system, and if
         the file is damaged or from a newer version. ``mounts`` is the host's table of mounts.
         """
         skipped = 0
@@ -109,7 +109,7 @@ class TrialStore(Store):
         self._database.close()
 
     def describe_skipped(self) -> str:
-        """What of this store could not be read so far and was passed over, in one line; else empty."""
+        """One line about what could not be read from this store so far and was skipped; else empty."""
         path = self._database.path
         skipped = [
             f"{count_of(number, what)} of {where}"
@@ -128,7 +128,7 @@ class TrialStore(Store):
         self._database.insert([row_of(trial) for trial in content])
 
     def find_measured(self, key: MeasurementKey) -> Trial | None:
-        """The latest trial of this measurement whose outcome can be relied on again."""
+        """The latest trial of this measurement whose outcome can be used again."""
         return self._find(_FIND_MEASURED, key)
 
     def find_passed(self, key: RunKey, run: str = "") -> Trial | None:
@@ -144,7 +144,7 @@ class TrialStore(Store):
         return self._find(_FIND_BUILD_FAILURE, build)
 
     def find_durations(self, kernel: str, target: str) -> dict[str, float]:
-        """How long the latest trials of a kernel ran, in seconds, on whatever device.
+        """Seconds that the latest trials of a kernel ran, on any device.
 
         The keys are ``canonical_json((arguments, config))``. At most DURATIONS trials are read.
         """
@@ -186,7 +186,7 @@ class TrialStore(Store):
         return times
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
-        """Trials that fit ``query``, newest first."""
+        """Trials that match ``query``, newest first."""
         wanted = (
             (trials.c.label, query.kernel),
             (trials.c.run, query.run),
@@ -202,7 +202,7 @@ class TrialStore(Store):
         return self._select(conditions, query.limit)
 
     def get_trial(self, id_prefix: str) -> Trial:
-        """The trial whose id begins so. Raises UsageError where there is none, or several."""
+        """The trial whose id begins with this prefix. Raises UsageError if there is none, or several."""
         exact = self._select([trials.c.id == id_prefix], 1)
         if exact:
             return exact[0]
@@ -236,7 +236,7 @@ class TrialStore(Store):
     # ---- inside -----------------------------------------------------------------------------
 
     def _find(self, lookup: Lookup, key: str) -> Trial | None:
-        """The one trial that is looked up; nothing has an empty key."""
+        """The trial that is looked up; no trial has an empty key."""
         record = self._database.find(lookup, key) if key else None
         return None if record is None else self._read(record, record)
 
@@ -256,10 +256,10 @@ class TrialStore(Store):
 
 
 def open_store(home: Path) -> Store:
-    """The trials of a data directory, in whatever database; made where there are none."""
+    """The trials of a data directory, in whichever database; created if there are none."""
     return TrialStore.open(home)
 
 
 def has_records(home: Path) -> bool:
-    """Whether there are trials, or event streams that the store can be rebuilt from."""
+    """Whether there are trials, or event streams from which the store can be rebuilt."""
     return has_store(home) or bool(list_run_files(home))
