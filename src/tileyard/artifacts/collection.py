@@ -70,14 +70,14 @@ class Holding(Record):
 
 
 class Keep(Record):
-    """What may stay. ``max_bytes`` and ``days`` are None for no limit."""
+    """The limits of what may stay. ``max_bytes`` and ``days`` are None for no limit."""
 
     max_bytes: int | None = None
     days: float | None = None
 
 
 class Freed(Record):
-    """What was removed of one kind."""
+    """The removed holdings of one kind."""
 
     what: str
     count: int
@@ -85,7 +85,7 @@ class Freed(Record):
 
 
 class Collection(Record):
-    """What a collection did, or would do. Sizes are bytes on disk.
+    """The result of a collection, or of a dry run. Sizes are bytes on disk.
 
     ``in_use`` is what it would also have removed, but a pin protected it or it was used
     meanwhile. ``pinned_since`` is the start of the oldest active run, 0 for none.
@@ -215,7 +215,7 @@ def _locked(lock: Path | None) -> Iterator[bool]:
 
 
 def _sum_up(gone: Iterable[Holding]) -> list[Freed]:
-    """What was removed by kind, the most bytes first."""
+    """The removed holdings by kind, the most bytes first."""
     sizes: dict[str, list[int]] = defaultdict(list)
     for holding in gone:
         sizes[holding.what].append(holding.size)

@@ -72,7 +72,7 @@ class Requirements(_Facts):
 
 
 class Host(_Facts):
-    """What a host has.
+    """The properties of a host.
 
     ``libraries`` are those of the requested ones that the dynamic loader would find.
     """
@@ -164,7 +164,7 @@ def find_refusals(needed: Requirements, host: Host) -> Iterator[str]:
 def read_host(
     libraries: Iterable[str] = (), driver: str = "", finder: LibraryFinder | None = None
 ) -> Host:
-    """What this host has, and which of ``libraries``. ``driver`` overrides the driver's version.
+    """The properties of this host, and which of ``libraries`` it has. ``driver`` overrides the driver's version.
 
     Libraries are searched as for programs started by this process.
     """

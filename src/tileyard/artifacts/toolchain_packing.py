@@ -1,4 +1,4 @@
-"""Packs built folders as toolchains: what they contain, what they need, and which libraries come along."""
+"""Packs built folders as toolchains: their content, their needs, and the libraries that come along."""
 
 import platform
 import re

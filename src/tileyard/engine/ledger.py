@@ -44,7 +44,7 @@ ANY_RUN = "any"
 
 @dataclass
 class Progress:
-    """What has been learnt so far of one case."""
+    """The state of one case: what has been learnt of it so far."""
 
     case: Case
     batch: Batch

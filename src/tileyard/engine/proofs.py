@@ -123,7 +123,7 @@ def uses_build(step: Step) -> bool:
 
 
 def ground_of(golden: Golden) -> Ground:
-    """What a prepared case rests on."""
+    """The ground of a prepared case."""
     return Ground(parts=dict(golden.parts), doubts=list(golden.doubts))
 
 

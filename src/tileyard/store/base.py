@@ -108,7 +108,7 @@ class Store(Protocol):
         """
 
     def list_run_times(self, target: str = "", latest: int = LATEST) -> list[RunTime]:
-        """How long the ``latest`` attempts at each case of a suite ran; an empty target matches all.
+        """Durations of the ``latest`` attempts at each case of a suite; an empty target matches all.
 
         They are in the order of cases, the oldest of each case first.
         """
@@ -120,7 +120,7 @@ class Store(Protocol):
         target: str = "",
         device_class: str = "",
     ) -> list[CaseTimes]:
-        """How long all runs with these outcomes took, case by case; an empty name matches all."""
+        """Durations of all runs with these outcomes, case by case; an empty name matches all."""
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
         """Trials that match ``query``, newest first."""

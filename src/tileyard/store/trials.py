@@ -163,7 +163,7 @@ class TrialStore(Store):
         return durations_of(reversed(records))
 
     def list_run_times(self, target: str = "", latest: int = LATEST) -> list[RunTime]:
-        """How long the ``latest`` attempts at each case of a suite ran; an empty target matches all."""
+        """Durations of the ``latest`` attempts at each case of a suite; an empty target matches all."""
         with self._database.reading() as connection:
             times, skipped = read_run_times(connection, target, latest)
         self._skipped += skipped
@@ -176,7 +176,7 @@ class TrialStore(Store):
         target: str = "",
         device_class: str = "",
     ) -> list[CaseTimes]:
-        """How long all runs with these outcomes took, case by case; an empty name matches all."""
+        """Durations of all runs with these outcomes, case by case; an empty name matches all."""
         with self._database.reading() as connection:
             on = (target, device_class)
             times, skipped = read_case_times(

@@ -1,4 +1,4 @@
-"""Reads from its source what a step in Python imports: the files, and what cannot be determined. Nothing is imported."""
+"""Finds the imports of a step in Python by reading its source: the files, and what cannot be determined. Nothing is imported."""
 
 import ast
 import os

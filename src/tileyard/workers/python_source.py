@@ -1,4 +1,4 @@
-"""Finds what in the source of a Python module decides what it imports and starts: once per source, even if several files have it."""
+"""Finds the parts of a Python module's source that decide what it imports and starts: once per source, even if several files have it."""
 
 import ast
 import re

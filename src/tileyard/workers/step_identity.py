@@ -98,7 +98,7 @@ class StepIdentities:
             return self._printed[key]
 
     def find_imports(self, call: PythonCall, files: Sequence[Path], reader: ImportReader) -> Found:
-        """What a call of Python imports."""
+        """The imports of a call of Python."""
         key = (call.code, call.modules, tuple(files), reader.places)
         if key not in self._imported:
             self._imported[key] = reader.read(call.code, files, (*call.modules, *STARTED))
