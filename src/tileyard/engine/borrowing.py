@@ -223,7 +223,7 @@ class Borrower:
 
 
 class _Held:
-    """A slot, and what is known of the lease on its device."""
+    """A slot, and the state of the lease on its device."""
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot

@@ -315,7 +315,7 @@ class Ledger:
         """Complete the keys of a case for the device that is, or would be, timed."""
         case, run = progress.case, progress.keys.run
         if progress.batch.order == "interleaved":
-            # The control runs the same binary as the leader: its role tells the two apart.
+            # The control runs the same binary as the leader: its role distinguishes the two.
             role = f"{'control' if case.control else 'member'} {progress.batch.rounds}"
             key = paired_key(run, progress.rivals, identity, role)
         elif is_measured_anew(case):  # its result does not depend on the config

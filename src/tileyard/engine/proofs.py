@@ -138,7 +138,7 @@ def put_ground(golden: Golden, ground: Ground, *, is_partial: bool) -> Golden:
     )
 
 
-# ---- what has changed ----------------------------------------------------------------------------
+# ---- changes ----------------------------------------------------------------------------------
 
 
 def describe_change(before: Golden, now: Golden, objects: ObjectStore) -> tuple[str, ...]:

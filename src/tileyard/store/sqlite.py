@@ -136,7 +136,7 @@ class Sqlite:
             yield connection
 
     def find(self, lookup: Lookup, key: str) -> object:
-        """The record that is looked up, None if there is none. Called for each of thousands of cases."""
+        """The record that is looked up, None if there is none. It is asked of each of thousands of cases."""
         if lookup not in self._prepared:
             compiled = lookup.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
             self._prepared[lookup] = str(compiled), dict(compiled.params)

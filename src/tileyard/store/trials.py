@@ -49,7 +49,7 @@ def _latest(*conditions: ColumnElement[bool]) -> Lookup:
     return select(trials.c.record).where(*conditions).order_by(*_NEWEST).limit(1)
 
 
-# The look-ups of every case: the record of the latest trial with some ``key``.
+# What is looked up of every case: the record of the latest trial with some ``key``.
 _FIND_MEASURED = _latest(
     trials.c.measurement_key == bindparam("key", ""), trials.c.outcome.in_(sorted(REUSABLE))
 )
@@ -128,7 +128,7 @@ class TrialStore(Store):
         self._database.insert([row_of(trial) for trial in content])
 
     def find_measured(self, key: MeasurementKey) -> Trial | None:
-        """The latest trial of this measurement whose outcome can be used again."""
+        """The latest trial of this measurement whose outcome can be relied on again."""
         return self._find(_FIND_MEASURED, key)
 
     def find_passed(self, key: RunKey, run: str = "") -> Trial | None:
@@ -236,7 +236,7 @@ class TrialStore(Store):
     # ---- inside -----------------------------------------------------------------------------
 
     def _find(self, lookup: Lookup, key: str) -> Trial | None:
-        """The trial that is looked up; no trial has an empty key."""
+        """The one trial that is looked up; nothing has an empty key."""
         record = self._database.find(lookup, key) if key else None
         return None if record is None else self._read(record, record)
 

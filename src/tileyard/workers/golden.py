@@ -173,7 +173,7 @@ class GoldenMaker:
     def _run(self, reference: Reference | None, inputs: Sequence[Array]) -> list[Array]:
         if reference is None:
             return []
-        # TileLang calls a ref_prog with tensors, whatever its code refers to.
+        # TileLang calls a ref_prog with tensors, whatever its code names.
         recipe = self.found.recipe
         is_ref_prog = recipe.style == "autotune" and self.function is recipe.reference
         names_torch = "torch" in examine(reference.function).modules

@@ -71,7 +71,7 @@ class Kernels(Record, tag="kernels"):
 class Space(Record, tag="space"):
     """Answer to ExpandSpace: ``axes`` to multiply out, or a list of ``configs``.
 
-    ``flops`` is the kernel's work as its author states it, 0 where not stated.
+    ``flops`` is the kernel's work as its author states it, 0 if not stated.
     """
 
     axes: dict[str, tuple[Value, ...]] = {}
@@ -177,7 +177,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     """Make inputs and reference outputs, or find them in the object store.
 
     ``threads`` caps the numeric libraries. ``reference`` and ``make_inputs`` name other functions of the user's
-    file that replace the kernel's own. ``draw`` selects the inputs. With ``only_identified`` nothing is computed that has no key
+    file that take the place of the kernel's own. ``draw`` is which inputs it is about. With ``only_identified`` nothing is computed that has no key
     beforehand: the answer is a Golden without a key.
     """
 

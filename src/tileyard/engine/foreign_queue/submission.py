@@ -82,7 +82,7 @@ class Submission:
 
     def conclude(self, end: ClientEnd) -> tuple[list[CaseResult], list[CaseRan]]:
         """The last certain results, and an ``infra_error`` for each case that was begun and has none."""
-        # The last line may lack its end where the client was cut off.
+        # The last line may lack its end if the client was cut off.
         certain = [
             news
             for side in self._partial

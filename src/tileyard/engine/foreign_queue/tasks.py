@@ -111,7 +111,7 @@ class QueueTask:
             )
         )
 
-    # ---- what is heard ------------------------------------------------------------------------
+    # ---- output ------------------------------------------------------------------------------
 
     def _hear(self, side: Side, text: str) -> None:
         if side == "stderr":
@@ -157,7 +157,7 @@ class QueueTask:
         for entry in self._entries:
             self._answer(CaseRan(case=entry.case, outcome=outcome, seconds=0.0, message=message))
 
-    # ---- what is kept -------------------------------------------------------------------------
+    # ---- logs --------------------------------------------------------------------------------
 
     def _describe_streams(self, end: ClientEnd) -> str:
         tails = self._submission.tails
