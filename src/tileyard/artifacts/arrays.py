@@ -37,7 +37,7 @@ _FOREIGN: dict[str, np.dtype[np.generic]] = {
 
 
 def put_array(objects: ObjectStore, array: Array) -> Digest:
-    """Store an array. Raises HomeError, and TypeError for a dtype that holds Python objects."""
+    """Store an array. Raises HomeError, and TypeError for a dtype that contains Python objects."""
     dtype = array.dtype
     if dtype.hasobject:
         raise TypeError("an array of Python objects cannot be stored")

@@ -84,7 +84,7 @@ def unmet(requirement: str, needed: str, found: str) -> str:
 
 
 def require_fit(what: str, refusals: Iterable[str]) -> None:
-    """Raise IncompatibleError if there are any."""
+    """Raise IncompatibleError if there are any refusals."""
     lines = tuple(refusals)
     if lines:
         raise IncompatibleError(f"{what} cannot be used here: {'; '.join(lines)}", refusals=lines)

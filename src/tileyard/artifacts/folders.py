@@ -107,7 +107,7 @@ def decode_listing(data: bytes) -> Listing:
 
 
 def check_listing(listing: Listing) -> None:
-    """Raise UsageError, in one line, for a name or link that no tree may have."""
+    """Raise UsageError, in one line, for a name or link that a tree must not have."""
     entries = listing.entries
     for path in entries:
         _check_path(path)

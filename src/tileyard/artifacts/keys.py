@@ -43,7 +43,7 @@ def chunks_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def digest_parts(*parts: str) -> Digest:
-    """The digest of a sequence of texts; lengths take part, so that joints cannot move."""
+    """The digest of a sequence of texts; lengths are included, so that boundaries cannot move."""
     return digest_bytes(b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, parts)]))
 
 

@@ -74,7 +74,7 @@ class BuildQueue:
             self.fail(case)
 
     def forget(self, case: str) -> None:
-        """A case has left the engine."""
+        """Forget a case that has left the engine."""
         self._build_of.pop(case, None)
 
     def clear(self) -> None:

@@ -68,7 +68,7 @@ class CaseRanWell(Record, tag="case_ran_well"):
     """A case is done with its device after ``seconds``; its outputs are still to be judged, without a device.
 
     The judge compares those of a kernel; they take ``unjudged_bytes`` of memory until then. ``is_rival``:
-    its time may spare others.
+    its time may bound those of others.
     """
 
     case: str
@@ -268,7 +268,7 @@ class Drop(Record, tag="drop"):
 
 
 class Strand(Record, tag="strand"):
-    """There is no device for a case: record why ``device``, the last one asked for, did not come."""
+    """No device is left for a case: record why ``device``, the last one asked for, did not come."""
 
     case: str
     device: str

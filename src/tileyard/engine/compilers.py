@@ -1,6 +1,6 @@
 """The engine's compile workers: one per core it may build on, long-lived, replaced when they die.
 
-Their address space is limited, so that a kernel on which a compiler eats memory ends alone, and not the host.
+Their address space is limited, so that excessive memory use of a compiler ends only its kernel, and not the host.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class CompilePool:
     async def describe(self, builder: Builder) -> TargetInfo:
         """The target's information about itself on that side. Raises ToolMissingError if the target cannot be used.
 
-        The command target of our own version needs no worker for it: many suites build nothing.
+        Our own target for programs needs no worker for it: many suites build nothing.
         """
         side, target = builder
         is_own = target == COMMAND and COMMAND not in self._yard.settings.plugins

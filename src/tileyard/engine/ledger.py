@@ -240,7 +240,7 @@ class Ledger:
     def abandon(self, message: str) -> None:
         """End every open case as not run."""
         for case in tuple(self._open):
-            if self.is_open(case):  # one that follows another ends with it
+            if self.is_open(case):  # a follower ends with the case that it follows
                 self.finish(self._open[case], Outcome.NOT_RUN, message)
 
     def recall(self, progress: Progress, known: Trial | None) -> bool:

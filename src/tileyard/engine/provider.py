@@ -72,10 +72,10 @@ class Slot(Protocol):
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
         """Run ``entries``, members of ``batch``; return whether the lease is still held.
 
-        ``watch.ran`` is called at most once for each entry. Entries for which it was not called are
-        still to be run: after a fault the slot blames the one case that was running, and leaves
+        ``watch.ran`` is called at most once for each entry. Entries for which it was not called must
+        still run: after a fault the slot blames the one case that was running, and leaves
         the rest. At least one entry is answered, or LeaseLostError is raised, or what was to run was
-        withdrawn before it began, or the lease is given up since its process has run too much for a ``fresh`` batch.
+        withdrawn before it began, or the lease is given up because its process has run too much for a ``fresh`` batch.
         """
 
     async def release(self) -> None:

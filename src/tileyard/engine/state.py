@@ -53,12 +53,12 @@ from tileyard.engine.unjudged import Unjudged
 from tileyard.model import Outcome
 
 RUN_S = 0.25
-"""Seconds of cases that are handed to a device together, but at most half of
+"""Seconds of work that are handed to a device together, but at most half of
 its share of what is ready: a hand-over costs a few milliseconds in which the device is idle."""
 MAX_RUN = 64
 """The most cases that are handed over together."""
 HOT_S = 0.02
-"""Seconds: cases so short that several run in this time are also prepared and planned in groups."""
+"""Seconds; cases of which several run in this time are also prepared and planned in groups."""
 MAX_PREPARED = 16
 """Number of such cases that are prepared together, so that they become ready together."""
 
@@ -70,7 +70,7 @@ class EngineState:
     site: Site
     _asking: int = 0
     _starting: int = 0
-    """Processes of authors that are being started."""
+    """Number of author processes that are being started."""
     _building: set[int] = field(default_factory=set)
     _due: list[Command] = field(default_factory=list)
     _pace_s: float = RUN_S

@@ -14,7 +14,7 @@ class Unjudged:
     """Cases that wait for the judge, in the order in which they ran. Plain values; nothing here acts.
 
     ``rooms`` are the bytes of outputs that may wait, by device; 0 for a device that hands none over. ``rivals`` are
-    the cases whose times may save others from running once they are judged.
+    the cases whose times may bound those of others once they are judged.
     """
 
     def __init__(self, rooms: Mapping[str, int]) -> None:
@@ -40,7 +40,7 @@ class Unjudged:
 
     @property
     def is_due(self) -> bool:
-        """Whether verdicts are needed soon: times that may spare others wait for them, or half of the room is used."""
+        """Whether verdicts are needed soon: times that may bound others wait for them, or half of the room is used."""
         return bool(self.rivals) or any(
             2 * used > self._rooms[device] for device, used in self._used.items()
         )
@@ -63,7 +63,7 @@ class Unjudged:
         return tuple(case for case in self._bytes if case in self._asked)
 
     def end(self, case: str) -> None:
-        """A case ended, by the judge or otherwise."""
+        """Remove a case that ended, by the judge or otherwise."""
         if case in self._bytes:
             device, size = self._bytes.pop(case)
             self._used[device] -= size

@@ -293,7 +293,7 @@ class StepEnd(Record):
 
 
 def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
-    """Run a program to its end, or to its limit; nothing of it is left afterwards."""
+    """Run a program to its end, or to its limit; no process of it is left afterwards."""
     tree = secrets.token_hex(8)
     env = {**order.env, "TILEYARD_TREE": os.environ.get("TILEYARD_TREE", "")}
     options = [

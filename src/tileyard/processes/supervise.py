@@ -379,7 +379,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     async def receive(self, kind: type[T] | UnionType) -> Any:
         """Return the next message of this kind, or of one of a union.
 
-        Raises WorkerLostError once the worker has ended and all that it sent was received. A
+        Raises WorkerLostError once the worker has ended and everything that it sent was received. A
         worker that sends something else, or closes its channel, is ended first: a caller that catches
         the error finds ``ended`` answered.
         """

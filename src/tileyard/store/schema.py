@@ -43,7 +43,7 @@ trials = Table(
     Column("golden_key", Text, nullable=False),
     Column("run_key", Text, nullable=False),
     Column("measurement_key", Text, nullable=False),
-    # The whole Trial as JSON. The other columns repeat what is searched for.
+    # The whole Trial as JSON. The other columns repeat the parts that are searched for.
     Column("record", LargeBinary, nullable=False),
 )
 Index("trials_by_start", trials.c.started_at)

@@ -248,7 +248,7 @@ class TrialStore(Store):
         return [trial for trial in found if trial is not None]
 
     def _read(self, record: object, row: object) -> Trial | None:
-        """The trial of a row; one that cannot be read is counted once."""
+        """The trial of a row; an unreadable one is counted once."""
         trial = try_trial(record)
         if trial is None:
             self._unreadable.add(row)

@@ -76,7 +76,7 @@ class FileDigests:
 
 
 def find_files(folder: Path, pattern: str) -> Iterator[Path]:
-    """The files that a pattern names, as ``FileDigests.digest`` reads it. Raises UsageError."""
+    """The files that a pattern matches, with the rules of ``FileDigests.digest``. Raises UsageError."""
     path = folder / pattern
     if path.is_file():
         yield path

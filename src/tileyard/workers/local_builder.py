@@ -79,7 +79,7 @@ def _describe(failed: Build, usual: str) -> UnsupportedError:
 
 @contextmanager
 def _alone(home: Path, key: BuildKey) -> Iterator[None]:
-    """Wait until no other process of this home builds this key. The kernel frees the lock if this process dies."""
+    """Wait until no other process of this home builds this key. The kernel releases the lock if this process dies."""
     path = home / LOCKS / f"{key[:2]}.lock"
     with writing_to(path):
         make_folder(path.parent)

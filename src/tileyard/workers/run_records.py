@@ -23,7 +23,7 @@ FILE_NAME = "runs.jsonl"
 
 
 class RunRecord(Record):
-    """One case as a runner gets it."""
+    """One case in the form that a runner receives."""
 
     case: Case
     entry: RunEntry

@@ -131,7 +131,7 @@ class _Look:
         self.faults: list[str] = []
 
     def at_all(self) -> None:
-        """Programs, libraries, modules, variables. Raises OSError."""
+        """Add programs, libraries, modules and variables. Raises OSError."""
         step = self._step
         for name, text in self._deciding.items():
             self._put(f"variable {name}", digest_parts(text))

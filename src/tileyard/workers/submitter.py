@@ -50,7 +50,7 @@ class Submit(Record, tag="submit"):
 
 
 class Cancel(Record, tag="cancel"):
-    """Cancel the task and end the client. A SubmitEnded follows."""
+    """Cancel the task and end the client. SubmitEnded follows."""
 
 
 class Printed(Record, tag="printed"):

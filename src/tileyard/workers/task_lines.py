@@ -129,7 +129,7 @@ def try_read_line(text: str) -> Line | None:
 
     A prefix that a queue added, such as a time or a process number, is ignored.
     """
-    found = _BEGINNING.search(text)  # the first: a log inside a line may hold lines
+    found = _BEGINNING.search(text)  # the first: a log inside a line may contain lines
     if found is None:
         return None
     try:

@@ -53,7 +53,7 @@ def to_numpy(value: Any) -> Array:  # noqa: ANN401 - whatever a reference return
 
 @contextlib.contextmanager
 def keep_on_cpu() -> Iterator[None]:
-    """Inside, tensors that this thread asks torch to make on or move to a GPU stay on the CPU.
+    """Within the block, tensors that this thread asks torch to make on or move to a GPU stay on the CPU.
 
     Kernel files written for a GPU name it in their references and inputs.
     """

@@ -23,7 +23,7 @@ _PAIRS = (
 
 @contextlib.contextmanager
 def cap_threads(threads: int) -> Iterator[None]:
-    """Inside, NumPy's and torch's operations use at most ``threads`` threads; restored afterwards.
+    """Within the block, NumPy's and torch's operations use at most ``threads`` threads; restored afterwards.
 
     Libraries that are loaded later are not limited.
     """

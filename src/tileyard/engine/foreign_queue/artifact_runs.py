@@ -179,7 +179,7 @@ def read_task(named: str, objects: ObjectStore) -> Task:
 
 
 def check_environment(task: Task, digest: str, environ: Mapping[str, str]) -> None:
-    """Raise DamagedError unless every variable arrived as it was sent; values are not shown."""
+    """Raise DamagedError unless every variable arrived unchanged; values are not shown."""
     arrived = {name: environ[name] for name in task.variables if name in environ}
     missing = [name for name in task.variables if name not in environ]
     if missing:

@@ -68,7 +68,7 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
     )
     with tempfile.TemporaryDirectory(prefix="tileyard-task-") as folder:
         home = Path(folder)
-        # Logs are written apart from the objects, which may be on a file system that is not ours.
+        # Logs are separate from the objects, which may be on a file system that is not ours.
         (home / "objects").symlink_to(objects.absolute(), target_is_directory=True)
         settings = msgspec.structs.replace(
             read_settings(os.environ, Path.cwd()), home=home, plugins=task.plugins

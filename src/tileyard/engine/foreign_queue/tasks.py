@@ -153,7 +153,7 @@ class QueueTask:
         outcome, message = self._submission.find_loss(end, self._queue.exit_codes)
         if outcome is not Outcome.QUEUE_TIMEOUT:
             raise LeaseLostError(message, outcome)
-        # Each case has waited for the whole limit. To ask again would be to wait for ever.
+        # Each case has waited for the whole limit. Asking again could mean waiting for ever.
         for entry in self._entries:
             self._answer(CaseRan(case=entry.case, outcome=outcome, seconds=0.0, message=message))
 

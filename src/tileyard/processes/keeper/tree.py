@@ -7,7 +7,7 @@ TYPE_CHECKING = False  # typing would cost 5 ms
 if TYPE_CHECKING:
     from collections.abc import Container
 
-# the same on every Linux that this runs on (MIPS and Alpha number their signals otherwise)
+# the same on every Linux that this runs on (MIPS and Alpha have other signal numbers)
 SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGCONT, SIGSTOP = 1, 2, 9, 13, 15, 17, 18, 19
 SIGXFSZ = 25
 SYS_PIDFD_SEND_SIGNAL = 424

@@ -150,7 +150,7 @@ class Watcher:
                 self.peak_rss_bytes = usage.ru_maxrss * 1024
 
     def end_tree(self) -> list[int]:
-        """TERM now, KILL when the grace is over, until no child is left; return those that stay."""
+        """TERM now, KILL when the grace period is over, until no child is left; return those that stay."""
         if self.kill_at is None:
             self.ask_to_end(self.options.grace_s)
         if self.grace_left_s() > 0:
