@@ -1,1 +1,1 @@
-"""The content-addressed store, manifests and keys."""
+"""Contains the content-addressed store, manifests and keys."""

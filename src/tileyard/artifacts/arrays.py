@@ -1,7 +1,7 @@
-"""Arrays as blobs in ``.npy`` format, little-endian and row-major, so that equal arrays are one blob.
+"""Stores arrays as blobs in ``.npy`` format, little-endian and row-major, so that equal arrays are one blob.
 
 NumPy's format cannot name the dtypes of ml_dtypes. Such an array is stored as a structured one with
-a single field, which carries the dtype's name and holds its bits: ``[('bfloat16', '<u2')]``. Any
+a single field, which has the dtype's name and contains its bits: ``[('bfloat16', '<u2')]``. Any
 reader of ``.npy`` can open the file, and the dtype takes part in the digest.
 """
 
@@ -37,12 +37,12 @@ _FOREIGN: dict[str, np.dtype[np.generic]] = {
 
 
 def put_array(objects: ObjectStore, array: Array) -> Digest:
-    """Store an array. Raises HomeError, and TypeError for a dtype that holds Python objects."""
+    """Store an array. Raises HomeError, and TypeError for a dtype that contains Python objects."""
     dtype = array.dtype
     if dtype.hasobject:
         raise TypeError("an array of Python objects cannot be stored")
     plain = np.asarray(array).astype(dtype.newbyteorder("<"), copy=False)
-    # In row-major order, and with one dimension where the array has none.
+    # In row-major order, and with one dimension if the array has none.
     bits = plain.reshape(-1).view(np.uint8)
     description: object = np.lib.format.dtype_to_descr(plain.dtype)
     if dtype.name in _FOREIGN:
@@ -57,7 +57,7 @@ def put_array(objects: ObjectStore, array: Array) -> Digest:
 def get_array(objects: ObjectStore, digest: Digest) -> Array:
     """The stored array, mapped read-only from the verified blob.
 
-    Raises DamagedError where the blob is missing, damaged, or not an array.
+    Raises DamagedError if the blob is missing, damaged, or not an array.
     """
     path = objects.path(digest)
     try:

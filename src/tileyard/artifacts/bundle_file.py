@@ -1,10 +1,10 @@
-"""A bundle as a file: a manifest and then contents, in a form that is checked rather than parsed.
+"""Writes and reads bundle files: a manifest and then contents, in a form that is checked rather than parsed.
 
 A ``.tyb`` is a tar archive in one zstd frame, ``manifest.json`` first and then ``contents/<digest>``
-in the manifest's order, followed by the SHA-256 of all that (in a frame that zstd tools skip):
+in the manifest's order, followed by the SHA-256 of everything before (in a frame that zstd tools skip):
 ``tar --zstd -tf`` lists it. Every header follows from the manifest, so the reader does not interpret
-what it reads but compares it with what must stand there; nothing in the file can name a place to
-write to. Equal contents give equal bytes, as long as the compressor is the same. What is unpacked is verified in a
+the bytes but compares them with the expected ones; nothing in the file can name a place to
+write to. Equal contents give equal bytes with the same compressor. Unpacked content is verified in a
 private folder before any of it is published. One module because all of it keeps a hostile file harmless.
 """
 
@@ -34,15 +34,15 @@ MANIFEST = "manifest.json"
 BIGGEST_MANIFEST = 64 << 20
 _LEVEL = 6
 _WINDOW = 1 << 26
-"""More than the compressor ever asks for, so that no file makes its reader reserve gigabytes."""
+"""More than the compressor ever asks for, so that no file can make its reader reserve gigabytes."""
 _BLOCK = tarfile.BLOCKSIZE
 _END = b"\0" * (2 * _BLOCK)
 _FEED = 4096
-"""Of a file that expands beyond all measure, so much yields at most 130 MB at once."""
+"""Compressed bytes per step: even in a file with extreme expansion they yield at most 130 MB at once."""
 _PIECE = 1 << 20
 MOST_ENTRIES = 2_000_000
 _SPARE_BYTES = 64 << 20
-"""What is left on the disk for everybody else."""
+"""Bytes that stay free on the disk for other users."""
 _FOOT = b"\x5e\x2a\x4d\x18" + (32).to_bytes(4, "little")
 _FOOT_SIZE = len(_FOOT) + 32
 
@@ -69,7 +69,7 @@ class BundleWriter:
         self._put(bytes(-size % _BLOCK))
 
     def finish(self) -> None:
-        """Write the end of the archive and the digest of it all."""
+        """Write the end of the archive and the digest of all of it."""
         self._put(_END)
         self._write(self._compressor.flush())
         self._file.write(_FOOT + self._sum.digest())
@@ -83,7 +83,7 @@ class BundleWriter:
 
 
 class BundleReader:
-    """Reads a bundle front to back. Every method raises BundleError where the file is not right."""
+    """Reads a bundle front to back. Every method raises BundleError if the file is wrong."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
@@ -99,7 +99,7 @@ class BundleReader:
                 raise unsound(self._name, "it is too short")
 
     def read_manifest(self) -> BundleManifest:
-        """The first member, which keeps all rules."""
+        """The first member, checked against all rules."""
         header = self._take(_BLOCK)
         try:
             size = int(header[124:135], 8)
@@ -119,7 +119,7 @@ class BundleReader:
         yield from self._content(size)
 
     def finish(self) -> None:
-        """Make sure that nothing follows, and that the file is what was written."""
+        """Check that nothing follows, and that the file is what was written."""
         if self._take(len(_END)) != _END:
             raise unsound(self._name, "it contains more than its manifest lists")
         while not self._decompressor.eof and self._feed():
@@ -129,7 +129,7 @@ class BundleReader:
         self._check_foot()
 
     def verify(self) -> None:
-        """Make sure that the file is what was written, without decompressing what is left of it."""
+        """Check that the file is what was written, without decompressing the rest of it."""
         with self._reading():
             while piece := self._file.read(min(self._left, _PIECE)):
                 self._left -= len(piece)
@@ -189,12 +189,12 @@ class BundleReader:
 
 
 def member_name(digest: str) -> str:
-    """The name of the member that has this content."""
+    """The name of the member with this content."""
     return f"contents/{digest}"
 
 
 def member_header(name: str, size: int) -> bytes:
-    """The one header that a member of this name and size has: no owner, no time, no link."""
+    """The only possible header of a member with this name and size: no owner, no time, no link."""
     info = tarfile.TarInfo(name)
     info.size = size
     return info.tobuf(format=tarfile.GNU_FORMAT)
@@ -204,9 +204,9 @@ def member_header(name: str, size: int) -> bytes:
 
 
 class Unpacking:
-    """One bundle on its way into a store. Its folder is private, and on the store's file system.
+    """Unpacks one bundle into a store. Its folder is private, and on the store's file system.
 
-    Every method raises BundleError where the bundle is not sound, and OSError where the folder
+    Every method raises BundleError if the bundle is not sound, and OSError if the folder
     cannot be written.
     """
 
@@ -220,7 +220,7 @@ class Unpacking:
         self._trees.mkdir()
 
     def unpack(self, reader: BundleReader) -> None:
-        """Write every content under its digest, and make sure that it has it."""
+        """Write every content under its digest, and check the digest."""
         for content in self._manifest.contents:
             state = hashlib.sha256()
             with (self._contents / content.digest).open("xb") as file:
@@ -234,11 +234,11 @@ class Unpacking:
         reader.finish()
 
     def read(self, digest: Digest) -> bytes:
-        """A content as bytes."""
+        """The bytes of a content."""
         return (self._contents / digest).read_bytes()
 
     def assemble_trees(self) -> None:
-        """Put each tree together from its listing. Contents that are needed once are moved."""
+        """Assemble each tree from its listing. Contents that are needed once are moved."""
         sizes = {content.digest: content.size for content in self._manifest.contents}
         listings = {tree: self._read_listing(tree, sizes) for tree in self._manifest.trees}
         if sum(len(listing.entries) for listing in listings.values()) > MOST_ENTRIES:
@@ -256,7 +256,7 @@ class Unpacking:
             self._assemble(self._trees / tree, listing, uses)
 
     def publish(self, objects: ObjectStore) -> None:
-        """Move everything into the store, what others name first. Raises HomeError."""
+        """Move everything into the store: first what others name. Raises HomeError."""
         trees = Trees(objects)
         for digest in self._manifest.blobs:
             objects.adopt(self._contents / digest, digest)
@@ -271,7 +271,7 @@ class Unpacking:
     # ---- inside -----------------------------------------------------------------------------
 
     def _published(self) -> list[Digest]:
-        """Contents that are needed as they are, in whatever tree they may be besides."""
+        """Contents that are published themselves, even if they are also in a tree."""
         manifest = self._manifest
         names = [*manifest.blobs, *manifest.trees, *(record.data for record in manifest.records)]
         return [*names, Digest(manifest.cases)] if manifest.cases else names
@@ -310,9 +310,9 @@ class Unpacking:
 
 @contextlib.contextmanager
 def private_folder(root: Path) -> Iterator[Path]:
-    """A folder below a store's ``tmp``, which is gone afterwards with all that was made for it.
+    """A folder below a store's ``tmp``, which is removed afterwards with everything that was made for it.
 
-    Raises HomeError where it, or what is put into it, cannot be written.
+    Raises HomeError if it, or its content, cannot be written.
     """
     parent = root / "tmp"
     made = [folder for folder in (parent, root, *root.parents) if not folder.exists()]
@@ -322,7 +322,7 @@ def private_folder(root: Path) -> Iterator[Path]:
             with scratch_folder(parent, "bundle.") as folder:
                 yield folder
     finally:
-        # Only those that are empty go, hence none that anything was published in.
+        # Only empty folders are removed, hence none into which anything was published.
         for folder in made:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -333,9 +333,9 @@ def _files(listing: Listing) -> Iterator[Digest]:
 
 
 def _is_served(objects: ObjectStore, kind: str, key: str, data: bytes) -> bool:
-    """Whether the store has a record for this key already, and all that the record names."""
+    """Whether the store already has a record for this key, and everything that the record names."""
     known = objects.get_record(kind, key)
     if known is None:
         return False
-    # What both name are keys, or came with the bundle.
+    # Names in both records are keys, or came with the bundle.
     return all(map(objects.has, {*find_digests(known)} - {*find_digests(data)}))

@@ -1,4 +1,4 @@
-"""What a bundle says of itself, and the rules that keep a hostile one from saying too much. Pure."""
+"""Defines the manifest of a bundle, and the rules that limit what a hostile one can claim. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ Kind = Literal["toolchain", "selection", "winners"]
 
 
 class Content(Record):
-    """A piece of content: what it is called and how large it is."""
+    """A piece of content: its digest and its size in bytes."""
 
     digest: Digest
     size: int
 
 
 class Reference(Record):
-    """A record by its kind and key."""
+    """The kind and key of a record."""
 
     kind: str
     key: str
@@ -48,7 +48,7 @@ class BundleManifest(Record):
     """Everything in a bundle. ``contents`` follow in this order, sorted by digest.
 
     ``blobs`` and ``trees`` (by their listings) and ``records`` go into the store; ``cases`` is the
-    content with the case list, empty for none. ``commit`` and ``toolchain`` say what it was made from
+    content with the case list, empty for none. ``commit`` and ``toolchain`` state what it was made from
     and by, ``details`` is the maker's own part as JSON text.
     """
 
@@ -72,7 +72,7 @@ class BundleManifest(Record):
 
 
 class Expected(Record):
-    """What is asked of a bundle. Empty fields ask for nothing. A commit may be abbreviated."""
+    """The requirements on a bundle. Empty fields require nothing. A commit may be abbreviated."""
 
     kind: Literal["", "toolchain", "selection", "winners"] = ""
     commit: str = ""
@@ -91,7 +91,7 @@ def unsound(name: str, reason: str) -> BundleError:
 
 
 def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
-    """A manifest that keeps all rules, from the bundle ``name`` of this size. Raises BundleError."""
+    """A manifest that follows all rules, from the bundle ``name`` of this size. Raises BundleError."""
     try:
         version = decode_json(data, _Versioned).version
         if version != BUNDLE_VERSION:
@@ -111,7 +111,7 @@ def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
 
 
 def find_mismatches(manifest: BundleManifest, expected: Expected) -> tuple[str, ...]:
-    """Where a bundle is not the one that was asked for."""
+    """The differences between a bundle and the expected one."""
     pairs = [("kind", expected.kind, manifest.kind), ("target", expected.target, manifest.target)]
     found = [
         unmet(f"bundle's {what}", needed, has)
@@ -155,7 +155,7 @@ def _find_fault(manifest: BundleManifest, limit: int) -> str:
 
 
 def _texts(manifest: BundleManifest) -> Iterator[str]:
-    """What is shown to people, or compared with what they asked for."""
+    """The texts that are shown to people, or compared with what they asked for."""
     yield from (manifest.commit, manifest.toolchain, manifest.target)
     for value in msgspec.structs.astuple(manifest.requires):
         if isinstance(value, str):

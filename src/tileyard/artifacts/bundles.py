@@ -1,9 +1,9 @@
-"""Bundles: what one machine built, in one file that another one can run.
+"""Packs what one machine built into one file that another one can run: a bundle.
 
-A bundle holds blobs, trees and records of an object store, and a case list. Opening one checks that
-it is what was asked for and fits this host, unpacks it into a private folder, verifies every digest,
+A bundle contains blobs, trees and records of an object store, and a case list. Opening one checks that
+it is the requested one and fits this host, unpacks it into a private folder, verifies every digest,
 and only then publishes, records last. A bundle is trusted as much as its author: digests
-protect from damage, not from a maker who means harm and whose programs are then run. One module because what is
+protect from damage, not from a malicious maker whose programs are then run. One module because what is
 packed is what is opened: contents, records and needs.
 """
 
@@ -60,16 +60,16 @@ FOLLOWED = ("build", "golden")
 """Kinds of records that other records and case lists name by their keys."""
 _ANYTHING = Expected()
 Accept = Callable[[BundleManifest, Callable[[Digest], bytes]], None]
-"""Looks at a manifest and at the contents that it names by digest, and raises where these are of no use."""
+"""Receives a manifest and a function that reads its contents by digest, and raises if they are of no use."""
 
 
 class Packing(Record):
-    """What goes into a bundle.
+    """The content of a new bundle.
 
     What ``records`` and the case list name by digest is packed with them: a case's artifact with its
-    files, its golden result with its arrays or tree. ``blobs`` and ``trees`` are packed besides.
-    ``requires`` states what cannot be read off the packed files (driver, Python, further CPU
-    features); what can be is added, unless ``is_complete``.
+    files, its golden result with its arrays or tree. ``blobs`` and ``trees`` are packed in addition.
+    ``requires`` states what cannot be read from the packed files (driver, Python, further CPU
+    features); the rest is added, unless ``is_complete``.
     """
 
     kind: Kind = "selection"
@@ -86,7 +86,7 @@ class Packing(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """An opened bundle, whose content lies in the object store now."""
+    """An opened bundle, whose content is now in the object store."""
 
     manifest: BundleManifest
     cases: bytes
@@ -97,8 +97,8 @@ def write_bundle(
 ) -> BundleManifest:
     """Pack parts of a store into the file ``output``, which appears when it is complete.
 
-    Raises UsageError where a record is not there, DamagedError where content is missing or
-    damaged, BundleError where ``output`` cannot be written.
+    Raises UsageError if a record is missing, DamagedError if content is missing or
+    damaged, BundleError if ``output`` cannot be written.
     """
     data, named = _follow(packing.records, [cases], objects)
     trees = Trees(objects)
@@ -161,8 +161,8 @@ def _follow(
 ) -> tuple[dict[Reference, bytes], set[Digest]]:
     """The records, those that they and the texts name by their keys, and so on; and all digests in them.
 
-    What looks like a digest and is neither a blob, a tree nor the key of a record names nothing.
-    Raises UsageError where one of ``records`` is not there.
+    Text that looks like a digest and is neither a blob, a tree nor the key of a record is ignored.
+    Raises UsageError if one of ``records`` is missing.
     """
     found = {reference: _read_record(objects, reference) for reference in records}
     waiting = [*texts, *found.values()]
@@ -179,7 +179,7 @@ def _follow(
 
 
 def _read_record(objects: ObjectStore, reference: Reference) -> bytes:
-    """A record's data. Raises UsageError where it is not there."""
+    """A record's data. Raises UsageError if it is missing."""
     data = objects.get_record(reference.kind, reference.key)
     if data is None:
         raise UsageError(
@@ -190,15 +190,15 @@ def _read_record(objects: ObjectStore, reference: Reference) -> bytes:
 
 
 class _Manifest(Record):
-    """The part of an artifact's manifest that says what it needs."""
+    """The part of an artifact's manifest that states its needs."""
 
     details: str
 
 
 class _Details(Record):
-    """The part of a target's own manifest that says what runs its code.
+    """The part of a target's own manifest that states what runs its code.
 
-    ``features`` are a CPU's; ``cuda`` is the release of CUDA that compiled it, if one did.
+    ``features`` are those of a CPU; ``cuda`` is the release of CUDA that compiled it, if one did.
     """
 
     features: tuple[str, ...] = ()
@@ -208,7 +208,7 @@ class _Details(Record):
 def _derive_requirements(
     stated: Requirements, files: Iterable[Path], records: Iterable[bytes]
 ) -> Requirements:
-    """What is stated, and what the packed files and the manifests among the records need."""
+    """The stated requirements, and those of the packed files and of the manifests among the records."""
     here = platform.machine()
     found = [needs for needs in map(read_needs, files) if needs is not None]
     of_here = [needs for needs in found if needs.machine == here]
@@ -238,7 +238,7 @@ def _higher(one: str, other: str) -> str:
 
 
 def _read_details(record: bytes) -> _Details:
-    """What a record says runs it: nothing for one that is not an artifact's manifest."""
+    """The details in a record: nothing if it is not an artifact's manifest."""
     try:
         details = decode_json(record, _Manifest).details
         return decode_json(details, _Details)
@@ -247,7 +247,7 @@ def _read_details(record: bytes) -> _Details:
 
 
 def read_manifest(path: Path) -> BundleManifest:
-    """What a bundle says of itself, its content unread. Raises BundleError."""
+    """The manifest of a bundle; its content is not read. Raises BundleError."""
     with _opened(path) as file:
         return BundleReader(file, path.name).read_manifest()
 
@@ -255,10 +255,10 @@ def read_manifest(path: Path) -> BundleManifest:
 def check_bundle(
     path: Path, expected: Expected = _ANYTHING, host: Host | None = None
 ) -> BundleManifest:
-    """Make sure, without unpacking it, that a bundle is whole, the one asked for, and fits here.
+    """Check, without unpacking it, that a bundle is whole, is the requested one, and fits this host.
 
     Raises IncompatibleError with one line for each requirement that is not met, or BundleError.
-    ``host`` is this one where it is None.
+    ``host`` None is this one.
     """
     with _opened(path) as file:
         reader = BundleReader(file, path.name)
@@ -277,9 +277,9 @@ def open_bundle(
 ) -> Bundle:
     """Check a bundle, verify all of it and put its blobs, trees and records into a store.
 
-    With ``expected`` None it need not fit this host: to look at its content alone. A record
-    that the store has already stays as it is while all that it names is there. ``accept`` is
-    called before anything is published; what it raises refuses the bundle. Raises
+    With ``expected`` None it need not fit this host: to look only at its content. A record
+    that the store already has stays unchanged while everything that it names exists. ``accept`` is
+    called before anything is published; an exception from it refuses the bundle. Raises
     IncompatibleError, BundleError or HomeError; then nothing was published.
     """
     with _opened(path) as file:
@@ -301,7 +301,7 @@ def open_bundle(
 def _require_fit(
     name: str, expected: Expected, host: Host | None, manifest: BundleManifest
 ) -> None:
-    """Raise IncompatibleError where a bundle is another one or does not fit the host."""
+    """Raise IncompatibleError if a bundle is another one or does not fit the host."""
     require_fit(name, find_mismatches(manifest, expected))
     here = host or read_host(manifest.requires.libraries)
     require_fit(name, find_refusals(manifest.requires, here))
@@ -310,7 +310,7 @@ def _require_fit(
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        # Not to wait for a writer of a pipe of this name.
+        # Do not wait for a writer if this name is a pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise BundleError(f"cannot read the bundle {path}: {error.strerror}") from error

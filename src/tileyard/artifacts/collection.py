@@ -1,7 +1,7 @@
-"""Collection of garbage: what was not used for long goes, and what is in use never does.
+"""Collects garbage: removes what was not used for long, and never what is in use.
 
-One module because what is surveyed is what goes: all that can be made again, with its size and when it was
-last used.
+One module because the survey lists what can be removed: everything that can be made again, with its size and
+the time of its last use.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ RECORD_KINDS = {
     "sync": "checks of synchronization",
     "answer": "author answers",
 }
-"""What people call the records of a kind, and the blobs that they name. Others keep their names."""
+"""Display names for the records of a kind and the blobs that they name. Other kinds keep their names."""
 TREES, LOGS, WORK = "trees", "logs", "work directories"
 STREAMS = "event streams"
 LEFTOVERS, UNNAMED = "leftovers", "blobs that nothing names"
@@ -48,7 +48,7 @@ CACHES, COMPILED = "build folders", "compiled Python"
 SIDES = "checkouts and environments"
 KEPT = "compile steps of tests"
 RUNNER_LOG = "runner-*.log"
-"""The output of a runner while it lives; what an engine that was killed could not move to where it belongs."""
+"""The output of a live runner, or what a killed engine could not move to the logs."""
 _LEFTOVER_AGE_S = DAY_S
 _CLOCK = Clock()
 
@@ -56,9 +56,9 @@ _CLOCK = Clock()
 class Holding(Record):
     """Something that is removed as a whole. Times are seconds since the epoch, of the file system.
 
-    ``marker`` is the file whose time says when it was last used; it goes first. ``folder`` is a
-    directory that goes with it, None for none; ``lock`` is locked by who works in it. ``used_at`` may be later than the marker's own time:
-    what a record names is as recent as the record.
+    ``marker`` is the file whose time is that of the last use; it is removed first. ``folder`` is a
+    directory that is removed with it, None for none; processes that work in it lock ``lock``. ``used_at`` may be later than the marker's own time:
+    objects that a record names are as recent as the record.
     """
 
     what: str
@@ -70,14 +70,14 @@ class Holding(Record):
 
 
 class Keep(Record):
-    """What may stay. ``max_bytes`` and ``days`` are None for no limit."""
+    """The limits of what may stay. ``max_bytes`` and ``days`` are None for no limit."""
 
     max_bytes: int | None = None
     days: float | None = None
 
 
 class Freed(Record):
-    """What was removed of one kind."""
+    """The removed holdings of one kind."""
 
     what: str
     count: int
@@ -85,10 +85,10 @@ class Freed(Record):
 
 
 class Collection(Record):
-    """What a collection did, or would do. Sizes are bytes on disk.
+    """The result of a collection, or of a dry run. Sizes are bytes on disk.
 
-    ``in_use`` is what it would have removed too, had a pin not protected it or somebody not used it
-    meanwhile. ``pinned_since`` is when the oldest run that goes on began, 0 for none.
+    ``in_use`` is what it would also have removed, but a pin protected it or it was used
+    meanwhile. ``pinned_since`` is the start of the oldest active run, 0 for none.
     """
 
     freed: tuple[Freed, ...]
@@ -100,7 +100,7 @@ class Collection(Record):
 
 
 def is_nowhere_else(_stream: Path) -> bool:
-    """The events of a run are in its stream alone."""
+    """The default of ``is_recorded``: the events of a run are only in its stream."""
     return False
 
 
@@ -112,11 +112,11 @@ def collect(
     clock: Clock = _CLOCK,
     is_recorded: Callable[[Path], bool] = is_nowhere_else,
 ) -> Collection:
-    """Remove from a data directory what is older than is to be kept, the least recently used first.
+    """Remove from a data directory what exceeds ``keep``, the least recently used first.
 
     Safe beside any number of runs. Trials are never removed; a run's stream of events is, once it is older
-    than ``keep.days`` and ``is_recorded`` says that all its trials are. Raises UsageError where there is nothing to collect from or another collection goes on, HomeError
-    where the home cannot be written.
+    than ``keep.days`` and ``is_recorded`` returns that all its trials are recorded. Raises UsageError if there is nothing to collect
+    from or another collection is running, HomeError if the home cannot be written.
     """
     root = home / "objects"
     if not root.is_dir():
@@ -124,7 +124,7 @@ def collect(
     try:
         with _alone(root):
             with gate(root, fcntl.LOCK_EX):
-                # From here on every use is noted anew; what is noted from here on stays.
+                # From here on every use is noted again; what is noted from here on stays.
                 os.utime(root / GATE)
                 began = collection_began(root)
                 pinned = find_oldest_pin(root)
@@ -153,10 +153,10 @@ def collect(
 
 
 def choose(holdings: Iterable[Holding], keep: Keep, now_s: float) -> list[Holding]:
-    """What is to go, in the order in which it is to go. Pure.
+    """The holdings to remove, in the order of removal. Pure.
 
-    Leftovers go in any case, then what was not used for long, then, until the rest fits, whatever
-    was used least recently: records before what they name.
+    Leftovers always go, then what was not used for long, then, until the rest fits, the
+    least recently used: records before what they name.
     """
     ordered = sorted(
         holdings, key=lambda one: (one.what != LEFTOVERS, one.used_at, -len(one.marker.parts))
@@ -177,7 +177,7 @@ def _find_oldest(keep: Keep, now_s: float) -> float:
 
 
 def _remove(holding: Holding, root: Path, protected: float) -> bool:
-    """Remove one holding unless it was used meanwhile. What is used at this moment waits for us."""
+    """Remove one holding unless it was used meanwhile. A use at this moment waits for the removal."""
     hidden = None
     try:
         with gate(root, fcntl.LOCK_EX), _locked(holding.lock) as is_free:
@@ -186,14 +186,14 @@ def _remove(holding: Holding, root: Path, protected: float) -> bool:
             if holding.folder != holding.marker:
                 holding.marker.unlink()
             if holding.folder is not None:
-                # Out of sight at once: to remove a folder takes its time.
+                # Hidden at once: removing a folder takes time.
                 hidden = holding.folder.with_name(f".{holding.folder.name}.{os.getpid()}")
                 holding.folder.chmod(0o700)
                 holding.folder.rename(hidden)
         if hidden is not None:
             remove_folder(hidden)
     except (FileNotFoundError, PermissionError):
-        # Somebody else removed it, or alone may.
+        # Another process removed it, or only another user may.
         return False
     return True
 
@@ -206,7 +206,7 @@ def _latest(holding: Holding) -> float:
 
 @contextlib.contextmanager
 def _locked(lock: Path | None) -> Iterator[bool]:
-    """Whether nobody works in a directory; nobody begins to in the block."""
+    """Whether no process works in a directory; none starts to within the block."""
     if lock is None:
         yield True
         return
@@ -215,7 +215,7 @@ def _locked(lock: Path | None) -> Iterator[bool]:
 
 
 def _sum_up(gone: Iterable[Holding]) -> list[Freed]:
-    """What was removed by kind, the most bytes first."""
+    """The removed holdings by kind, the most bytes first."""
     sizes: dict[str, list[int]] = defaultdict(list)
     for holding in gone:
         sizes[holding.what].append(holding.size)
@@ -225,7 +225,7 @@ def _sum_up(gone: Iterable[Holding]) -> list[Freed]:
 
 @contextlib.contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """No other collection goes on in this store."""
+    """Within the block no other collection runs in this store. Raises UsageError if one does."""
     make_folder(root)
     descriptor = open_file(root / "gc.alone", os.O_RDONLY | os.O_CREAT)
     try:
@@ -236,7 +236,7 @@ def _alone(root: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-# ---- what there is ------------------------------------------------------------------------------
+# ---- survey -------------------------------------------------------------------------------------
 
 
 def survey_home(home: Path, now_s: float) -> list[Holding]:
@@ -257,16 +257,16 @@ def survey_home(home: Path, now_s: float) -> list[Holding]:
 
 
 def survey_streams(home: Path) -> list[Holding]:
-    """The event streams of runs, a file each, whether or not something else holds them. Raises OSError."""
+    """The event streams of runs, one file each, even if another holding contains them. Raises OSError."""
     return [_holding(STREAMS, path, status) for path, status in _files(home / "runs")]
 
 
 def measure(path: Path) -> tuple[int, float]:
-    """What a file, or a folder with all that is in it, takes on disk, and its latest change."""
+    """The disk space in bytes of a file, or of a folder with its content, and its latest change."""
     size, latest = 0, 0.0
     for _, status in _walk(path):
         size += status.st_blocks * 512
-        # What was moved here keeps the times of its content, and only that of its state is new.
+        # A moved file keeps the times of its content; only its change time is new.
         latest = max(latest, status.st_mtime, status.st_ctime)
     return size, latest
 
@@ -294,7 +294,7 @@ def _survey_objects(root: Path) -> Iterator[Holding]:
         else:
             size = status.st_blocks * 512 + measure(tree)[0]
             yield Holding(what=TREES, marker=path, size=size, used_at=used_at, folder=tree)
-    for tree in trees.values():  # its listing has not come yet, or never will
+    for tree in trees.values():  # its listing has not been published yet, or never will be
         yield _whole(LEFTOVERS, tree)
 
 
@@ -307,29 +307,29 @@ def _survey_runs(place: Path, what: str) -> Iterator[Holding]:
 
 
 def _survey_caches(caches: Path) -> Iterator[Holding]:
-    """What build tools keep from one build to the next."""
+    """The caches of build tools, kept from one build to the next."""
     for folder in _entries(caches):
         if folder.is_dir() and not folder.is_symlink():
             yield _whole(CACHES, folder, caches / f"{folder.name}.lock")
 
 
 def _survey_sides(place: Path) -> Iterator[Holding]:
-    """What versions are compared in. Hidden ones were being removed, and ``tmp-`` ones being made, by who was killed."""
+    """Folders in which versions are compared. A killed process was removing the hidden ones, or making the ``tmp-`` ones."""
     for path in _entries(place):
         yield _whole(LEFTOVERS if path.name.startswith((".", "tmp-")) else SIDES, path)
 
 
 def _survey_kept(place: Path) -> Iterator[Holding]:
-    """What functions of tests made; hidden ones were being removed by who was killed."""
+    """Results of functions of tests; a killed process was removing the hidden ones."""
     for path in _entries(place):
         if path.name.startswith("."):
             yield _whole(LEFTOVERS, path)
-        elif (path / LOCK).exists():  # else it is being made
+        elif (path / LOCK).exists():  # otherwise it is being made
             yield _whole(KEPT, path, path / LOCK)
 
 
 def _survey_leftovers(home: Path, root: Path) -> Iterator[Holding]:
-    """What killed processes left behind, and what was damaged and moved aside."""
+    """Leftovers of killed processes, and damaged objects that were moved aside."""
     compiled = home / "toolchains" / "pycache"
     if compiled.is_dir():
         yield _whole(COMPILED, compiled)
@@ -343,7 +343,7 @@ def _survey_leftovers(home: Path, root: Path) -> Iterator[Holding]:
 
 
 def _whole(what: str, path: Path, lock: Path | None = None) -> Holding:
-    """A file, or a folder with all that is in it; what has gone meanwhile was never used."""
+    """A file, or a folder with its content; what has disappeared meanwhile was never used."""
     size, used_at = measure(path)
     if lock is not None:
         used_at = max(used_at, measure(lock)[1])
@@ -369,7 +369,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """A path and all that lies below it that is still there when its turn comes."""
+    """A path and everything below it that still exists when it is reached."""
     waiting = [path]
     while waiting:
         here = waiting.pop()
@@ -382,7 +382,7 @@ def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-            continue  # what lies so deep is removed with the rest, and not counted
+            continue  # such deep content is removed with the rest, and not counted
         yield here, status
 
 

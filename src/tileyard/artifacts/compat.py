@@ -1,4 +1,4 @@
-"""What a bundle needs of a host, what this host has, read from files, and where the two do not meet."""
+"""Compares what a bundle needs with what this host has, as read from files."""
 
 import operator
 import os
@@ -33,16 +33,16 @@ _ADDED = {
 CPU_LEVELS: dict[str, frozenset[str]] = dict(
     zip(_ADDED, accumulate(_ADDED.values(), operator.or_), strict=True)
 )
-"""What a CPU of each level has, in the kernel's names (``/proc/cpuinfo``)."""
+"""The features of a CPU of each level, in the kernel's names (``/proc/cpuinfo``)."""
 _CPUINFO = Path("/proc/cpuinfo")
 _NVIDIA = Path("/proc/driver/nvidia/version")
 
 FIRST_DRIVERS = {12: 525, 13: 580}
-"""By CUDA's major version, NVIDIA's first driver that loads what any of its minor versions compiled."""
+"""By CUDA's major version, NVIDIA's first driver that loads code compiled by any of its minor versions."""
 
 
 class _Facts(Record):
-    """What a host may have. Empty where it has none, or where that is not said.
+    """Properties of a host. Empty if it has none, or if that is not stated.
 
     ``cpu_features`` are the kernel's names. ``glibc``, ``glibcxx`` and ``cxxabi`` are the highest symbol
     versions. ``python`` is a tag such as ``cp311``, ``libraries`` are sonames.
@@ -59,11 +59,11 @@ class _Facts(Record):
 
 
 class Requirements(_Facts):
-    """What must be there. Empty fields ask for nothing.
+    """What a host must have. Empty fields require nothing.
 
     ``cpu_level`` is one of ``CPU_LEVELS``. ``libraries`` are those that are not in the bundle. ``driver``
-    is a range such as ``>=535,<600``. ``prerequisites`` are what its maker declares. ``has_cxx`` says that the bundle brings a C++ runtime for hosts
-    whose own is older, or not there.
+    is a range such as ``>=535,<600``. ``prerequisites`` are declared by its maker. ``has_cxx``: the bundle brings a C++ runtime for hosts
+    whose own is older or missing.
     """
 
     cpu_level: str = ""
@@ -72,26 +72,26 @@ class Requirements(_Facts):
 
 
 class Host(_Facts):
-    """What a host has.
+    """The properties of a host.
 
-    ``libraries`` are those, of the ones that were asked for, that the dynamic loader would find.
+    ``libraries`` are those of the requested ones that the dynamic loader would find.
     """
 
 
 def unmet(requirement: str, needed: str, found: str) -> str:
-    """One line for people on a requirement that is not met."""
+    """One line for people about a requirement that is not met."""
     return f"{requirement}: {needed} is needed, found {found or 'none'}"
 
 
 def require_fit(what: str, refusals: Iterable[str]) -> None:
-    """Raise IncompatibleError if there are any."""
+    """Raise IncompatibleError if there are any refusals."""
     lines = tuple(refusals)
     if lines:
         raise IncompatibleError(f"{what} cannot be used here: {'; '.join(lines)}", refusals=lines)
 
 
 def sum_needs(needs: Iterable[Needs], packed: Iterable[str]) -> Requirements:
-    """What ELF files need together; ``packed`` are the sonames that they bring along.
+    """The joint needs of ELF files; ``packed`` are the sonames that they bring along.
 
     Libraries of the glibc family are stated by glibc's version and not by name.
     """
@@ -115,13 +115,13 @@ def higher_level(one: str, other: str) -> str:
 
 
 def find_level(features: Iterable[str]) -> str:
-    """The highest level that these features make; empty for none."""
+    """The highest level for which these features suffice; empty for none."""
     present = frozenset(features)
     return next((level for level in reversed(CPU_LEVELS) if CPU_LEVELS[level] <= present), "")
 
 
 def is_in_range(version: str, wanted: str) -> bool:
-    """Whether a driver's version lies in a range. A range that cannot be read has nothing in it."""
+    """Whether a driver's version is in a range. A range that cannot be read contains nothing."""
     try:
         return Version(version) in SpecifierSet(wanted)
     except (InvalidVersion, InvalidSpecifier):
@@ -129,15 +129,15 @@ def is_in_range(version: str, wanted: str) -> bool:
 
 
 def _rank(level: str) -> int:
-    """Where a level stands; one that is not known above all others, so that it is not lost."""
+    """The rank of a level; an unknown one is above all others, so that it is not lost."""
     names = ["", *CPU_LEVELS]
     return names.index(level) if level in names else len(names)
 
 
 def find_refusals(needed: Requirements, host: Host) -> Iterator[str]:
-    """Everything that is needed and not there, in the order in which people read it."""
+    """Every unmet requirement, in the order in which people read them."""
     if needed.machine and needed.machine != host.machine:
-        # What else is missing follows from that.
+        # All other differences follow from that.
         yield unmet("architecture", needed.machine, host.machine)
         return
     level = find_level(host.cpu_features)
@@ -164,9 +164,9 @@ def find_refusals(needed: Requirements, host: Host) -> Iterator[str]:
 def read_host(
     libraries: Iterable[str] = (), driver: str = "", finder: LibraryFinder | None = None
 ) -> Host:
-    """What this host has, and which of ``libraries``. ``driver`` overrides the driver's version.
+    """The properties of this host, and which of ``libraries`` it has. ``driver`` overrides the driver's version.
 
-    Libraries are looked for as programs started by this process would find them.
+    Libraries are searched as for programs started by this process.
     """
     machine = platform.machine()
     finder = finder or LibraryFinder(variable_folders(os.environ))
@@ -191,7 +191,7 @@ def python_tag() -> str:
 
 
 def read_glibc() -> str:
-    """The version of the C library in use; empty where it is not glibc."""
+    """The version of the C library in use; empty if it is not glibc."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (ValueError, OSError):
@@ -200,7 +200,7 @@ def read_glibc() -> str:
 
 
 def read_features(cpuinfo: Path = _CPUINFO) -> tuple[str, ...]:
-    """What the CPU can do, in the kernel's names; nothing where the kernel does not say."""
+    """The CPU's features, in the kernel's names; nothing if the kernel does not report them."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
@@ -211,7 +211,7 @@ def read_features(cpuinfo: Path = _CPUINFO) -> tuple[str, ...]:
 
 
 def read_driver(version: Path = _NVIDIA) -> str:
-    """The version of the NVIDIA kernel driver; empty where there is none."""
+    """The version of the NVIDIA kernel driver; empty if there is none."""
     try:
         words = version.read_text().split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Copies of files and the removal of folders, as the store and its trees need them."""
+"""Copies files and removes folders, as the store and its trees need it."""
 
 import contextlib
 import ctypes
@@ -16,24 +16,24 @@ from tileyard.errors import HomeError, UsageError, is_of_host
 _FICLONE = 0x40049409
 """The ioctl that lets two files share their blocks until one of them is written."""
 _HERE, _EXCHANGE = -100, 2
-"""Of renameat2: paths are relative to the working directory (AT_FDCWD); both names stay (RENAME_EXCHANGE)."""
+"""For renameat2: paths are relative to the working directory (AT_FDCWD); both names stay (RENAME_EXCHANGE)."""
 _CHUNK = 1 << 20
 
 
 def unreadable(path: Path | str, error: OSError, what: str = "") -> HomeError | UsageError:
-    """Why something cannot be read: a disk of the host, or the thing itself."""
+    """The error for something that cannot be read: HomeError for the host's disk, UsageError for the thing itself."""
     kind = HomeError if is_of_host(error) else UsageError
     return kind(f"{what}cannot read {str(path)!r}: {error.strerror}")
 
 
 def copy_file(source: Path, target: Path, mode: int) -> None:
-    """Make ``target``, which must not exist, a file of its own with the content of ``source``.
+    """Make ``target``, which must not exist, a separate file with the content of ``source``.
 
-    Blocks are shared where the file system can (both files stay independent); never a hard link.
-    Raises what ``open_plain`` does of ``source``, else OSError.
+    Blocks are shared if the file system can (both files stay independent); never a hard link.
+    Raises what ``open_plain`` raises for ``source``, else OSError.
     """
     with os.fdopen(open_plain(source), "rb") as read:
-        # Writable for its owner first: the mode that is asked for may forbid what is done next.
+        # Writable for its owner first: the requested mode may forbid the next steps.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(target, flags, 0o600), "wb") as write:
             try:
@@ -42,15 +42,15 @@ def copy_file(source: Path, target: Path, mode: int) -> None:
                 with contextlib.suppress(OSError):
                     while os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
                         pass
-                # What the kernel could not copy by itself, from where it stopped; usually nothing.
+                # The part that the kernel could not copy by itself; usually nothing.
                 shutil.copyfileobj(read, write, _CHUNK)
             os.fchmod(write.fileno(), mode)
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Let two directories of one file system take each other's place at once; False where it or the C library cannot."""
+    """Exchange two directories of one file system atomically; False if it or the C library cannot."""
     for folder in (one, other):
-        with contextlib.suppress(OSError):  # one that changes its parent must be writable
+        with contextlib.suppress(OSError):  # a directory that changes its parent must be writable
             folder.chmod(0o700)
     try:
         rename = ctypes.CDLL(None).renameat2
@@ -61,9 +61,9 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def open_plain(path: Path) -> int:
-    """A descriptor to read a plain file, which no link, device or pipe can pass for.
+    """A descriptor to read a plain file; links, devices and pipes are refused.
 
-    Raises UsageError where there is none, or it cannot be read; HomeError where the host cannot read.
+    Raises UsageError if there is none, or it cannot be read; HomeError if the host cannot read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -77,7 +77,7 @@ def open_plain(path: Path) -> int:
 
 @contextlib.contextmanager
 def writing_to(place: Path, hint: str = "") -> Iterator[None]:
-    """Raise HomeError where a file of a data directory cannot be written in the block."""
+    """Raise HomeError if a file of a data directory cannot be written in the block."""
     try:
         yield
     except OSError as error:
@@ -86,7 +86,7 @@ def writing_to(place: Path, hint: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
-    """A new folder below ``parent`` that is removed at the end, whatever programs left in it."""
+    """A new folder below ``parent`` that is removed at the end with all its content."""
     folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
     try:
         yield folder
@@ -95,9 +95,9 @@ def scratch_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, read-only folders too. Raises OSError.
+    """Remove a folder with its content, including read-only folders. Raises OSError.
 
-    Folders within are moved up before they are looked into: so no path is too long, however deep they lie.
+    Inner folders are moved up before they are read, so that no path is too long, even in deep folders.
     """
     token, count, waiting = secrets.token_hex(8), 0, [folder]
     while waiting:
@@ -112,7 +112,7 @@ def remove_folder(folder: Path) -> None:
                 if not entry.is_dir(follow_symlinks=False):
                     os.unlink(entry.name, dir_fd=handle)
                     continue
-                with contextlib.suppress(OSError):  # one that changes its parent must be writable
+                with contextlib.suppress(OSError):  # moving a directory needs this
                     os.chmod(entry.name, 0o700, dir_fd=handle)
                 count += 1
                 waiting.append(folder / f"{token}.{count}")

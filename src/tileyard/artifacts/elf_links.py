@@ -1,6 +1,6 @@
-"""What the dynamic loader is asked by a program or library, read fast: whole toolchains are looked at in each run.
+"""Reads quickly what a program or library asks of the dynamic loader: each run looks at whole toolchains.
 
-For 64-bit little-endian files, which are those of all hosts that run Tileyard. What it takes to know symbol versions is left to
+For 64-bit little-endian files, as on all hosts that run Tileyard. Symbol versions are left to
 ``libraries``.
 """
 
@@ -25,14 +25,14 @@ _END, _NEEDED, _STRINGS, _SYMBOLS, _RPATH, _RUNPATH = 0, 1, 5, 6, 15, 29
 
 
 class Links(Record):
-    """Libraries that a file asks for, and the names that it takes from them; None for one that is linked with none."""
+    """Libraries that a file asks for, and the names that it takes from them; None for a file that is not dynamically linked."""
 
     needs: Needs
     imports: frozenset[str] | None = None
 
 
 def read_links(path: Path) -> Links | None:
-    """The links of a program or library; None for any other file, also one that is damaged. Raises OSError."""
+    """The links of a program or library; None for any other file, including a damaged one. Raises OSError."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size < _HEAD.size:
             return None
@@ -80,7 +80,7 @@ def _read(data: mmap.mmap) -> Links | None:
             raise ValueError(strings)
         table = data[start : start + (strings - start) // _SYMBOL.size * _SYMBOL.size]
         offsets = {one[0] for one in _SYMBOL.iter_unpack(table) if one[3] == 0 and one[0]}
-        # Behind the symbols there may be another table, of which some would look like names.
+        # After the symbols there may be another table, whose entries could look like names.
         imports = frozenset(text(one) for one in offsets if strings + one < len(data))
     return Links(
         needs=Needs(

@@ -1,6 +1,6 @@
-"""What a tree consists of, which names and links may be in one, and folders on disk as such listings.
+"""Defines the listing of a tree and its legal names and links, and reads folders on disk as listings.
 
-One module because a listing is what a folder is read as, compared with and made again from.
+One module because a folder is read as a listing, compared with one and made again from one.
 """
 
 import os
@@ -20,20 +20,20 @@ from tileyard.model import Digest, Record
 LISTING_VERSION = 1
 LONGEST_NAME, LONGEST_PATH, MOST_NAMES = 255, 1024, 64
 MOST_HOPS = 40
-"""How many links the kernel follows before it calls them a circle."""
+"""Number of links that the kernel follows before it reports a loop."""
 FILE_MODE, PROGRAM_MODE = 0o444, 0o555
 _OWNERS_OR_WRITABLE = 0o722
 MOST_BYTES = 64 << 30
-"""Most bytes in all files of a tree, and of the inputs of a step: so many are read within minutes."""
+"""Most bytes in all files of a tree, and of the inputs of a step: that many are read within minutes."""
 SPARSE_BYTES, SPARSE_SHARE = 1 << 30, 100
-"""A file of more than these bytes, of which less than a hundredth is on the disk, is all holes."""
+"""A file with more than these bytes, of which less than a hundredth is on the disk, counts as only holes."""
 
 Stamp = tuple[int, int, int, int]
-"""Of an entry of a folder: time of change, size, inode and mode."""
+"""For an entry of a folder: change time, size, inode and mode."""
 
 
 class TreeFile(Record, tag="file"):
-    """A file by its content; of its mode only whether it can be run is kept."""
+    """A file by its content; of its mode only the right to run it is kept."""
 
     digest: Digest
     size: int
@@ -41,13 +41,13 @@ class TreeFile(Record, tag="file"):
 
 
 class TreeLink(Record, tag="link"):
-    """A symbolic link whose target, relative to the link's own folder, lies in the tree."""
+    """A symbolic link whose target, relative to the link's own folder, is in the tree."""
 
     target: str
 
 
 class TreeFolder(Record, tag="folder"):
-    """An empty directory. Others follow from what lies in them."""
+    """An empty directory. Other directories follow from their content."""
 
 
 Entry = TreeFile | TreeLink | TreeFolder
@@ -60,11 +60,11 @@ class Listing(Record):
     version: int = LISTING_VERSION
 
     def with_links_last(self) -> list[tuple[str, Entry]]:
-        """All entries in the order in which they are made: nothing is ever written through a link."""
+        """All entries in the order of creation: nothing is ever written through a link."""
         return sorted(self.entries.items(), key=lambda item: isinstance(item[1], TreeLink))
 
     def narrowed(self, part: str) -> "Listing":
-        """What lies at a path or below it; its names are patterns, as in a shell. All of it for an empty one."""
+        """The entries at a path or below it; its names are patterns, as in a shell. An empty path selects all."""
         names = part.split("/") if part else []
 
         def fits(path: str) -> bool:
@@ -75,22 +75,22 @@ class Listing(Record):
 
     @property
     def has_files(self) -> bool:
-        """Whether there is anything but folders."""
+        """Whether it contains anything but folders."""
         return not all(isinstance(entry, TreeFolder) for entry in self.entries.values())
 
     def folders(self) -> list[str]:
-        """Every directory of the tree but its root, parents before what lies in them."""
+        """Every directory of the tree but its root, parents first."""
         found = {path for path, entry in self.entries.items() if isinstance(entry, TreeFolder)}
         return sorted(found | _parents(self.entries))
 
 
 def encode_listing(listing: Listing) -> bytes:
-    """The bytes whose digest names the tree: equal trees have equal ones."""
+    """The bytes whose digest is the name of the tree: equal trees have equal ones."""
     return canonical_json(listing).encode()
 
 
 def decode_listing(data: bytes) -> Listing:
-    """A listing that keeps all rules. Raises DamagedError, in one line, where it does not."""
+    """A listing that follows all rules. Raises DamagedError, in one line, if it does not."""
     try:
         listing = decode_json(data, Listing)
     except msgspec.DecodeError as error:
@@ -107,7 +107,7 @@ def decode_listing(data: bytes) -> Listing:
 
 
 def check_listing(listing: Listing) -> None:
-    """Raise UsageError, in one line, for a name or link that no tree may have."""
+    """Raise UsageError, in one line, for a name or link that a tree must not have."""
     entries = listing.entries
     for path in entries:
         _check_path(path)
@@ -131,7 +131,7 @@ def _check_path(path: str) -> None:
 
 
 def _check_link(path: str, target: str, entries: dict[str, Entry]) -> None:
-    """Follow a link as the kernel would, for what it names may be reached through other links."""
+    """Follow a link as the kernel would, since its target may be reached through other links."""
     _require_text(target, f"the target of the link {path!r}")
     if not target or "\0" in target or len(target) > LONGEST_PATH:
         raise UsageError(f"the link {path!r} has no usable target")
@@ -154,7 +154,7 @@ def _check_link(path: str, target: str, entries: dict[str, Entry]) -> None:
         hops += 1
         if hops > MOST_HOPS or len(here) > LONGEST_PATH:
             raise UsageError(f"the link {path!r} leads in a circle")
-        # One that is absolute is refused when it is looked at itself.
+        # An absolute link is refused when it is checked itself.
         ahead += entry.target.split("/")[::-1]
 
 
@@ -166,7 +166,7 @@ def _require_text(text: str, what: str) -> None:
 
 
 def _parents(paths: Iterable[str]) -> set[str]:
-    """Every directory that the paths lie in, but the root."""
+    """Every directory that contains the paths, but the root."""
     found: set[str] = set()
     for path in paths:
         end = path.rfind("/")
@@ -180,7 +180,7 @@ def _parents(paths: Iterable[str]) -> set[str]:
 
 
 def read_listing(folder: Path) -> Listing:
-    """What a folder consists of, by content. Raises UsageError for what no tree can hold."""
+    """The listing of a folder, by content. Raises UsageError for what a tree cannot contain."""
     entries: dict[str, Entry] = {}
     for path, status in walk(folder):
         if stat.S_ISLNK(status.st_mode):
@@ -198,7 +198,7 @@ def read_listing(folder: Path) -> Listing:
 
 
 def check_folder(folder: Path) -> int:
-    """The size of all files of a folder. Raises UsageError, in one line, for what no tree can hold."""
+    """The size in bytes of all files of a folder. Raises UsageError, in one line, for what a tree cannot contain."""
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a directory")
     entries: dict[str, Entry] = {}
@@ -214,7 +214,7 @@ def check_folder(folder: Path) -> int:
 
 
 def add_size(size: int, path: str, status: os.stat_result) -> int:
-    """``size`` and that of a file. Raises UsageError where they are too much to be read."""
+    """``size`` plus that of a file. Raises UsageError if the sum is too much to be read."""
     if status.st_size > SPARSE_BYTES and status.st_blocks * 512 * SPARSE_SHARE < status.st_size:
         raise UsageError(f"{path!r} has {status.st_size:,} bytes, nearly all of them holes")
     if size + status.st_size > MOST_BYTES:
@@ -247,7 +247,7 @@ def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
 
 
 def compare(folder: Path, listing: Listing) -> dict[str, Stamp]:
-    """The stamps of all that is there. Raises UsageError where names, kinds or sizes differ."""
+    """The stamps of all entries. Raises UsageError if names, kinds or sizes differ."""
     stamps = {"": _stamp(folder.lstat())}
     directories = set(listing.folders())
     expected = directories | listing.entries.keys()
@@ -271,7 +271,7 @@ def compare(folder: Path, listing: Listing) -> dict[str, Stamp]:
 
 
 def compare_part(folder: Path, part: Listing) -> dict[str, Stamp]:
-    """As ``compare``, for the entries of a part of a folder, whatever else is there."""
+    """As ``compare``, for the entries of a part of a folder; other entries are ignored."""
     stamps = {}
     for path, entry in part.entries.items():
         try:
@@ -292,8 +292,8 @@ def compare_part(folder: Path, part: Listing) -> dict[str, Stamp]:
 
 
 def is_unchanged(folder: Path, stamps: Mapping[str, Stamp]) -> bool:
-    """Whether a folder has the stamps that ``compare`` once gave: those of its directories change
-    with every entry that comes or goes. Raises FileNotFoundError where the folder is gone.
+    """Whether a folder has the stamps that ``compare`` once returned: those of its directories change
+    with every added or removed entry. Raises FileNotFoundError if the folder is gone.
     """
     root = str(folder.absolute())
     try:
@@ -310,20 +310,20 @@ def _has_form(status: os.stat_result, entry: TreeFile) -> bool:
 
 
 def compare_contents(folder: Path, listing: Listing) -> None:
-    """Raise UsageError where a file's content differs, or cannot be read."""
+    """Raise UsageError if a file's content differs, or cannot be read."""
     for path, entry in listing.entries.items():
         if isinstance(entry, TreeFile) and digest_file(folder / path) != entry.digest:
             raise UsageError(f"{path!r} was changed")
 
 
 def digest_file(path: Path) -> Digest:
-    """The digest of a plain file. Raises UsageError where it is none, or cannot be read."""
+    """The digest of a plain file. Raises UsageError if it is not one, or cannot be read."""
     with os.fdopen(open_plain(path), "rb") as file:
         return digest_chunks(chunks_of(file))
 
 
 def freeze(folder: Path, most: int) -> None:
-    """Take away the right to write, so that nobody changes a tree by accident, and what ``most`` lacks."""
+    """Remove the right to write, so that nobody changes a tree by accident, and the rights that ``most`` lacks."""
     for path, status in list(walk(folder)):
         if stat.S_ISREG(status.st_mode):
             mode = PROGRAM_MODE if status.st_mode & stat.S_IXUSR else FILE_MODE

@@ -1,7 +1,7 @@
-"""Folders that stay where they were made, by a key: what is in them may name the place, so they are not moved into the store.
+"""Keeps folders by a key at the place where they were made: their content may name the place, so they are not moved into the store.
 
-A folder is made by one process alone and used by any number, which lock it for as long as they live. It counts as made
-once its listing is there, and only while it holds what that says.
+One process makes a folder, and any number use it; each locks it for as long as it lives. A folder counts as made
+once its listing exists, and only while its content matches the listing.
 """
 
 import fcntl
@@ -26,14 +26,14 @@ from tileyard.model import Digest
 from tileyard.modes import make_folder, mode_in, open_file, write_file
 
 FOLDER = "kept"
-"""Below the data directory: a folder for each key."""
+"""The folder below the data directory with one folder per key."""
 LOCK, LISTING = "lock", "listing"
 
 
 class KeptFolder:
-    """One such folder, locked until it is closed or this process ends. ``content`` is what is kept; ``is_made`` says whether it is complete.
+    """One such folder, locked until it is closed or this process ends. ``content`` is the kept folder; ``is_made``: it is complete.
 
-    Where it is not, this process alone may make it, and then calls ``publish``.
+    If it is not, only this process may make it, and then calls ``publish``.
     """
 
     def __init__(self, home: Path, path: Path, lock: int) -> None:
@@ -44,7 +44,7 @@ class KeptFolder:
         self.is_made = self._is_sound()
 
     def clear(self) -> bool:
-        """Begin to make it: empty it. False if another process makes or uses it."""
+        """Empty it, to begin making it. False if another process makes or uses it."""
         if not try_lock(self._lock, fcntl.LOCK_EX):
             return False
         if self._is_sound():  # another process has made it since
@@ -59,7 +59,7 @@ class KeptFolder:
         return True
 
     def publish(self) -> None:
-        """Keep what was made, read-only. Raises UsageError for what no tree can hold."""
+        """Keep what was made, read-only. Raises UsageError for what a tree cannot contain."""
         listing = read_listing(self.content)
         check_listing(listing)
         with writing_to(self._path):
@@ -71,12 +71,12 @@ class KeptFolder:
         self.share()
 
     def share(self) -> None:
-        """Let others use it as well."""
+        """Let other processes use it as well."""
         with gate(self._home / "objects", fcntl.LOCK_SH):  # nobody removes it between two locks
             fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def close(self) -> None:
-        """Use it no longer."""
+        """Stop using it."""
         os.close(self._lock)
 
     def _is_sound(self) -> bool:
@@ -90,7 +90,7 @@ class KeptFolder:
 
 
 def open_kept(home: Path, key: Digest) -> KeptFolder | None:
-    """The folder of a key, noted as used now; None while another process makes it. Raises HomeError."""
+    """The folder of a key, with its use noted; None while another process makes it. Raises HomeError."""
     path = home / FOLDER / key
     with writing_to(path), gate(home / "objects", fcntl.LOCK_SH):
         make_folder(path)

@@ -1,4 +1,4 @@
-"""Identities: digests over content, chained from step to step. Never over paths, times or names."""
+"""Derives identities: digests over content, chained from step to step. Never over paths, times or names."""
 
 import hashlib
 import re
@@ -37,18 +37,18 @@ def digest_chunks(chunks: Iterable[bytes | memoryview]) -> Digest:
 
 
 def chunks_of(file: BinaryIO) -> Iterator[bytes]:
-    """What is left of an open file, piece by piece."""
+    """The rest of an open file, piece by piece."""
     while chunk := file.read(_CHUNK):
         yield chunk
 
 
 def digest_parts(*parts: str) -> Digest:
-    """The digest of a sequence of texts; lengths take part, so that joints cannot move."""
+    """The digest of a sequence of texts; lengths are included, so that boundaries cannot move."""
     return digest_bytes(b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, parts)]))
 
 
 def find_digests(data: bytes) -> Iterator[Digest]:
-    """Everything in a record that looks like a digest. JSON and msgpack both hold it as text."""
+    """Everything in a record that looks like a digest. JSON and msgpack both store it as text."""
     for match in _DIGEST.finditer(data):
         yield Digest(match[0].decode())
 
@@ -59,7 +59,7 @@ def canonical_json(value: object) -> str:
 
 
 def build_key(kernel: Kernel, target: str, fingerprint: str, options: dict[str, Value]) -> BuildKey:
-    """Over what the compiler reads: the Program (or TIR), target, fingerprint and options."""
+    """The key over what the compiler reads: the Program (or TIR), target, fingerprint and options."""
     source = kernel.tir or kernel.program
     passes = canonical_json((kernel.pass_options, kernel.flags)) if kernel.tir else ""
     passes += kernel.pipeline
@@ -69,16 +69,16 @@ def build_key(kernel: Kernel, target: str, fingerprint: str, options: dict[str, 
 
 
 def run_key(build: BuildKey, golden: GoldenKey, check: CheckPolicy) -> RunKey:
-    """Over what decides whether an output is right."""
+    """The key over what decides whether an output is right."""
     return RunKey(digest_parts("run", build, golden, canonical_json(check)))
 
 
 def measurement_key(run: RunKey, device: str, timing: TimingPolicy | None) -> MeasurementKey:
-    """Over what decides a time: the run, the device's identity and the timing policy."""
+    """The key over what decides a time: the run, the device's identity and the timing policy."""
     policy = "" if timing is None else canonical_json(msgspec.structs.replace(timing, group=""))
     return MeasurementKey(digest_parts("measurement", run, device, policy))
 
 
 def paired_key(member: RunKey, others: Iterable[RunKey], device: str, role: str) -> MeasurementKey:
-    """Over one member of an interleaved batch: who else took part matters, and in what role."""
+    """The key over one member of an interleaved batch: the other members matter, and its role."""
     return MeasurementKey(digest_parts("paired", member, *others, device, role))

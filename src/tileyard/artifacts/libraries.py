@@ -1,4 +1,4 @@
-"""What programs and libraries in ELF need of a host, where the dynamic loader would find that, and which
+"""Reads what ELF programs and libraries need of a host, where the dynamic loader would find it, and which
 libraries every host has by itself. Nothing is loaded or run.
 """
 
@@ -27,14 +27,14 @@ MACHINES = {
 """ELF's names of machines, and the kernel's (``uname -m``)."""
 
 OF_DEVICES = frozenset({"EM_CUDA"})
-"""Machines of code that a driver loads, and no host runs: it asks nothing of one."""
+"""Machines of code that a driver loads, and no host runs: such code needs nothing of a host."""
 
 LEVELS = ("x86-64-v1", "x86-64-v2", "x86-64-v3", "x86-64-v4")
-"""The bits of a mark of what a CPU must have, the lowest first."""
+"""The bits of the mark that states the required CPU level, the lowest first."""
 
 _ISA_NEEDED = "GNU_PROPERTY_X86_ISA_1_NEEDED"
 _TAGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
-"""Entries of the dynamic section, and what the library calls their texts."""
+"""Entries of the dynamic section, and the library's names for their texts."""
 _VERSIONED = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)")
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ _HEAD, _ENTRY = struct.Struct("<20sII"), struct.Struct("<iIIIQ")
 _HEAD_SIZE = 48
 
 NUMBERS = {"x86_64": 62, "aarch64": 183, "ppc64le": 21, "riscv64": 243, "loongarch64": 258}
-"""Machines of 64-bit little-endian files, as these number them."""
+"""The numbers of machines in 64-bit little-endian files."""
 _WIDE_LITTLE, _RUNNING = b"\x7fELF\2\1", (2, 3)
-"""How 64-bit little-endian ELF files begin, and the kinds that are programs and shared libraries."""
+"""The start of 64-bit little-endian ELF files, and the kinds that are programs and shared libraries."""
 
 _MULTIARCH = f"{platform.machine()}-linux-gnu"
 DEFAULT_FOLDERS = tuple(
@@ -65,25 +65,25 @@ GLIBC_FAMILY = re.compile(
     r"(ld-linux.*|ld64|libc|libm|libmvec|libdl|libpthread|librt|libutil|libanl|libresolv"
     r"|libnsl|libnss_.*|libBrokenLocale|libthread_db|libc_malloc_debug)\.so(\..*)?"
 )
-"""Belongs to the loader itself: two of different versions in one process do not work."""
+"""Parts of the loader itself: two different versions in one process do not work."""
 
 DRIVER = re.compile(
     r"(libcuda|libcudadebugger|libnvidia-.*|libnvcuvid|libnvoptix|libGL|libEGL|libGLX.*|libGLdispatch"
     r"|libOpenCL|libvulkan|libdrm.*|libascend_hal|libdrvdsmi_host|libdcmi|libmetax.*|libamdhip64"
     r"|libhsa-runtime64|libze_loader|linux-vdso|linux-gate)\.so(\..*)?"
 )
-"""Must be the one of the kernel's driver on the host where it is used."""
+"""Libraries that must match the kernel's driver on the host that uses them."""
 
 CXX_RUNTIME = re.compile(r"(libstdc\+\+|libgcc_s)\.so(\..*)?")
-"""Newer ones serve older programs, so the newer of the host's and a packed one is the right one."""
+"""Newer versions serve older programs, so the newer one of the host's and a packed one is right."""
 
 
 class Needs(Record):
-    """What one ELF file says. ``versions`` has the highest of each of GLIBC, GLIBCXX and CXXABI.
+    """The needs that one ELF file states. ``versions`` has the highest of each of GLIBC, GLIBCXX and CXXABI.
 
-    ``libraries`` are the sonames that it asks the dynamic loader for. ``is_rpath`` says that
-    ``search`` is in DT_RPATH, which counts before LD_LIBRARY_PATH. ``cpu_level`` is the one that
-    its linker marked it with, which few do; empty for none.
+    ``libraries`` are the sonames that it asks the dynamic loader for. ``is_rpath``:
+    ``search`` is in DT_RPATH, which is searched before LD_LIBRARY_PATH. ``cpu_level`` is its linker's
+    mark, which few linkers set; empty for none.
     """
 
     machine: str
@@ -96,13 +96,13 @@ class Needs(Record):
 
 
 def is_elf(path: Path) -> bool:
-    """Whether a file begins as ELF files do. Raises OSError."""
+    """Whether a file begins like an ELF file. Raises OSError."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
 
 
 def read_needs(path: Path) -> Needs | None:
-    """What a program or shared library needs; None for any other file, also one that is damaged."""
+    """The needs of a program or shared library; None for any other file, including a damaged one."""
     return _parse(path, _read, None)
 
 
@@ -122,7 +122,7 @@ def highest_versions(names: list[str]) -> dict[str, str]:
 
 
 def is_newer(version: str, than: str) -> bool:
-    """Whether a version is higher than another one; any is higher than none at all."""
+    """Whether a version is higher than another one; any version is higher than none."""
     if not version or not than:
         return bool(version) and not than
     try:
@@ -132,14 +132,14 @@ def is_newer(version: str, than: str) -> bool:
 
 
 def is_base(soname: str) -> bool:
-    """Whether a library is never packed: of the glibc family, or of a driver."""
+    """Whether a library is never packed: it belongs to the glibc family, or to a driver."""
     return bool(GLIBC_FAMILY.fullmatch(soname) or DRIVER.fullmatch(soname))
 
 
 class LibraryFinder:
     """Looks for libraries in the loader's order: RPATH, LD_LIBRARY_PATH, RUNPATH, cache, defaults.
 
-    Only one for the right machine counts. ``variable`` are the folders of LD_LIBRARY_PATH.
+    Only libraries for the right machine count. ``variable`` are the folders of LD_LIBRARY_PATH.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class LibraryFinder:
         self._defaults = tuple(defaults)
 
     def find(self, soname: str, needs: Needs, user: Path) -> Path | None:
-        """The library that the file ``user``, with these needs, would be given; None for none."""
+        """The library that the loader gives to the file ``user``, with these needs; None for none."""
         own = expand_search(needs.search, user)
         before, after = (own, ()) if needs.is_rpath else ((), own)
         places = (
@@ -164,7 +164,7 @@ class LibraryFinder:
         return next((path for path in places if _fits(path, needs.machine)), None)
 
     def find_for(self, soname: str, machine: str) -> Path | None:
-        """The library that a program without a search path of its own would be given."""
+        """The library that the loader gives to a program without a search path of its own."""
         return self.find(soname, Needs(machine=machine), Path("/"))
 
 
@@ -175,7 +175,7 @@ def variable_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def expand_search(search: Iterable[str], user: Path) -> tuple[Path, ...]:
-    """The folders of an RPATH or RUNPATH, ``$ORIGIN`` being where the file really lies."""
+    """The folders of an RPATH or RUNPATH, ``$ORIGIN`` is the real folder of the file."""
     origin = str(user.resolve().parent)
     return tuple(
         Path(folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
@@ -185,7 +185,7 @@ def expand_search(search: Iterable[str], user: Path) -> tuple[Path, ...]:
 
 
 def read_cache(cache: Path = CACHE) -> Mapping[str, tuple[Path, ...]]:
-    """The paths by soname in the cache that ``ldconfig`` writes; nothing where it is unreadable."""
+    """The paths by soname in the cache that ``ldconfig`` writes; nothing if it is unreadable."""
     found: dict[str, tuple[Path, ...]] = {}
     try:
         data = cache.read_bytes()
@@ -216,14 +216,14 @@ def _fits(path: Path, machine: str) -> bool:
             if head[:6] == _WIDE_LITTLE:
                 kind, number = struct.unpack_from("<HH", head, 16)
                 return kind in _RUNNING and number == NUMBERS[machine]
-        except (OSError, struct.error):  # the loader goes on looking, too
+        except (OSError, struct.error):  # the loader continues its search, too
             return False
     needs = read_needs(path)
     return needs is not None and needs.machine == machine
 
 
 def _parse(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
-    # A tenth of a second, which most who know of needs do without.
+    # It takes a tenth of a second, which most callers do not need.
     from elftools.common.exceptions import ELFError
     from elftools.elf.elffile import ELFFile
 
@@ -231,7 +231,7 @@ def _parse(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
         with path.open("rb") as file:
             return read(ELFFile(file)) if is_elf(path) else otherwise
     except (ELFError, ValueError, KeyError, TypeError, AttributeError, OSError, struct.error):
-        # The last resort of the reader is whatever its parsing happens to stumble over.
+        # The reader's parsing can stumble over anything: this is the last resort.
         return otherwise
 
 

@@ -1,4 +1,4 @@
-"""What an artifact says of itself, how it was built, and an artifact opened from the store."""
+"""Defines the manifest of an artifact, how it was built, and an artifact opened from the store."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +16,21 @@ TREE_FILE = "tree.json"
 
 
 class Build(Record):
-    """How one kernel was built for a target, as it goes through worker, engine and result to the reports.
+    """How one kernel was built for a target, passed from worker to engine, result and reports.
 
-    ``outcome`` is ``passed``, or says how the build failed.
+    ``outcome`` is ``passed``, or how the build failed.
 
     A target fills in what it knows. ``files`` are the artifact's files, in the directory given to the
     target; a name with a slash at its end is a directory that is kept as a whole. ``details`` is the
     target's own part of the manifest as JSON text, ``binary`` identifies the device source with its
-    compiler and flags, and ``printed`` is what the compiler printed. ``diagnostic`` says why a build
-    failed, or what people should see although it passed.
+    compiler and flags, and ``printed`` is the compiler's output. ``diagnostic`` is why a build
+    failed, or a warning for people although it passed.
 
     The compile worker adds ``case``, the build key ``build``, the kernel's share ``build_s`` of the
     seconds spent, and ``message``: the diagnostic in one line.
 
-    The engine moves what was printed to ``log``, a path below the data directory, and sets ``reused``
-    where there was nothing to build. A case that ended before its build has its outcome and message here.
+    The engine moves the output to ``log``, a path below the data directory, and sets ``reused``
+    if there was nothing to build. A case that ended before its build has its outcome and message here.
     The result of a run adds the ``config``.
     """
 
@@ -50,7 +50,7 @@ class Build(Record):
 
 
 class Manifest(Record):
-    """An artifact's files by name, each with its digest, and where they came from.
+    """An artifact's files by name, each with its digest, and their origin.
 
     ``binary`` identifies device source, compiler and flags; ``details`` is the target's own part
     as JSON text (its ABI, resources, requirements).
@@ -68,7 +68,7 @@ class Manifest(Record):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A manifest together with the store its files lie in."""
+    """A manifest together with the store that contains its files."""
 
     manifest: Manifest
     objects: ObjectStore
@@ -79,7 +79,7 @@ class Artifact:
 
 
 def publish(manifest: Manifest, objects: ObjectStore) -> None:
-    """Make an artifact findable by its build key. Its files must already be in ``objects``."""
+    """Publish an artifact under its build key. Its files must already be in ``objects``."""
     objects.put_record("build", manifest.build, msgspec.json.encode(manifest))
 
 
@@ -101,7 +101,7 @@ def find_artifact(build: BuildKey, objects: ObjectStore) -> Artifact | None:
 
 
 def find_build(build: BuildKey, objects: ObjectStore) -> Build | None:
-    """How the artifact with this build key was built, as far as it says; None as in ``find_artifact``."""
+    """How the artifact with this build key was built, as far as its manifest states it; None as in ``find_artifact``."""
     artifact = find_artifact(build, objects)
     if artifact is None:
         return None

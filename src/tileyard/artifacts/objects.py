@@ -1,7 +1,7 @@
-"""Content-addressed blobs and small keyed records in one directory, safe between processes.
+"""Stores content-addressed blobs and small keyed records in one directory, safe between processes.
 
-A blob is named by its digest and verified when read, so whatever a crash, a full disk or a stray
-hand left behind is noticed, moved aside and made anew. Nothing stored here is ever unpickled.
+A blob's name is its digest, and it is verified when read: damage by a crash, a full disk or a
+person is noticed, and the blob is moved aside and made again. Nothing stored here is ever unpickled.
 
 Blobs are synced before they are published and records are not: a record that survived a power cut
 may name a blob, so the blob must have survived too, while a record that was lost or torn reads as
@@ -40,8 +40,8 @@ class ObjectStore:
     """Blobs and records below ``root``, which is created by the first write.
 
     ``<root>/<2 hex>/<digest>`` is a blob, read-only; ``<root>/records/<kind>/<2 characters>/<key>``
-    a record. What is used is noted for those who collect what is not (``pins``). Any number of threads and processes may use one root at the same time. ``clock`` says
-    which abandoned temporary files are old enough to be removed.
+    a record. Every use is noted for the collection of garbage (``pins``). Any number of threads and processes may
+    use one root at the same time. ``clock`` decides which abandoned temporary files are old enough to be removed.
     """
 
     def __init__(self, root: Path, clock: Clock = _CLOCK) -> None:
@@ -53,7 +53,7 @@ class ObjectStore:
     # ---- blobs ------------------------------------------------------------------------------
 
     def put_bytes(self, data: bytes) -> Digest:
-        """Store a blob. Raises HomeError where ``root`` cannot be written."""
+        """Store a blob. Raises HomeError if ``root`` cannot be written."""
         return self.put_parts((data,))
 
     def put_parts(self, parts: Sequence[bytes | memoryview]) -> Digest:
@@ -66,7 +66,7 @@ class ObjectStore:
         return digest
 
     def put_file(self, path: Path) -> Digest:
-        """Store a copy of a file's content. Raises HomeError; OSError where ``path`` is unreadable."""
+        """Store a copy of a file's content. Raises HomeError; OSError if ``path`` is unreadable."""
         with path.open("rb") as file:
             digest = digest_chunks(chunks_of(file))
             if self._is_sound(digest):
@@ -74,14 +74,14 @@ class ObjectStore:
             file.seek(0)
             with self._writing():
                 temporary = self._write_temporary(chunks_of(file), sync=True)
-                # What was copied decides, should the file have changed since it was first read.
+                # The copy decides, in case the file has changed since it was first read.
                 with temporary.open("rb") as copy:
                     digest = digest_chunks(chunks_of(copy))
                 self._publish(temporary, self._blob(digest))
         return digest
 
     def adopt(self, path: Path, digest: Digest) -> None:
-        """Store a file by moving it. It must have this digest, and lie on the store's file system.
+        """Store a file by moving it. It must have this digest, and be on the store's file system.
 
         Raises HomeError.
         """
@@ -95,7 +95,7 @@ class ObjectStore:
             self._publish(path, self._blob(digest))
 
     def get_bytes(self, digest: Digest) -> bytes:
-        """A blob's content, verified. Raises DamagedError where it is missing or damaged."""
+        """A blob's content, verified. Raises DamagedError if it is missing or damaged."""
         with self._open(digest) as file:
             self._use(digest, file)
             data = file.read()
@@ -104,9 +104,9 @@ class ObjectStore:
         return data
 
     def path(self, digest: Digest) -> Path:
-        """Where a blob lies, verified once a process unless the file has changed since.
+        """The path of a blob, verified once per process unless the file has changed since.
 
-        Raises DamagedError where it is missing or damaged.
+        Raises DamagedError if it is missing or damaged.
         """
         path = self._blob(digest)
         with self._open(digest) as file:
@@ -118,7 +118,7 @@ class ObjectStore:
         return path
 
     def has(self, digest: Digest) -> bool:
-        """Whether there is a blob of this name; its content is verified when it is read."""
+        """Whether there is a blob with this digest; its content is verified when it is read."""
         path = self._blob(digest)
         try:
             status = path.stat()
@@ -136,7 +136,7 @@ class ObjectStore:
             self._publish(temporary, self._record(kind, key))
 
     def has_record(self, kind: str, key: str) -> bool:
-        """Whether there is such a record. To ask is no use of it."""
+        """Whether there is such a record. Asking does not count as a use."""
         return self._record(kind, key).is_file()
 
     def find_keys(self, kind: str, prefix: str) -> list[str]:
@@ -147,7 +147,7 @@ class ObjectStore:
         return sorted(path.name for path in folder.glob(f"{prefix}*"))
 
     def get_record(self, kind: str, key: str) -> bytes | None:
-        """What was last stored there; None where there is nothing, or it is torn or was altered."""
+        """The data last stored under this key; None if there is none, or it is torn or was altered."""
         path = self._record(kind, key)
         try:
             content = path.read_bytes()
@@ -176,13 +176,13 @@ class ObjectStore:
         return note_use(self.root, path, status, self._clock.wall_s())
 
     def _use(self, digest: Digest, file: BinaryIO) -> _Stamp:
-        """Note that a blob is used; the stamp that it has then. Raises DamagedError if it has gone."""
+        """Note that a blob is used; return its stamp after that. Raises DamagedError if it is gone."""
         if not self._note_use(self._blob(digest), os.fstat(file.fileno())):
             raise self._missing(digest)
         return _stamp(os.fstat(file.fileno()))
 
     def _is_sound(self, digest: Digest) -> bool:
-        """Whether the blob is there and good, so that it need not be written again."""
+        """Whether the blob exists and is good, so that it need not be written again."""
         with contextlib.suppress(DamagedError):
             if self.has(digest):
                 self.path(digest)
@@ -207,7 +207,7 @@ class ObjectStore:
         path = self._blob(digest)
         self._verified.pop(digest, None)
         aside = self.root / "damaged"
-        # A store that cannot be written keeps the damaged file; what is reported stays the same.
+        # A store that cannot be written keeps the damaged file; the report stays the same.
         with contextlib.suppress(OSError):
             make_folder(aside)
             if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
@@ -243,7 +243,7 @@ class ObjectStore:
             raise
 
     def _sweep_once(self) -> None:
-        """Remove what killed writers left behind long ago, once for each open store."""
+        """Remove old leftovers of killed writers, once for each open store."""
         if self._swept:
             return
         self._swept = True
@@ -272,7 +272,7 @@ def _record_checksum(kind: str, key: str, data: bytes) -> bytes:
 
 
 def _require(form: re.Pattern[str], name: str) -> None:
-    """Names become parts of paths: a name from a foreign manifest must not lead elsewhere."""
+    """Refuse names that could lead elsewhere: they become parts of paths, and may come from a foreign manifest."""
     if not form.fullmatch(name):
         raise DamagedError(f"{name!r} cannot be the name of a stored object")
 

@@ -1,12 +1,12 @@
-"""What keeps an object store's collection of garbage away from what is in use.
+"""Protects what is in use in an object store from the collection of garbage.
 
-Every use of a blob or record is noted in its time of change (never the time of access, which mounts
-may not keep): at most once a day, but anew after each collection has begun. A collection removes
+Every use of a blob or record is noted in its modification time (never the access time, which mounts
+may not keep): at most once a day, but again after each collection has begun. A collection removes
 nothing that was used after it began. A run holds a pin, a file locked by the kernel for as long as its
-process lives; while one is held, nothing goes that was used since the day before it was taken.
+process lives; while one is held, nothing is removed that was used since the day before it was taken.
 
-``gate`` makes the two sides see each other: who notes a use or takes a pin shares it, who removes
-has it alone, so an object is either noted first and kept, or gone first and missed.
+``gate`` orders the two sides: noting a use or taking a pin shares it, removing
+holds it exclusively, so an object is either noted first and kept, or removed first and missed.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from tileyard.modes import make_folder, mode_in, open_file
 
 THROTTLE_S = 86_400.0
 SLACK_S = 600.0
-"""How far the clocks of hosts that share a store may be apart."""
+"""Most seconds by which the clocks of hosts that share a store may differ."""
 GATE, PINS = "gc.lock", "pins"
 
 
@@ -30,13 +30,13 @@ def hold(root: Path) -> Iterator[None]:
     """Keep everything that is used in the block from being collected, however its process ends.
 
     ``root`` is the object store's. The workers of a run need no pin of their own. Raises HomeError
-    where the store cannot be written.
+    if the store cannot be written.
     """
     with writing_to(root), gate(root, fcntl.LOCK_SH):
         folder = root / PINS
         make_folder(folder)
         descriptor, name = tempfile.mkstemp(dir=folder, prefix=f"{os.getpid()}.")
-        os.fchmod(descriptor, mode_in(folder, 0o644))  # others must see that it is held
+        os.fchmod(descriptor, mode_in(folder, 0o644))  # other users must see that it is held
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         yield
@@ -48,7 +48,7 @@ def hold(root: Path) -> Iterator[None]:
 def find_oldest_pin(root: Path) -> float | None:
     """When the oldest pin that is held was taken; None for none. Pins of dead processes are removed.
 
-    To be called with the gate closed. Raises OSError.
+    Call this with the gate closed. Raises OSError.
     """
     taken = []
     for path in (root / PINS).glob("*"):
@@ -67,7 +67,7 @@ def find_oldest_pin(root: Path) -> float | None:
 def gate(root: Path, how: int) -> Iterator[None]:
     """The gate between use and removal: ``LOCK_SH`` to use, ``LOCK_EX`` to remove. Raises OSError."""
     make_folder(root)
-    # Readable is enough to lock, so that users who share a store can share its gate.
+    # Reading is enough to lock, so that users who share a store can share its gate.
     descriptor = open_file(root / GATE, os.O_RDONLY | os.O_CREAT)
     try:
         fcntl.flock(descriptor, how)
@@ -79,7 +79,7 @@ def gate(root: Path, how: int) -> Iterator[None]:
 def note_use(root: Path, path: Path, status: os.stat_result, now_s: float) -> bool:
     """Note that an object is used now, if that is due; False if it has been removed meanwhile.
 
-    ``status`` is the object's. A store of others that cannot be written keeps the time it has.
+    ``status`` is the object's. In another user's store that cannot be written, the old time stays.
     """
     if status.st_mtime >= max(now_s - THROTTLE_S, collection_began(root)):
         return True
@@ -103,16 +103,16 @@ def collection_began(root: Path) -> float:
 
 @contextlib.contextmanager
 def locked_cache(folder: Path) -> Iterator[None]:
-    """Have a folder of caches for oneself within the block, made where it is missing. Raises OSError."""
+    """Hold a folder of caches exclusively within the block; create it if it is missing. Raises OSError."""
     make_folder(folder.parent)
     with open(folder.with_name(f"{folder.name}.lock"), "w", opener=open_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        make_folder(folder)  # under the lock: who collects garbage takes it, too
+        make_folder(folder)  # under the lock, which the collection of garbage takes, too
         yield
 
 
 def try_lock(descriptor: int, how: int) -> bool:
-    """Lock a file without waiting: ``LOCK_SH`` or ``LOCK_EX``; False where others hold it. Raises OSError."""
+    """Lock a file without waiting: ``LOCK_SH`` or ``LOCK_EX``; False if another process holds it. Raises OSError."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:

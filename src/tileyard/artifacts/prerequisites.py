@@ -1,4 +1,4 @@
-"""What a suite or a toolchain requires of a host besides what can be read off its files, and what of that is missing."""
+"""Checks what a suite or a toolchain requires of a host beyond what can be read from its files."""
 
 import os
 import re
@@ -16,13 +16,13 @@ from tileyard.decoding import Text
 from tileyard.model import Record
 
 VERSION = r"(\d+(?:\.\d+)+)"
-"""Finds the number in what most programs print as their version."""
+"""Finds the version number in the output of most programs."""
 Ask = Callable[[tuple[str, ...]], tuple[str, str]]
-"""What a command prints, and what is wrong with it, empty for nothing."""
+"""Returns the output of a command, and what is wrong with it, empty if nothing is."""
 
 
 class VersionNeed(Record):
-    """A version that a command prints: the first group of ``pattern``, which must be in ``range`` where that is not empty."""
+    """A version that a command prints: the first group of ``pattern``, which must be in ``range`` unless that is empty."""
 
     argv: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
     pattern: Text = VERSION
@@ -30,7 +30,7 @@ class VersionNeed(Record):
 
 
 class Prerequisites(Record):
-    """Programs by name on PATH, versions, variables that are set, and so many devices of a class."""
+    """Programs by name on PATH, versions, variables that are set, and the number of devices of each class."""
 
     programs: tuple[Text, ...] = ()
     versions: tuple[VersionNeed, ...] = ()
@@ -38,7 +38,7 @@ class Prerequisites(Record):
     devices: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
 
     def joined(self, other: "Prerequisites") -> "Prerequisites":
-        """What both require."""
+        """The requirements of both."""
         kinds = dict.fromkeys((*self.devices, *other.devices))
         return Prerequisites(
             programs=tuple(dict.fromkeys((*self.programs, *other.programs))),
@@ -50,7 +50,7 @@ class Prerequisites(Record):
         )
 
     def texts(self) -> Iterator[str]:
-        """All that is shown to people."""
+        """All texts that are shown to people."""
         yield from (*self.programs, *self.variables, *self.devices)
         for need in self.versions:
             yield from (*need.argv, need.pattern, need.range)
@@ -65,7 +65,7 @@ class Prerequisites(Record):
 
 
 def find_fault(needed: Prerequisites) -> tuple[tuple[str | int, ...], str]:
-    """The keys on the way to the first requirement that makes no sense, and why; empty where all do."""
+    """The keys on the path to the first invalid requirement, and the reason; empty if all are valid."""
     for number, need in enumerate(needed.versions):
         try:
             if re.compile(need.pattern).groups < 1:
@@ -90,7 +90,7 @@ def find_fault(needed: Prerequisites) -> tuple[tuple[str | int, ...], str]:
 def find_missing(
     needed: Prerequisites, env: Mapping[str, str], ask: Ask, kinds: Mapping[str, int]
 ) -> Iterator[str]:
-    """One line for each requirement that is not met. ``kinds`` says how many devices there are of each class."""
+    """One line for each requirement that is not met. ``kinds`` has the number of devices of each class."""
     search = env.get("PATH", os.defpath)
     missing = [name for name in needed.programs if not shutil.which(name, path=search)]
     for name in missing:
@@ -122,7 +122,7 @@ def find_missing(
 
 
 def find_near(name: str, search: str) -> str:
-    """A program on PATH that is called much like one that is not there; empty for none."""
+    """A program on PATH with a name similar to that of a missing one; empty for none."""
     folders = filter(os.path.isdir, search.split(os.pathsep))
     names = {entry.name for folder in folders for entry in Path(folder).iterdir()}
     return "".join(get_close_matches(name, sorted(names), n=1, cutoff=0.75))

@@ -1,4 +1,4 @@
-"""Built folders packed as toolchains: what they hold, what they need, and what comes along."""
+"""Packs built folders as toolchains: their content, their needs, and the libraries that come along."""
 
 import platform
 import re
@@ -34,12 +34,12 @@ _TAG = re.compile(r"\.(cpython|pypy)-?(\d+)[^.]*\.so$")
 
 
 class ToolchainSource(Record):
-    """What is to be packed: a folder and the commit that it was built from.
+    """The source of a toolchain: a folder and the commit that it was built from.
 
     ``prefixes`` are further places that its files may name as their own. ``programs`` and ``python``
-    are directories of it for PATH and PYTHONPATH, besides those that are found. ``search`` is the
-    LD_LIBRARY_PATH under which it works. ``cpu_level``, ``driver`` and ``prerequisites`` are what it needs besides what
-    can be read off its files.
+    are its directories for PATH and PYTHONPATH, in addition to those that are found. ``search`` is the
+    LD_LIBRARY_PATH with which it works. ``cpu_level``, ``driver`` and ``prerequisites`` are needs that
+    cannot be read from its files.
     """
 
     folder: Path
@@ -56,14 +56,14 @@ class ToolchainSource(Record):
 def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
     """Pack a built folder with the shared libraries that it needs into the bundle ``output``.
 
-    Raises UsageError where the folder is empty or holds what no tree can hold.
+    Raises UsageError if the folder is empty or contains what a tree cannot contain.
     """
     folder = source.folder.resolve()
     if not folder.is_dir() or not any(folder.iterdir()):
         raise UsageError(f"{str(source.folder)!r} is not a directory with something in it")
     gathered = gather(folder, platform.machine(), LibraryFinder(source.search))
     try:
-        # Beside the result: that is where there must be room for it.
+        # Beside the result: there must be room for it there.
         with scratch_folder(output.absolute().parent, ".pack.") as scratch:
             made = scratch / "tree"
             layout = _lay_out(source, folder, gathered, made)
@@ -86,11 +86,11 @@ def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
 
 @dataclass(kw_only=True)
 class Gathered:
-    """What was found, by soname.
+    """The libraries that were found, by soname.
 
-    ``libraries`` lie outside the folder, ``cxx`` are those of the C++ runtime. ``folders`` are the
-    directories of the folder whose libraries are not found by their users' own, relative search
-    path. ``base`` are driver libraries that this host has, ``missing`` what nobody has.
+    ``libraries`` are outside the folder, ``cxx`` are those of the C++ runtime. ``folders`` are the
+    directories of the folder whose libraries are not found by their users' own relative search
+    path. ``base`` are driver libraries that this host has, ``missing`` those that were not found.
     ``needs`` are those of all files that run on this kind of machine.
     """
 
@@ -103,14 +103,14 @@ class Gathered:
 
 
 def gather(folder: Path, machine: str, finder: LibraryFinder) -> Gathered:
-    """Follow what every program and library of a folder asks the dynamic loader for.
+    """Follow the requests of every program and library of a folder to the dynamic loader.
 
     Files for other machines (device code, a cross compiler's libraries) are left alone.
     """
     found = Gathered()
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
     libraries = sorted(folder.rglob("*.so*"), reverse=True)
-    own = {path.name: path for path in libraries if path.is_file()}  # of several the first
+    own = {path.name: path for path in libraries if path.is_file()}  # the first one of each name
     waiting = deque(_read(files, machine))
     while waiting:
         user, needs = waiting.popleft()
@@ -129,19 +129,19 @@ def _resolve(
     where: tuple[dict[str, Path], LibraryFinder],
     found: Gathered,
 ) -> Path | None:
-    """Note where one library comes from; a path where it is new and has needs of its own."""
+    """Record the source of one library; return its path if it is new and has needs of its own."""
     user, needs = asking
     own, finder = where
     if is_base(soname):
         if DRIVER.fullmatch(soname) and finder.find(soname, needs, user):
             found.base.add(soname)
         return None
-    if "/" in soname:  # the loader takes it as it stands, so it is not found anywhere else
+    if "/" in soname:  # the loader takes it literally, so it is not found anywhere else
         found.missing.add(soname)
         return None
     relative = [path for path in needs.search if path.startswith(("$ORIGIN", "${ORIGIN}"))]
     if any(_lies_in(place / soname, folder) for place in expand_search(relative, user)):
-        return None  # it comes along, and is found wherever the folder lies
+        return None  # it comes along, and is found wherever the folder is
     path = finder.find(soname, needs, user)
     place = found.cxx if CXX_RUNTIME.fullmatch(soname) else found.libraries
     if path is not None and _lies_in(path, folder):
@@ -202,7 +202,7 @@ def _state_needs(source: ToolchainSource, folder: Path, gathered: Gathered) -> R
 
 
 def _find_python(folder: Path) -> list[str]:
-    """Where packages lie: what an installation calls site-packages, or a directory ``python``."""
+    """The directories of packages: an installation's site-packages, or a directory ``python``."""
     found = [
         path.relative_to(folder).as_posix()
         for name in ("site-packages", "dist-packages")
@@ -215,7 +215,7 @@ def _find_python(folder: Path) -> list[str]:
 
 
 def _find_tag(folder: Path) -> str:
-    """The tag of the Python whose extension modules a folder has; empty where it has none."""
+    """The tag of the Python for which a folder has extension modules; empty if it has none."""
     names = (_TAG.search(path.name) for path in folder.rglob("*.so"))
     tags = {f"{'cp' if match[1] == 'cpython' else 'pp'}{match[2]}" for match in names if match}
     own = python_tag()

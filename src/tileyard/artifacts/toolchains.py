@@ -1,13 +1,13 @@
-"""Built toolchains as bundles: packed with the libraries they need, used at any other place.
+"""Opens built toolchains from bundles: packed with the libraries they need, used at any other place.
 
-What a base system lacks comes along in ``lib``: every shared library that is needed and belongs
-neither to the glibc family nor to a device's driver. The C++ runtime lies apart, in ``cxx``, for hosts
+Libraries that a base system lacks come along in ``lib``: every shared library that is needed and belongs
+neither to the glibc family nor to a device's driver. The C++ runtime is separate, in ``cxx``, for hosts
 whose own is older. No binary is changed: the loader finds the libraries by LD_LIBRARY_PATH, which
 the opened toolchain states together with PATH and PYTHONPATH.
 
 A built folder knows where it was installed: shebangs, CMake and pkg-config files, wrapper scripts. In text the
-old place becomes ``PLACEHOLDER``, so that a folder built at two places is one content, and at the new place the
-placeholder becomes that. Binaries are never changed, only listed.
+old place becomes ``PLACEHOLDER``, so that a folder built at two places is one content; the new place then
+replaces the placeholder. Binaries are never changed, only listed.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ from tileyard.model import Digest, Record
 from tileyard.modes import make_folder
 
 CONTENT, LIBRARIES, CXX = "content", "lib", "cxx"
-"""The directories of a toolchain's tree: what was built, and what it needs besides."""
+"""The directories of a toolchain's tree: what was built, and the libraries that it needs."""
 PLACEHOLDER = b"@@tileyard:place@@"
 _BIGGEST_TEXT = 16 << 20
 _SKIPPED = "__pycache__"
@@ -50,11 +50,11 @@ _EVERYWHERE = frozenset({"/bin/sh", "/bin/bash", "/usr/bin/env", "/usr/bin/sh", 
 
 
 class Layout(Record):
-    """What a toolchain's manifest says besides. Directories are relative to the tree.
+    """A toolchain's own part of the manifest. Directories are relative to the tree.
 
-    ``relocated`` are text files that name the place where they lie, ``stale`` binaries that name the
+    ``relocated`` are text files that name their own place, ``stale`` binaries that name the
     place where they were built. ``interpreters`` are scripts whose program is not packed. ``missing``
-    are libraries that were not there when it was packed either.
+    are libraries that were missing already when it was packed.
     """
 
     programs: tuple[str, ...]
@@ -67,9 +67,9 @@ class Layout(Record):
 
 
 class Toolchain(Record):
-    """A toolchain that is ready for use. ``folder`` is what was built, read-only.
+    """A toolchain that is ready for use. ``folder`` is the built folder, read-only.
 
-    ``paths`` are put in front of the variables of these names, ``variables`` are set.
+    ``paths`` are put in front of the variables with these names, ``variables`` are set.
     """
 
     folder: Path
@@ -79,7 +79,7 @@ class Toolchain(Record):
     layout: Layout
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """``base`` with what the toolchain's programs need."""
+        """``base`` plus the variables that the toolchain's programs need."""
         merged = {**base, **self.variables}
         for name, folders in self.paths.items():
             if folders:
@@ -89,9 +89,9 @@ class Toolchain(Record):
 
 
 def open_toolchain(path: Path, commit: str, home: Path) -> Toolchain:
-    """Unpack a toolchain's bundle into the home's store, unless it is there, and put it in its place.
+    """Unpack a toolchain's bundle into the home's store, unless it is already there, and relocate it.
 
-    Nothing of it is run. ``commit`` is the one that it must have been built from, empty for any.
+    Nothing in it is run. ``commit`` is the one that it must have been built from, empty for any.
     Raises IncompatibleError, BundleError, DamagedError or HomeError.
     """
     objects = ObjectStore(home / "objects")
@@ -108,7 +108,7 @@ def open_toolchain(path: Path, commit: str, home: Path) -> Toolchain:
     trees = Trees(objects)
     try:
         trees.path(tree)
-    except DamagedError:  # it was not unpacked before, or is not as it was
+    except DamagedError:  # it was not unpacked before, or is damaged
         open_bundle(path, objects, expected, accept=accept)
     root = trees.path(tree)
     _require_parts(layout, trees.listing(tree), path.name)
@@ -125,14 +125,14 @@ def open_toolchain(path: Path, commit: str, home: Path) -> Toolchain:
             "LD_LIBRARY_PATH": tuple(map(str, folders)),
             "PYTHONPATH": tuple(str(root / name) for name in layout.python),
         },
-        # A tree is read-only, and Python would write beside what it imports wherever it can.
+        # A tree is read-only, and Python would write beside the modules that it imports if it can.
         variables={"PYTHONPYCACHEPREFIX": str(home / "toolchains" / "pycache")},
         layout=layout,
     )
 
 
 def _read_layout(manifest: BundleManifest, name: str) -> tuple[Layout, Digest]:
-    """What the maker says of the one tree, none of it leading out. Raises BundleError."""
+    """The layout and the one tree of a toolchain; no path in it leads out. Raises BundleError."""
     try:
         layout = decode_json(manifest.details, Layout)
         (tree,) = manifest.trees
@@ -145,7 +145,7 @@ def _read_layout(manifest: BundleManifest, name: str) -> tuple[Layout, Digest]:
 
 
 def _require_parts(layout: Layout, listing: Listing, name: str) -> None:
-    """Raise BundleError where a toolchain lacks what its maker says of it."""
+    """Raise BundleError if a toolchain lacks a part that its layout names."""
     folders = {*listing.folders()}
     for path in (*layout.programs, *layout.python, *layout.libraries):
         if path not in folders and path != ".":
@@ -156,15 +156,15 @@ def _require_parts(layout: Layout, listing: Listing, name: str) -> None:
 
 
 def _is_older(here: Host, needed: Requirements) -> bool:
-    """Whether the host's C++ runtime will not do."""
+    """Whether the host's C++ runtime is too old."""
     pairs = ((needed.glibcxx, here.glibcxx), (needed.cxxabi, here.cxxabi))
     return not here.glibcxx or any(is_newer(version, found) for version, found in pairs)
 
 
 def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
-    """A tree whose texts name the place where it lies: a link, whose name follows from the bundle.
+    """A tree whose texts name the place where it is: a link, whose name follows from the bundle.
 
-    They cannot name the tree itself, whose own name follows from what they say.
+    They cannot name the tree itself, whose own name follows from their content.
     """
     place = home / "toolchains" / tree
     with writing_to(place.parent):
@@ -188,13 +188,13 @@ def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
 
 
 def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Layout:
-    """Copy a folder into ``target``, which is empty, with ``prefixes`` replaced in text files; what that
-    says of its layout.
+    """Copy a folder into ``target``, which is empty, with ``prefixes`` replaced in text files; return
+    its layout.
 
     Links to absolute places within the folder become relative. Compiled Python is left out: it is
     bound to times. Raises UsageError for what cannot be read or kept in a tree, OSError.
     """
-    # The longest first, and nothing that merely begins like one.
+    # The longest first, and nothing that only begins like one.
     old = sorted(map(os.fsencode, prefixes), key=len, reverse=True)
     pattern = re.compile(b"(?:" + b"|".join(map(re.escape, old)) + rb")(?![A-Za-z0-9._+-])")
     texts: list[str] = []
@@ -215,7 +215,7 @@ def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Layout:
             program = _find_interpreter(copy)
             if program:
                 interpreters.append(f"{path}: {program}")
-    check_folder(target)  # by itself: where it will lie, there is more around it
+    check_folder(target)  # checked alone: in its final place there is more around it
     return Layout(
         programs=(),
         python=(),
@@ -227,7 +227,7 @@ def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Layout:
 
 
 def settle(folder: Path, texts: Iterable[str], place: str) -> None:
-    """Put the new place where the placeholder stands. Raises OSError."""
+    """Replace the placeholder with the new place. Raises OSError."""
     pattern = re.compile(re.escape(PLACEHOLDER))
     for path in texts:
         _replace(folder / path, pattern, os.fsencode(place))
@@ -249,7 +249,7 @@ def _holds(path: Path, pattern: re.Pattern[bytes]) -> bool:
 
 
 def _replace(path: Path, pattern: re.Pattern[bytes], by: bytes) -> bool:
-    """Replace in a text file; False for what is none."""
+    """Replace in a text file; False if it is not one."""
     if path.stat().st_size > _BIGGEST_TEXT:
         return False
     content = path.read_bytes()
@@ -260,7 +260,7 @@ def _replace(path: Path, pattern: re.Pattern[bytes], by: bytes) -> bool:
 
 
 def _find_interpreter(path: Path) -> str:
-    """The absolute program of a script's first line, unless it lies in the folder or everywhere."""
+    """The absolute program in a script's first line, unless it is in the folder or exists everywhere."""
     with path.open("rb") as file:
         line = file.readline(512)
     if not line.startswith(b"#!"):

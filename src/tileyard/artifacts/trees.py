@@ -1,9 +1,9 @@
-"""Whole directories by their content, read-only, beside the blobs of an object store.
+"""Stores whole directories by their content, read-only, beside the blobs of an object store.
 
-A tree is named by the digest of its listing, which is a blob. Its files lie once, in a directory
+A tree's name is the digest of its listing, which is a blob. Its files exist once, in a directory
 below ``<root>/trees``, published by one rename; a process that writes takes a copy. They are not
-synced: a directory is compared with its listing before it is handed out, so one that a power cut
-tore is noticed like any other damage, moved aside and made anew.
+synced: a directory is compared with its listing before it is handed out, so damage by a power
+cut is noticed like any other, and the directory is moved aside and made again.
 """
 
 import contextlib
@@ -65,8 +65,8 @@ class Trees:
     def put(self, folder: Path) -> Digest:
         """Publish a copy of what is in a folder: files, empty directories, links that stay inside.
 
-        Raises UsageError, in one line, for what no tree can hold (a device, pipe or socket, a link
-        that leads out, a name that is not UTF-8, an unreadable file), HomeError where the store cannot be
+        Raises UsageError, in one line, for what a tree cannot contain (a device, pipe or socket, a link
+        that leads out, a name that is not UTF-8, an unreadable file), HomeError if the store cannot be
         written or has no room for it.
         """
         size = check_folder(folder)
@@ -93,20 +93,20 @@ class Trees:
                 return self._publish(staged)
 
     def adopt(self, folder: Path) -> Digest:
-        """Like ``put``, but moves the folder itself, which must lie on the store's file system."""
+        """Like ``put``, but moves the folder itself, which must be on the store's file system."""
         check_folder(folder)
         with self._writing():
             digest = self._publish(folder)
-            if folder.is_dir():  # the tree was there already
+            if folder.is_dir():  # the tree already existed
                 remove_folder(folder)
         return digest
 
     def path(self, digest: Digest, part: str = "") -> Path:
-        """Where the directory lies. It is compared with its listing once a process, contents too, and
-        again whenever the time, size or mode of anything in it has changed; of ``part`` (see ``Listing.narrowed``) that alone.
+        """The path of the directory. It is compared with its listing once per process, contents too, and
+        again whenever the time, size or mode of anything in it has changed; with a ``part`` (see ``Listing.narrowed``) only that.
 
-        Raises DamagedError where it is missing or not what its listing says. Damage within a part leaves the directory where it is,
-        for those who use its other parts, until it is made anew.
+        Raises DamagedError if it is missing or differs from its listing. If the damage is within a part, the directory stays in place
+        for the users of its other parts, until it is made again.
         """
         self.listing(digest)
         folder = self._folder(digest)
@@ -125,26 +125,26 @@ class Trees:
         return folder
 
     def has(self, digest: Digest) -> bool:
-        """Whether there is a tree of this name; it is verified when its path is asked for."""
+        """Whether there is a tree with this digest; it is verified when its path is asked for."""
         return self._objects.has(digest) and self._folder(digest).is_dir()
 
     def listing(self, digest: Digest) -> Listing:
-        """What the tree consists of. Raises DamagedError where the listing is missing or damaged."""
+        """The entries of the tree. Raises DamagedError if the listing is missing or damaged."""
         if digest not in self._listings:
             self._listings[digest] = decode_listing(self._objects.path(digest).read_bytes())
         return self._listings[digest]
 
     def is_as_verified(self, digest: Digest, part: str) -> bool:
-        """Whether a part that ``path`` was asked for holds what it held then, or the tree was moved aside since."""
+        """Whether a part is unchanged since ``path`` was asked for it, or the tree was moved aside since."""
         with contextlib.suppress(FileNotFoundError):
             is_same = is_unchanged(self._folder(digest), self._verified.get((digest, part), {}))
-            return is_same or self._is_sound(digest, part)  # it may have been made anew
+            return is_same or self._is_sound(digest, part)  # it may have been made again
         return True
 
     def link(self, digest: Digest, into: Path, part: str = "") -> None:
-        """Put links to the tree's files, in folders of their own, into a folder that has none of them yet.
+        """Link the tree's files, in new folders, into a folder that contains none of them yet.
 
-        Nothing is copied, and what is written through a link damages the tree. Raises as ``copy`` does.
+        Nothing is copied, and writing through a link damages the tree. Raises as ``copy`` does.
         """
         source = self.path(digest, part)
         listing = self._part(digest, part)
@@ -156,10 +156,10 @@ class Trees:
                     (into / path).symlink_to((source / path).absolute())
 
     def copy(self, digest: Digest, into: Path, part: str = "") -> None:
-        """Put a writable copy of the tree's content into a folder that has none of its files yet.
+        """Put a writable copy of the tree's content into a folder that contains none of its files yet.
 
-        Directories that are there are kept. Blocks are shared where the file system can. Raises
-        UsageError where there is no file in ``part``, DamagedError, or HomeError where ``into`` cannot be written or has one of
+        Existing directories are kept. Blocks are shared if the file system can. Raises
+        UsageError if there is no file in ``part``, DamagedError, or HomeError if ``into`` cannot be written or has one of
         the files.
         """
         source = self.path(digest, part)
@@ -193,7 +193,7 @@ class Trees:
         return self._root / digest[:2] / digest
 
     def _publish(self, staged: Path) -> Digest:
-        """Name a directory by what it now holds, freeze it and put it in its place."""
+        """Name a directory by its present content, freeze it and move it into its place."""
         listing = read_listing(staged)
         check_listing(listing)
         data = encode_listing(listing)
@@ -206,15 +206,15 @@ class Trees:
         with gate(
             self._objects.root, fcntl.LOCK_SH
         ):  # a directory that is there is not being removed
-            # Somebody else may have been faster, or have left it without its listing.
+            # Another process may have been faster, or have left it without its listing.
             if not self._move_in(digest, staged) and not self._is_sound(digest):
                 self._replace(digest, staged)
-            # The listing comes last: while there is one, there is a directory.
+            # The listing comes last: if it exists, so does the directory.
             self._objects.put_bytes(data)
         return digest
 
     def _verify(self, digest: Digest, part: str = "") -> None:
-        """Compare a tree, or a part of it, with its listing. Raises OSError, and UsageError for what is different."""
+        """Compare a tree, or a part of it, with its listing. Raises OSError, and UsageError for a difference."""
         folder, listing = self._folder(digest), self.listing(digest).narrowed(part)
         stamps = (compare_part if part else compare)(folder, listing)
         compare_contents(folder, listing)
@@ -227,7 +227,7 @@ class Trees:
         return False
 
     def _move_in(self, digest: Digest, staged: Path) -> bool:
-        """Put a frozen directory in its place; False where there is one."""
+        """Move a frozen directory into its place; False if there already is one."""
         place = self._folder(digest)
         make_folder(place.parent)
         staged.chmod(0o700)  # a directory that changes its parent must be writable
@@ -242,7 +242,7 @@ class Trees:
         return True
 
     def _replace(self, digest: Digest, staged: Path) -> None:
-        """Put a frozen directory in the place of a damaged one: who uses its other files finds one or the other."""
+        """Replace a damaged directory with a frozen one: users of its other files find one or the other."""
         place = self._folder(digest)
         if exchange(staged, place):
             place.chmod(mode_in(place.parent, PROGRAM_MODE))
@@ -256,13 +256,13 @@ class Trees:
         return writing_to(self._root, "set TILEYARD_HOME elsewhere or free some space")
 
     def _forget(self, digest: Digest) -> None:
-        """Have an artifact with a tree that is gone read as absent, so that it is made anew."""
+        """Make an artifact whose tree is gone read as absent, so that it is made again."""
         self._verified = {key: one for key, one in self._verified.items() if key[0] != digest}
         with contextlib.suppress(OSError, DamagedError):
             self._objects.path(digest).unlink(missing_ok=True)
 
     def _reject(self, digest: Digest, part: str, reason: str) -> DamagedError:
-        """Have a damaged tree made anew. Unless the damage is in a part only, there is room for the new one at once."""
+        """Have a damaged tree made again. Unless only a part is damaged, it is moved aside at once to make room for the new one."""
         said = f"tree {digest} in {self._objects.root} is not what its name promises: {reason}"
         if part:
             self._forget(digest)
@@ -272,7 +272,7 @@ class Trees:
         return DamagedError(said, hint="it was moved aside; run again to rebuild it")
 
     def _set_aside(self, digest: Digest, folder: Path) -> None:
-        """Keep a damaged tree for those whose processes are in it. A store that cannot be written leaves it."""
+        """Move a damaged tree aside, for processes that use it. In a store that cannot be written it stays."""
         aside = self._root / "damaged"
         with contextlib.suppress(OSError):
             make_folder(aside)

@@ -1,1 +1,1 @@
-"""Decides what runs next, and drives the workers that do it."""
+"""Decides what runs next, and drives the workers that run it."""

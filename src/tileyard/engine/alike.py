@@ -1,4 +1,4 @@
-"""Cases of a run that have the same binary and inputs: the first one is run, the others end as it does."""
+"""Groups the cases of a run that have the same binary and inputs: the first runs, the others end as it does."""
 
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -10,13 +10,13 @@ CaseT = TypeVar("CaseT")
 
 @dataclass
 class Alike(Generic[CaseT]):
-    """Who comes first and who follows. A case without a binary is alike to none."""
+    """The first case and the followers of each group. A case without a binary follows none."""
 
     _firsts: dict[tuple[str, str], str | Trial] = field(default_factory=dict)
     _followers: dict[str, list[CaseT]] = field(default_factory=dict)
 
     def follow(self, case: str, keys: Keys, follower: CaseT) -> Trial | bool:
-        """The trial that the case is to end with, or whether it now follows another one that is under way."""
+        """The trial with which the case must end, or whether it now follows another case that is under way."""
         if not keys.binary:
             return False
         first = self._firsts.setdefault((keys.binary, keys.golden), case)
@@ -27,9 +27,9 @@ class Alike(Generic[CaseT]):
         return first != case
 
     def end(self, case: str, trial: Trial) -> list[CaseT]:
-        """Take in how a case ended; the followers that are to end with it.
+        """Record how a case ended; return the followers that must end with it.
 
-        One of which nothing was learnt is nobody's first from now on.
+        A case from which nothing was learnt is no longer the first of its group.
         """
         key = (trial.keys.binary, trial.keys.golden)
         if trial.outcome not in INFRASTRUCTURE | {Outcome.NOT_RUN}:

@@ -1,6 +1,6 @@
-"""Slots without a device: they limit the number of programs that run at the same time.
+"""Provides slots without a device: they limit the number of programs that run at the same time.
 
-For simulators and whatever else runs on a CPU and shares it. Nothing is leased; the step host runs
+For simulators and other programs that run on a CPU and share it. Nothing is leased; the step host runs
 the programs and ends each at its own limit.
 """
 
@@ -18,7 +18,7 @@ KIND = "slot"
 
 
 def make_slots(count: int) -> tuple[Device, ...]:
-    """Slots as devices that own nothing."""
+    """Return ``count`` slots as devices that own nothing."""
     return tuple(
         Device(name=f"{KIND}:{number}", kind=KIND, identity="anonymous slot")
         for number in range(count)
@@ -26,7 +26,7 @@ def make_slots(count: int) -> tuple[Device, ...]:
 
 
 class AnonymousSlots:
-    """A provider of such slots, all served by one host, which it does not own."""
+    """A provider of anonymous slots. One host, which it does not own, serves all of them."""
 
     def __init__(self, host: StepHost, devices: Sequence[Device]) -> None:
         self._host = host
@@ -35,31 +35,31 @@ class AnonymousSlots:
         self.slots: Sequence[Slot] = tuple(_Slot(host, device, suspects) for device in devices)
 
     async def open(self) -> None:
-        """Nothing has to be asked for."""
+        """Do nothing: there is nothing to ask for."""
 
     def withdraw(self) -> None:
-        """Have no further case of what runs begun."""
+        """Begin no further case of the batches that run."""
         self._stopping = asyncio.ensure_future(self._host.stop_batches())
 
     async def close(self) -> None:
-        """The host ends what still runs."""
+        """Do nothing: the host ends what still runs."""
         if self._stopping is not None:
             await asyncio.wait({self._stopping})
 
 
 class _Slot(UnheldSlot):
-    """One program at a time; it is always free, and its host runs already."""
+    """Runs one program at a time. It is always free, and its host already runs."""
 
     appetite = 0
 
     def __init__(self, host: StepHost, device: Device, suspects: set[str]) -> None:
-        """``suspects`` are cases that were running when a host died."""
+        """``suspects`` are the cases that were running when a host died."""
         self.device = device
         self._host = host
         self._suspects = suspects
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
-        """Run them all; see ``Slot``. A suspect has a host of its own, so that it takes nobody along."""
+        """Run all entries; see ``Slot``. A suspect gets a host of its own, so that it ends no other case."""
         if self._suspects.isdisjoint(entry.case for entry in entries):
             return await self._run(self._host, batch, entries, watch)
         async with aclosing(self._host.another()) as host:

@@ -1,7 +1,7 @@
-"""The processes that answer for one file of kernels: one, and more where its golden results take long.
+"""Answers questions about one file of kernels with one process, or more if its golden results take long.
 
-A further process costs seconds of imports and the memory of the first. So it is started only where golden results have
-been made and as many are still to come that they would be waited for longer than that.
+A further process costs seconds of imports and the memory of the first. So it is started only after golden results have
+been made, and only if waiting for the remaining ones would take longer than that.
 """
 
 import asyncio
@@ -21,31 +21,31 @@ from tileyard.workers.question import AnswerT, Question, Spent
 
 ASK_LIMIT_S = 60.0
 QUICK_S = 0.1
-"""Results that take less are made by one process, as many as there are: the rest of a case takes as long."""
+"""Seconds below which one process makes all golden results, however many: the rest of a case takes as long."""
 MEMORY_SHARE = 0.5
-"""How much of the host's memory all processes of a file may need together."""
+"""Share of the host's memory that all processes of a file may need together."""
 
 
 class Process(Protocol):
-    """One process of an author. ``footprint`` is what its answers depend on, ``spent`` what the last one took."""
+    """One process of an author. ``footprint`` is what its answers depend on, ``spent`` the cost of the last one."""
 
     cores: tuple[int, ...]
     footprint: Footprint | None
     spent: Spent | None
 
     async def begin(self) -> None:
-        """Start it, without waiting for what it imports."""
+        """Start the process, without waiting for its imports."""
 
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
-        """Ask one question; a further one only once this is answered."""
+        """Ask one question. Ask the next one only after this one is answered."""
 
     async def close(self) -> None:
-        """End it."""
+        """End the process."""
 
 
 @dataclass
 class Pace:
-    """What ``made`` golden results of a file took in all. A process needs ``peak_bytes``, and takes ``start_s`` to start."""
+    """The total cost of ``made`` golden results of a file. A process needs ``peak_bytes``, and takes ``start_s`` to start."""
 
     made: int = 0
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class Pace:
     peak_bytes: int = 0
 
     def add(self, spent: Spent) -> None:
-        """Take in what one took."""
+        """Add the cost of one golden result."""
         self.made += 1
         self.seconds += spent.seconds
         self.cpu_s += spent.cpu_s
@@ -62,9 +62,9 @@ class Pace:
         self.peak_bytes = max(self.peak_bytes, spent.peak_bytes)
 
     def is_worth_another(self, processes: int, left: int, cores: int, memory_bytes: int) -> bool:
-        """Whether ``left`` results are waited for longer than it takes to start one more process than there are.
+        """Whether waiting for ``left`` results takes longer than starting one more process.
 
-        Not so where the references use the cores already, or where the memory would not do.
+        False if the references already use the cores, or if the memory does not suffice.
         """
         if not self.made or (each_s := self.seconds / self.made) < QUICK_S:
             return False
@@ -82,15 +82,15 @@ def _count_none(_side: str, _file: str) -> int:
 
 
 def _tell_nobody(_fact: Fact) -> None:
-    """Nobody plans by it."""
+    """Do nothing: nobody plans with these facts."""
 
 
 @dataclass
 class Lanes:
-    """How many questions about kernels a run may have answered at the same time, ``most`` of one file.
+    """Limits how many questions about kernels a run may have answered at the same time, ``most`` of one file.
 
-    ``count_left`` says how many golden results of a side and file are still to be made, ``tell`` hears of processes
-    that are started. There are at most ``most - 1`` further ones at a time: a file that has no use for one leaves it to another.
+    ``count_left`` returns how many golden results of a side and file are still to be made. ``tell`` receives the facts about processes
+    that are started. There are at most ``most - 1`` further processes at a time: a file that does not need one leaves it to another.
     """
 
     most: int = 1
@@ -110,15 +110,15 @@ class Lanes:
 
 
 class AuthorLanes:
-    """The author of one file: its questions go to the first of its processes that is idle.
+    """The author of one file: each question goes to the first idle process.
 
-    ``footprint`` is what the last answer depends on, read before anything else is waited for. A golden result that has no key
+    ``footprint`` is what the last answer depends on, read before anything else is awaited. A golden result that has no key
     beforehand may depend on what the process did before. Such results are made by the first process alone, which answers
     everything from then on.
     """
 
     def __init__(self, make: Callable[[], Process], asked: tuple[str, str], lanes: Lanes) -> None:
-        """``asked`` are side and file."""
+        """``asked`` is the side and the file."""
         self._make = make
         self._asked = asked
         self._lanes = lanes
@@ -157,7 +157,7 @@ class AuthorLanes:
         await asyncio.gather(*(process.close() for process in self._processes))
 
     def give_up_idle(self) -> bool:
-        """End a further process that is idle; whether there was one."""
+        """End a further process that is idle; return whether there was one."""
         idle = sorted(self._idle.get_nowait() for _ in range(self._idle.qsize()))
         given_up = idle.pop() if idle and idle[-1] else 0
         for number in idle:
@@ -171,7 +171,7 @@ class AuthorLanes:
     async def _ask(
         self, number: int, request: Question[AnswerT], limit_s: float
     ) -> AnswerT | Failed | None:
-        """Ask a process; None where the first one is to be asked instead."""
+        """Ask a process; None if the first one must be asked instead."""
         process, is_golden = self._processes[number], isinstance(request, MakeGolden)
         if is_golden:
             self._consider()
@@ -195,7 +195,7 @@ class AuthorLanes:
             return
         try:
             self._processes.append(self._make())
-        except HOST_FAULTS:  # the run goes on without it
+        except HOST_FAULTS:  # the run continues without it
             self._lanes.further -= 1
             self._is_single = True
             return
@@ -203,7 +203,7 @@ class AuthorLanes:
         self._start(self._begin(len(self._processes) - 1))
 
     async def _begin(self, number: int) -> None:
-        """Have a further process import the file, and let it answer. Where it cannot, no other is tried."""
+        """Have a further process import the file, and let it answer. If it cannot, no other is tried."""
         can_answer = False
         with contextlib.suppress(*HOST_FAULTS):
             reply = await self._processes[number].ask(DescribeKernels(), ASK_LIMIT_S)
@@ -213,7 +213,7 @@ class AuthorLanes:
         self._lanes.tell(AuthorStarted(lanes=1 + self._lanes.further))
 
     def _put_back(self, number: int) -> None:
-        """Have a process answer the next question, if it is still to be asked any."""
+        """Let a process answer the next question, if it may answer any more."""
         if number and self._is_single:
             self._lanes.further -= 1
             self._end(number)
@@ -234,7 +234,7 @@ class AuthorLanes:
 
 
 def _identified(request: Question[AnswerT]) -> Question[AnswerT]:
-    """The same question, of which no answer is made that the first process would have to make."""
+    """The same question, without an answer that only the first process may make."""
     if not isinstance(request, MakeGolden):
         return request
     return msgspec.structs.replace(request, only_identified=True)  # type: ignore[arg-type]  # one of this type

@@ -1,4 +1,4 @@
-"""The engine's side of the author: the process in which the user's code lives."""
+"""The engine's side of the author, the process in which the user's code lives."""
 
 import sys
 import tempfile
@@ -20,41 +20,41 @@ from tileyard.workers.question import AnswerT, Question, Spent
 
 START_LIMIT_S = 120.0
 ATTEMPTS = 3
-"""How often a question is asked over which the process was killed or stopped from outside."""
+"""Number of times a question is asked if the process is killed or stopped from outside."""
 
 
 class Author(Protocol):
-    """Answers questions about the user's kernels. ``cores`` are those it may run on."""
+    """Answers questions about the user's kernels. ``cores`` are the cores it may run on."""
 
     cores: tuple[int, ...]
 
     async def begin(self) -> None:
-        """Start whatever has to be started, without waiting for what it imports."""
+        """Start every process that is needed, without waiting for its imports."""
 
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """Ask one question; a crash, a hang or an exception of the user's code is a Failed."""
 
     async def close(self) -> None:
-        """End whatever process was started for it."""
+        """End every process that was started for it."""
 
 
 class TracedAuthor(Author, Protocol):
-    """An author that can tell what its last answer depends on; None where it cannot."""
+    """An author that can report what its last answer depends on; ``footprint`` is None if it cannot."""
 
     footprint: Footprint | None
 
 
 class WorkerAuthor:
-    """An author in a process of its own that imports one file, and answers one question at a time; replaced after an abnormal end.
+    """An author in a separate process that imports one file and answers one question at a time; replaced after an abnormal end.
 
-    ``footprint`` is what the answers of the present process depend on, and ``spent`` what its last one took; None before the first.
+    ``footprint`` is what the answers of the present process depend on, and ``spent`` the cost of its last one; None before the first.
     """
 
     def __init__(self, file: Path, home: Path, cores: tuple[int, ...], side: Side) -> None:
-        """``home`` has the object store; nothing is written there until inputs are made."""
+        """``home`` contains the object store; nothing is written there until inputs are made."""
         self.cores = cores
         self._side = side
-        # Without a name, and not below the home: nothing is left of it, even if the engine is killed.
+        # Without a name, and not below the home: nothing of it remains, even if the engine is killed.
         self._log = tempfile.TemporaryFile(prefix="tileyard-author-")  # noqa: SIM115 - see close
         self._file = file
         self._home = home
@@ -64,14 +64,14 @@ class WorkerAuthor:
         self.spent: Spent | None = None
 
     async def begin(self) -> None:
-        """Start the process, which imports the file while the caller does something else."""
+        """Start the process, which imports the file while the caller continues."""
         if self._worker is None:
             self._worker = await Worker.start(self._command())
             self._is_fresh = True
             self.footprint = None
 
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
-        """Ask one question; again, at most twice, where somebody killed or stopped the process."""
+        """Ask one question; repeat it at most twice if the process was killed or stopped from outside."""
         for _ in range(ATTEMPTS - 1):
             reply = await self._ask(request, limit_s)
             if not (isinstance(reply, Failed) and reply.outcome is Outcome.INFRA_ERROR):
@@ -128,9 +128,9 @@ MakeAuthor = Callable[[Side, str], Author]
 
 
 class Authors:
-    """Who answers for the kernels of a run: one author for each side and file, started when it is first asked.
+    """The authors of a run: one for each side and file, started at its first question.
 
-    ``make`` is given the side and the file's path, which is empty for kernels that the client itself holds.
+    ``make`` receives the side and the file's path, which is empty for kernels that the client itself holds.
     ``lanes`` are those of the authors that it makes.
     """
 
@@ -152,12 +152,12 @@ class Authors:
         await self.of(side, file).begin()
 
     def of(self, side: str, file: str) -> Author:
-        """The author of a file, to be asked without naming it."""
+        """The author of a file; its questions need not name the file."""
         if (side, file) not in self._authors:
             self._authors[side, file] = self._make(self.sides[side], file)
         return self._authors[side, file]
 
     async def close(self) -> None:
-        """End them all."""
+        """End all authors."""
         for author in self._authors.values():
             await author.close()

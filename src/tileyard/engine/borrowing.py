@@ -1,4 +1,4 @@
-"""The driver's hands on the devices: asks a slot for its lease, has it run, gives it up again."""
+"""Carries out the driver's orders about devices: acquires the lease of a slot, runs cases on it, releases it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,17 +27,17 @@ from tileyard.model import Batch, Case, Outcome
 from tileyard.workers.protocol import CaseRan
 
 LINGER_S = 1.0
-"""The longest that a device is held with nothing to do. It is held for no longer than its runner took
-to start: then holding on costs at most as much as giving up and asking again would have."""
+"""Most seconds for which an idle device is held. It is held for no longer than its runner took
+to start: then holding it costs at most as much as releasing and acquiring it again."""
 
 
 Keep = Callable[[RanOn], int]
-"""Takes how a case ran whose outputs are still to be looked at; returns how many bytes of memory they take."""
+"""Receives how a case ran whose outputs are still to be judged; returns the bytes of memory that they take."""
 Tell = Callable[[Fact], None]
 
 
 class Borrower:
-    """The slots of a run, by device name. ``tell`` takes the facts that follow."""
+    """The slots of a run, by device name. ``tell`` receives the facts that follow."""
 
     def __init__(
         self, yard: Yard, slots: Sequence[Slot], ledger: Ledger, tell: Tell, keep: Keep
@@ -49,9 +49,9 @@ class Borrower:
         self._held = {slot.device.name: _Held(slot) for slot in slots}
 
     async def warm(self, count: int) -> None:
-        """Have so many slots make ready what they can before their devices are asked for.
+        """Have ``count`` slots prepare what they can before their devices are asked for.
 
-        Called for what is being built: that takes about as long as the start of a runner.
+        Called while cases are built: building takes about as long as the start of a runner.
         """
         cold = [held for held in self._held.values() if held.is_cold][:count]
         await asyncio.gather(*(self._warm(held) for held in cold))
@@ -63,7 +63,7 @@ class Borrower:
         held.warming_s = self._yard.clock.monotonic_s() - began_s
 
     async def acquire(self, device: str, memory_bytes: int) -> None:
-        """Ask for a device; tell that it came, or that it did not."""
+        """Ask for a device; tell whether it came."""
         held = self._held[device]
         held.is_cold = False
         held.asked_s = self._yard.clock.monotonic_s()
@@ -84,7 +84,7 @@ class Borrower:
             return
         finally:
             held.asking = None
-        # From the last word that somebody else has it: what came after was the runner's start.
+        # From the last report that somebody else has it: the time after it was the runner's start.
         held.startup_s = max(held.warming_s, self._yard.clock.monotonic_s() - held.asked_s)
         held.warming_s = 0.0
         held.is_leased = True
@@ -106,7 +106,7 @@ class Borrower:
         self._tell(RunOver(device=device, held=still_held))
 
     def linger(self, device: str) -> None:
-        """Tell when a device that has nothing to do has been held for long enough."""
+        """Tell when an idle device has been held for long enough."""
         held = self._held[device]
         held.stop_lingering()
         delay_s = min(LINGER_S, held.startup_s) if held.lease else 0.0
@@ -130,7 +130,7 @@ class Borrower:
         return self._held[device].refusal
 
     def give_up(self, progress: Progress) -> None:
-        """End a case that was lost too often, as its last attempt ended, or as all attempts say it does."""
+        """End a case that was lost too often, with the outcome of its last attempt and a message about all attempts."""
         *before, last = progress.attempts
         progress.attempts = tuple(before)
         held = self._held[progress.lost_on]
@@ -160,7 +160,7 @@ class Borrower:
         self._yard.emit(CaseStarted(case=case, device=device, at=self._now()))
 
     def ran(self, held: "_Held", reply: CaseRan, device: str, lease: int) -> None:
-        """A case ended on a device; what came under a lease that is over counts for nothing."""
+        """A case ended on a device; results under a lease that is over do not count."""
         slot = held.slot.device
         if held.lease and lease != held.lease:
             message = (
@@ -196,7 +196,7 @@ class Borrower:
         self._tell(CaseFinished(case=reply.case, device=slot.name, seconds=reply.seconds))
 
     def _join(self, members: Sequence[Progress], slot: str) -> Batch:
-        """One batch of all these cases; those of several batches are in no order.
+        """One batch of all these cases; cases of several batches are in no order.
 
         A case is abandoned above the best time that is certain now.
         """
@@ -223,7 +223,7 @@ class Borrower:
 
 
 class _Held:
-    """A slot, and what is known of the lease on its device."""
+    """A slot, and the state of the lease on its device."""
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
@@ -244,7 +244,7 @@ class _Held:
 
 
 class _Watch:
-    """What a slot tells of one run."""
+    """Receives what a slot reports of one run."""
 
     def __init__(self, borrower: Borrower, held: _Held) -> None:
         self._borrower = borrower

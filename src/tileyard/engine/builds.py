@@ -1,4 +1,4 @@
-"""What is still to be built: each build of a side once, however many cases come to it."""
+"""Queues the builds that are still to be made: each build of a side once, however many cases need it."""
 
 from collections import deque
 
@@ -9,7 +9,7 @@ _Build = tuple[tuple[str, str], BuildKey]
 
 
 class BuildQueue:
-    """Cases that wait for a compile worker, in the order in which they came."""
+    """Cases that wait for a compile worker, in order of arrival."""
 
     def __init__(self) -> None:
         self._cases: deque[CasePrepared] = deque()
@@ -20,7 +20,7 @@ class BuildQueue:
         return len(self._cases)
 
     def add(self, fact: CasePrepared) -> None:
-        """Put a case in line, or have it follow one with the same builder and key."""
+        """Queue a case, or have it follow a queued one with the same builder and key."""
         build = self._build_of[fact.case] = (fact.builder, fact.build)
         if build in self._followers:
             self._followers[build].append(fact)
@@ -29,7 +29,7 @@ class BuildQueue:
             self._cases.append(fact)
 
     def take(self, workers: int) -> tuple[str, ...]:
-        """What one of so many workers is to build next: cases of one builder, at most its share of them."""
+        """The cases that one of ``workers`` workers builds next: cases of one builder, at most its share of them."""
         first = self._cases[0]
         share = -(-len(self._cases) // workers)
         taken: list[CasePrepared] = []
@@ -46,7 +46,7 @@ class BuildQueue:
         return tuple(fact.case for fact in taken)
 
     def end(self, case: str) -> list[str]:
-        """A case was built: the cases that are built with it, itself among them."""
+        """A case was built: return the cases that are built with it, including itself."""
         followers = self._followers.pop(self._build_of[case], [])
         return [case, *(fact.case for fact in followers)]
 
@@ -62,7 +62,7 @@ class BuildQueue:
             self._cases.appendleft(followers[0])
 
     def discard(self, case: str) -> None:
-        """A case in line is not to be built any more; one that others follow leaves its place to them."""
+        """A queued case need not be built any more; if others follow it, they take its place."""
         build = self._build_of.get(case)
         if build is None:
             return
@@ -74,10 +74,10 @@ class BuildQueue:
             self.fail(case)
 
     def forget(self, case: str) -> None:
-        """A case has left the engine."""
+        """Forget a case that has left the engine."""
         self._build_of.pop(case, None)
 
     def clear(self) -> None:
-        """Nothing in line is to be built any more."""
+        """Nothing in the queue need be built any more."""
         self._cases.clear()
         self._followers.clear()

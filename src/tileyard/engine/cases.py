@@ -1,4 +1,4 @@
-"""The cases that are planned and have not ended: where each stands, and what its batch still waits for.
+"""Holds the cases that are planned and have not ended: the stage of each, and what its batch still waits for.
 
 A case goes waiting -> preparing -> prepared -> building -> built -> running (-> judging) -> ended. A batch is
 ready once each of its cases is built or has ended.
@@ -24,7 +24,7 @@ from tileyard.engine.stages import LEGAL_MOVES, UNREADY, UNSTARTED, Ground, Stag
 from tileyard.model import Batch, Case
 
 MAX_RETRIES = 2
-"""How often a case that its device or host failed is run again."""
+"""Number of further runs of a case that its device or host failed."""
 
 
 @dataclass
@@ -43,9 +43,9 @@ class _BatchState:
 
 
 class PlannedCases:
-    """Moves cases from stage to stage. What follows from a move at once is put into ``due``.
+    """Moves cases from stage to stage. The direct consequences of a move are put into ``due``.
 
-    ``stages`` has the stage of each, by its key. ``waiting`` are to be prepared, ``to_build`` to be built, the batches
+    ``stages`` maps the key of each case to its stage. ``waiting`` are to be prepared, ``to_build`` to be built, the batches
     in ``looked_up_now`` looked up, and those in ``ready`` run. ``grounds`` are the devices of each target and number of devices at once.
     """
 
@@ -65,11 +65,11 @@ class PlannedCases:
 
     @property
     def batches(self) -> int:
-        """How many batches have not ended."""
+        """Number of batches that have not ended."""
         return len(self._batches)
 
     def plan(self, fact: BatchesPlanned) -> None:
-        """Take in what the source has given."""
+        """Add the batches that the source has planned."""
         for batch in fact.batches:
             timed = any(case.timing is not None for case in batch.cases)
             grounds = [self._grounds.get(ground_of(case), frozenset()) for case in batch.cases]
@@ -89,7 +89,7 @@ class PlannedCases:
                 self.waiting.append(case.key)
 
     def prepare(self, fact: CasePrepared) -> None:
-        """A case is prepared: it is built already, or comes in line for that."""
+        """A case is prepared: it is built already, or is queued for its build."""
         state = self._batches[self._batch_of[fact.case]]
         entry, state.output_bytes[fact.case] = state.entry, fact.output_bytes
         known = fact.expected_s is not None and entry.expected_s is not None
@@ -107,19 +107,19 @@ class PlannedCases:
             self.to_build.add(fact)
 
     def fail_build(self, case: str) -> None:
-        """A case could not be built; those that share its build are reported by builds of their own."""
+        """A case could not be built; the cases that share its build are reported by builds of their own."""
         self.to_build.fail(case)
         self.move(case, Stage.ENDED)
 
     def split_build(self, fact: CasePrepared) -> None:
-        """A case needs another build than it was in line for; those that share the old one are asked one by one."""
+        """A case needs another build than the one it was queued for; the cases that share the old one are queued one by one."""
         self.to_build.fail(fact.case)
         self.move(fact.case, Stage.BUILT if fact.built else Stage.PREPARED)
         if not fact.built and fact.case not in self._dropped:
             self.to_build.add(fact)
 
     def lose(self, case: str, device: str, *, may_retry: bool) -> None:
-        """Have a case run again, elsewhere if there is another device, or give it up."""
+        """Have a case run again, on another device if there is one, or give it up."""
         self._lost[case] = self._lost.get(case, 0) + 1
         self._batches[self._batch_of[case]].entry.avoid |= {device}
         if self._lost[case] > MAX_RETRIES or not may_retry or case in self._trimmed:
@@ -127,7 +127,7 @@ class PlannedCases:
             self._due.append(GiveUp(case=case))
 
     def look_up(self, batch: str) -> None:
-        """Nothing is known of this batch from before."""
+        """Nothing is known of this batch from earlier runs."""
         self._batches[batch].looked_up = True
         self.looked_up_now.discard(batch)
         self._settle(batch)
@@ -149,11 +149,11 @@ class PlannedCases:
         return self.stages.get(case) is Stage.RUNNING
 
     def is_timed(self, batch: str) -> bool:
-        """Whether anything of a batch is timed."""
+        """Whether any case of a batch is timed."""
         return self._batches[batch].timed
 
     def runnable(self, batch: str) -> list[Case]:
-        """What of a batch can be run."""
+        """The cases of a batch that can be run."""
         return [
             case
             for case in self._batches[batch].batch.cases
@@ -161,9 +161,9 @@ class PlannedCases:
         ]
 
     def start(self, entry: Ready, room_bytes: int) -> list[str]:
-        """Have a batch run that was taken from the queue, and say which cases these are.
+        """Start a batch that was taken from the queue; return the cases that run.
 
-        Where their outputs would take more than ``room_bytes``, unless that is 0, the rest stays ready.
+        If their outputs would take more than ``room_bytes``, unless that is 0, the rest stays ready.
         """
         state = self._batches[entry.batch]
         started: list[str] = []
@@ -178,7 +178,7 @@ class PlannedCases:
         return started
 
     def take_back(self, cases: Iterable[str]) -> None:
-        """Put at the front of the queue again what was given to a device and did not end."""
+        """Put cases that were given to a device and did not end back at the front of the queue."""
         behind = {entry.batch for entry in self.ready}
         for case in cases:
             if self.is_running(case):
@@ -186,7 +186,7 @@ class PlannedCases:
         self.ready.put_back([entry for entry in self.ready if entry.batch not in behind])
 
     def move(self, case: str, stage: Stage) -> None:
-        """Change where a case stands; its batch may become ready by that, or be over."""
+        """Change the stage of a case; its batch may become ready or end by that."""
         if stage not in LEGAL_MOVES[self.stages[case]]:
             raise AssertionError(f"case {case} cannot go from {self.stages[case]} to {stage}")
         self.stages[case] = stage
@@ -197,7 +197,7 @@ class PlannedCases:
             self._settle(self._batch_of[case])
 
     def trim(self) -> None:
-        """Drop what nobody works on, and the rest as soon as nobody does."""
+        """Drop the cases on which no process works, and the others as soon as none does."""
         self.give_up_unstarted()
         self._trimmed = self.stages.keys() - self._dropped
 
@@ -212,7 +212,7 @@ class PlannedCases:
         self.ready.clear()
 
     def strand_without(self, usable: frozenset[str], device: str) -> None:
-        """Give up what no usable device can run, as far as no process works on it: ``device`` was the last."""
+        """Give up the cases that no usable device can run and no process works on: ``device`` was the last."""
         for state in list(self._batches.values()):
             if not state.is_run or state.entry.devices & usable:
                 continue
@@ -227,14 +227,14 @@ class PlannedCases:
                     self._due.append(Strand(case=case.key, device=device))
 
     def strand(self, batch: str, device: str) -> None:
-        """Give up a batch that is ready, for want of a device."""
+        """Give up a batch that is ready, for lack of a device."""
         self.ready.discard(batch)
         for case in self.runnable(batch):
             self._dropped.add(case.key)
             self._due.append(Strand(case=case.key, device=device))
 
     def _settle(self, batch: str) -> None:
-        """Make a batch ready once none of its cases is still being prepared, built or run."""
+        """Make a batch ready if none of its cases is still being prepared, built or run."""
         state = self._batches[batch]
         stages = {self.stages[case.key] for case in state.batch.cases}
         if not stages <= {Stage.BUILT, Stage.ENDED}:

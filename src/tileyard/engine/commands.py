@@ -1,4 +1,4 @@
-"""The inputs of the engine's state, and its orders. Plain values; nothing here acts."""
+"""The facts that the engine's state takes in, and the commands that it returns. Plain values; nothing here acts."""
 
 from tileyard.model import Batch, BuildKey, Outcome, Record
 
@@ -6,7 +6,7 @@ from tileyard.model import Batch, BuildKey, Outcome, Record
 
 
 class BatchesPlanned(Record, tag="batches_planned"):
-    """The source answered an Ask; ``exhausted`` says that it has nothing further for now."""
+    """The source answered an Ask; ``exhausted`` if it has no further batches for now."""
 
     batches: tuple[Batch, ...]
     exhausted: bool
@@ -15,9 +15,9 @@ class BatchesPlanned(Record, tag="batches_planned"):
 class CasePrepared(Record, tag="case_prepared"):
     """The author is done with a case.
 
-    ``built`` says that its artifact already exists. Up to ``group`` kernels of the same ``builder`` are built
-    in one request. ``expected_s`` is how long it ran when it was last run, None where that is not known.
-    ``output_bytes`` is what the judge will have to look at.
+    ``built``: its artifact already exists. Up to ``group`` kernels of the same ``builder`` are built
+    in one request. ``expected_s`` is the duration of its last run, None if that is not known.
+    ``output_bytes`` is the size of the outputs that the judge will look at.
     """
 
     case: str
@@ -42,7 +42,7 @@ class BuildFailed(Record, tag="build_failed"):
 
 
 class BuildSplit(Record, tag="build_split"):
-    """A build for several targets failed: the case is prepared anew, with the build of its own target."""
+    """A build for several targets failed: the case is prepared again, with the build of its own target."""
 
     prepared: CasePrepared
 
@@ -54,9 +54,9 @@ class CompilerFreed(Record, tag="compiler_freed"):
 
 
 class CaseFinished(Record, tag="case_finished"):
-    """A case reached its outcome outside the build: in the author, by look-up, or on a device.
+    """A case reached its outcome without a build: in the author, by look-up, or on a device.
 
-    ``device`` is where it ran, if it did, and ``seconds`` how long.
+    ``device`` is where it ran, if it did, and ``seconds`` for how long.
     """
 
     case: str
@@ -65,10 +65,10 @@ class CaseFinished(Record, tag="case_finished"):
 
 
 class CaseRanWell(Record, tag="case_ran_well"):
-    """A case is done with its device after ``seconds``; its outputs are yet to be judged, without one.
+    """A case is done with its device after ``seconds``; its outputs are still to be judged, without a device.
 
-    Those of a kernel are the judge's to compare, and take ``unjudged_bytes`` of memory until then. ``is_rival``
-    says that its time may spare others.
+    The judge compares those of a kernel; they take ``unjudged_bytes`` of memory until then. ``is_rival``:
+    its time may bound those of others.
     """
 
     case: str
@@ -80,7 +80,7 @@ class CaseRanWell(Record, tag="case_ran_well"):
 
 
 class CaseLost(Record, tag="case_lost"):
-    """A case ended because its device or the host failed it, which says nothing of the case."""
+    """A case ended because its device or the host failed, which proves nothing about the case."""
 
     case: str
     device: str
@@ -91,7 +91,7 @@ class AuthorAwaited(Record, tag="author_awaited"):
 
 
 class AuthorStarted(Record, tag="author_started"):
-    """It has started, or could not; ``lanes`` questions at a time can be answered."""
+    """The process has started, or could not; ``lanes`` questions can be answered at the same time."""
 
     lanes: int
 
@@ -107,7 +107,7 @@ class NothingKnown(Record, tag="nothing_known"):
 
 
 class Leased(Record, tag="leased"):
-    """A device is ours."""
+    """The engine holds the lease of a device."""
 
     device: str
 
@@ -121,7 +121,7 @@ class LeaseAwaited(Record, tag="lease_awaited"):
 class LeaseFailed(Record, tag="lease_failed"):
     """A device did not come, or was lost before its runner turned to any case.
 
-    ``outcome`` is ``queue_timeout`` where it did not come in time, else ``infra_error``.
+    ``outcome`` is ``queue_timeout`` if it did not come in time, else ``infra_error``.
     """
 
     device: str
@@ -129,36 +129,36 @@ class LeaseFailed(Record, tag="lease_failed"):
 
 
 class RunOver(Record, tag="run_over"):
-    """A device is done with what it was given, or had to stop; ``held`` says if it is still ours."""
+    """A device is done with the cases that it was given, or had to stop; ``held`` if the lease is still ours."""
 
     device: str
     held: bool
 
 
 class LingerOver(Record, tag="linger_over"):
-    """A device has been held long enough with nothing to do."""
+    """A device has been idle for long enough."""
 
     device: str
 
 
 class Released(Record, tag="released"):
-    """A device is no longer ours, and nothing of ours runs on it."""
+    """The lease of a device is over, and nothing of ours runs on the device."""
 
     device: str
 
 
 class Readmitted(Record, tag="readmitted"):
-    """A device that was looked after is out of quarantine."""
+    """A device that LookAfter named is out of quarantine."""
 
     device: str
 
 
 class StopAsked(Record, tag="stop_asked"):
-    """Nothing new is to be started; what runs is finished."""
+    """Nothing new may start; what runs is finished."""
 
 
 class TrimAsked(Record, tag="trim_asked"):
-    """What is planned and not begun is to be dropped; what the source asks later goes on."""
+    """Cases that are planned and not begun are dropped; batches that the source plans later still run."""
 
 
 Fact = (
@@ -196,7 +196,7 @@ class Ask(Record, tag="ask"):
 
 
 class Prepare(Record, tag="prepare"):
-    """Have the author elaborate cases and make their inputs; look up what is known of them."""
+    """Have the author elaborate cases and make their inputs; look up their recorded results."""
 
     cases: tuple[str, ...]
 
@@ -209,16 +209,16 @@ class Build(Record, tag="build"):
 
 
 class LookUp(Record, tag="look_up"):
-    """See what is known of a batch, now that all of it is built.
+    """Look for recorded results of a batch, now that all of it is built.
 
-    Of an interleaved one, whether it was measured before; else whether a case has the same binary.
+    For an interleaved batch, whether it was measured before; else whether a case has the same binary.
     """
 
     batch: str
 
 
 class Acquire(Record, tag="acquire"):
-    """Ask for a device; ``case`` is the first that it is wanted for."""
+    """Ask for a device; ``case`` is the first case that needs it."""
 
     device: str
     case: str
@@ -232,13 +232,13 @@ class Run(Record, tag="run"):
 
 
 class Judge(Record, tag="judge"):
-    """Have the outputs of these cases looked at: of kernels by the judge, which answers one Judge at a time."""
+    """Have the outputs of these cases judged: of kernels by the judge, which answers one Judge at a time."""
 
     cases: tuple[str, ...]
 
 
 class Linger(Record, tag="linger"):
-    """There is nothing for this device to do: say when it has been held for long enough."""
+    """This device is idle: report when it has been held for long enough."""
 
     device: str
 
@@ -256,7 +256,7 @@ class LookAfter(Record, tag="look_after"):
 
 
 class Keep(Record, tag="keep"):
-    """A case that is not to be run here is built: keep what a runner would need."""
+    """A case that must not run here is built: keep what a runner would need."""
 
     case: str
 
@@ -268,7 +268,7 @@ class Drop(Record, tag="drop"):
 
 
 class Strand(Record, tag="strand"):
-    """There is no device for a case: record why ``device``, the last one asked for, did not come."""
+    """No device is left for a case: record why ``device``, the last one asked for, did not come."""
 
     case: str
     device: str

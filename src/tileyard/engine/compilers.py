@@ -1,6 +1,6 @@
 """The engine's compile workers: one per core it may build on, long-lived, replaced when they die.
 
-Their address space is limited, so that a kernel on which a compiler eats memory ends alone, and not the host.
+Their address space is limited, so that excessive memory use of a compiler ends only its kernel, and not the host.
 """
 
 import asyncio
@@ -31,25 +31,25 @@ from tileyard.workers.protocol import (
 
 START_LIMIT_S = 60.0
 ATTEMPTS = 3
-"""How often the start of a worker is tried that somebody kills or stops."""
+"""Number of attempts to start a worker that is killed or stopped from outside."""
 SHARED_LIMIT_S = 300.0
-"""How long a worker may take for what many kernels share, such as importing a compiler or its headers."""
+"""Seconds a worker may take for what many kernels share, such as importing a compiler or its headers."""
 MEMORY_SHARE = 0.8
-"""How much of the host's memory compile workers may take together."""
+"""Share of the host's memory that all compile workers together may take."""
 LEAST_MEMORY_BYTES = 4 << 30
-"""What a worker may take in any case: twice the addresses that TileLang and NVRTC take for a GEMM, of which
+"""Least address space of a worker: twice the addresses that TileLang and NVRTC take for a GEMM, of which
 less than half is memory."""
 
 
 Builder = tuple[str, str]
-"""A side's name and a target: what a compile worker is for."""
+"""A side's name and a target: what a compile worker builds for."""
 
 
 class CompilePool:
-    """Compile workers by number, for each builder its own; those of number ``i`` are pinned to ``cores[i]``.
+    """Compile workers by number, separate ones for each builder; those of number ``i`` are pinned to ``cores[i]``.
 
-    Of one number at most one builds at a time. Build tools that start processes of their own are not pinned.
-    Their logs are in the folder of ``run``, or in that of all logs where there is no run.
+    At most one worker of each number builds at a time. Build tools that start processes of their own are not pinned.
+    Their logs are in the folder of ``run``, or in the folder of all logs if there is no run.
     """
 
     def __init__(self, yard: Yard, cores: tuple[int, ...], run: str = "") -> None:
@@ -63,9 +63,9 @@ class CompilePool:
         self._infos: dict[Builder, TargetInfo] = {}
 
     async def describe(self, builder: Builder) -> TargetInfo:
-        """What the target says of itself on that side. Raises ToolMissingError where it cannot be used.
+        """The target's information about itself on that side. Raises ToolMissingError if the target cannot be used.
 
-        That of programs needs no worker for it where it is our own: many a suite builds nothing.
+        Our own target for programs needs no worker for it: many suites build nothing.
         """
         side, target = builder
         is_own = target == COMMAND and COMMAND not in self._yard.settings.plugins
@@ -86,11 +86,11 @@ class CompilePool:
     ) -> AsyncIterator[Build]:
         """Build kernels together; yield a verdict for each.
 
-        A compiler that hangs, crashes or eats memory becomes an outcome. Where that happened to
+        A compiler that hangs, crashes or eats memory becomes an outcome. If that happened to
         several kernels at once, each is built again alone, so that only the guilty one is blamed: a
-        group is given no longer than its most patient kernel alone. Want of memory is
+        group is given no longer than its most patient kernel alone. Lack of memory is
         blamed on a kernel only if the worker had built nothing before. What the worker
-        makes for many kernels, as precompiled headers, has a limit of its own.
+        makes for many kernels, such as precompiled headers, has a limit of its own.
         """
         left = {k.case: (k, limit_s) for k, limit_s in zip(kernels, limits_s, strict=True)}
         if len(kernels) > 1:
@@ -108,7 +108,7 @@ class CompilePool:
     async def _try(
         self, worker: tuple[Builder, int], kernels: Sequence[BuildKernel], limit_s: float
     ) -> Sequence[Build]:
-        """The verdicts of a compile worker on all of these; nothing but its end if there are several."""
+        """The verdicts of a compile worker on all of these; for several kernels, nothing if it died."""
         started = self._yard.clock.monotonic_s()
         try:
             process = await self._worker(worker)
@@ -144,7 +144,7 @@ class CompilePool:
         )
 
     async def close(self) -> None:
-        """End every worker; of logs in which nothing stands no file is left."""
+        """End every worker; remove empty logs."""
         workers = list(self._workers.values())
         self._workers.clear()
         await asyncio.gather(*(worker.kill("run ended") for worker in workers))
@@ -157,7 +157,7 @@ class CompilePool:
         self._used.discard(worker)
 
     async def _worker(self, which: tuple[Builder, int]) -> Worker:
-        """The worker, started if need be. Raises WorkerLostError where it does not come to say what its target is."""
+        """The worker, started if necessary. Raises WorkerLostError if it ends before it has described its target."""
         if which in self._workers and self._workers[which].is_over:
             self._forget(which)
         if which not in self._workers:
@@ -192,7 +192,7 @@ class CompilePool:
     def _command(self, which: tuple[Builder, int]) -> WorkerCommand:
         (side_name, target), number = which
         side = self._yard.authors.sides[side_name]
-        # A log of its own: last words decide what a worker has died of.
+        # A separate log: its last lines decide what a worker has died of.
         log = self._yard.home / "logs" / self._run / f"compiler-{len(self._logs) + 1}.log"
         self._logs.add(log)
         is_wide = find_needs(target).uses_all_cores
@@ -217,7 +217,7 @@ class CompilePool:
 
 
 class _BuildWatch:
-    """Stops the clock of a build while its worker is busy with what many kernels share."""
+    """Stops the clock of a build while its worker makes what many kernels share."""
 
     def __init__(self, running: Limit, limit_s: float) -> None:
         self._running = running
@@ -225,7 +225,7 @@ class _BuildWatch:
         self._left_s = limit_s
 
     def take(self, notice: CompilerReply) -> None:
-        """Take in what a worker says ahead of its verdicts."""
+        """Take in what a worker reports before its verdicts."""
         match notice:
             case SharedBegan():
                 self._left_s = self._running.left_s()
@@ -239,5 +239,5 @@ class _BuildWatch:
 
 
 def choose_memory(host_bytes: int, workers: int) -> int:
-    """The address space of each of so many workers."""
+    """The address space of each worker, in bytes."""
     return max(LEAST_MEMORY_BYTES, int(MEMORY_SHARE * host_bytes) // max(workers, 1))

@@ -1,7 +1,7 @@
-"""Who may use which cores now: the one thing that building and timing compete for.
+"""Decides who may use which cores now: the one resource for which building and timing compete.
 
-A device that owns cores gets them to itself while a batch is timed on it. Decides nothing else, and
-changes nothing.
+A device that owns cores has them to itself while a batch is timed on it. This module decides nothing
+else, and changes nothing.
 """
 
 from collections.abc import Iterable
@@ -20,16 +20,16 @@ def is_shared(device: Borrowing, site: Site) -> bool:
 
 
 def is_judged_here(device: Borrowing, entry: Ready, site: Site) -> bool:
-    """Whether the judge needs cores that this device owns; any will do, if the batch is interleaved."""
+    """Whether the judge needs cores that this device owns; if the batch is interleaved, any core counts."""
     return entry.interleaved or not site.overlap or not device.site.cores.isdisjoint(site.judge)
 
 
 def is_quiet(
     device: Borrowing, entry: Ready, site: Site, building: Iterable[int], *, asking: bool
 ) -> bool:
-    """Nothing is built or asked on these cores now; anywhere, if the batch is interleaved.
+    """Whether nothing is built or asked on these cores now; if the batch is interleaved, on any core.
 
-    ``building`` are the workers that build something, ``asking`` says that the author is asked something.
+    ``building`` are the workers that build; ``asking``: the author is answering a question.
     """
     busy = {site.workers[worker] for worker in building}
     if entry.interleaved or not site.overlap:
@@ -38,7 +38,7 @@ def is_quiet(
 
 
 def find_held(devices: Lending, site: Site, *, for_judge: bool = False) -> frozenset[int]:
-    """Cores on which nothing may be started: a device is timing on them, or about to.
+    """Cores on which nothing may start: a device is timing on them, or about to.
 
     The judge may use those of a device that waits for it.
     """

@@ -1,4 +1,4 @@
-"""Carries out what the state decides. The only part of the engine with tasks and processes.
+"""Carries out the commands of the state. The only part of the engine with tasks and processes.
 
 One module because each command is carried out beside the fact that it leads to.
 """
@@ -61,25 +61,25 @@ from tileyard.model import Outcome, Trial
 from tileyard.modes import make_folder
 
 AHEAD = 2
-"""Batches planned ahead for each compile worker and each device: one to be at, and one to turn to."""
+"""Batches planned ahead per compile worker and per device: the current one and the next one."""
 BURST = 16
-"""How many are built before building is paused for a device that needs the same cores: each time a
-runner has to be started again."""
+"""Number of cases that are built before building pauses for a device that needs the same cores: after each
+pause a runner has to start again."""
 SHELVED = "built to be run elsewhere"
 AUTO_GROUP = 4
-"""How many kernels are built in one request where the target says that this pays."""
+"""Number of kernels per build request if the target benefits from building several together."""
 
 
 class Driver:
     """One run of one source: ``open`` it, iterate over ``trials``, and ``close`` it.
 
-    ``halted_by`` is the trial that ended the run, empty where none did.
+    ``halted_by`` is the trial that ended the run, empty if none did.
     """
 
     def __init__(
         self, source: CaseSource, yard: Yard, run: str, provider: LeaseProvider | None = None
     ) -> None:
-        """``provider`` lends the devices; without one it is this host, for those of the yard."""
+        """``provider`` lends the devices; by default this host lends those of the yard."""
         self._source = source
         self._yard = yard
         self._provider = provider or LocalDevices(yard, yard.devices)
@@ -103,7 +103,7 @@ class Driver:
         self.halted_by = ""
 
     async def open(self) -> None:
-        """Make sure that target and devices can be used. Raises ToolMissingError; leaves nothing behind."""
+        """Check that target and devices can be used. Raises ToolMissingError; leaves nothing behind."""
         root = self._yard.objects.root
         make_folder(root)
         self._pins.enter_context(hold(root))
@@ -116,7 +116,7 @@ class Driver:
             raise
 
     async def _check_group(self) -> None:
-        """Raise UsageError where kernels are to be built together by a target that builds them one by one."""
+        """Raise UsageError if kernels are to be built together by a target that builds them one by one."""
         if (self._yard.group_size or 1) == 1:
             return
         for target in self._yard.grounds:
@@ -130,7 +130,7 @@ class Driver:
         """End every process of the run; cases that are still open are recorded as not run."""
         self._readmission.close()
         for task in self._tasks:
-            if not task.cancelling():  # or it would be disturbed in giving up what it holds
+            if not task.cancelling():  # a second cancellation would disturb its clean-up
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(
@@ -153,7 +153,7 @@ class Driver:
 
     @property
     def window(self) -> int:
-        """The most batches that are planned and not ended, as long as cases take more than milliseconds."""
+        """The most batches that are planned and not ended, if cases take more than milliseconds."""
         slots = self._provider.slots
         owned = {core for slot in slots for core in slot.device.cores}
         groups = self._yard.group_size or AUTO_GROUP
@@ -162,11 +162,11 @@ class Driver:
         return max(building, burst) + AHEAD * len(slots)
 
     def stop(self, reason: str = "the run was stopped before this case was reached") -> None:
-        """Start nothing new; what runs is finished, and the rest is recorded as not run for that reason."""
+        """Start nothing new; finish what runs, and record the rest as not run for ``reason``."""
         self._drop(reason, StopAsked())
 
     def _halt_after(self, trials: Sequence[Trial]) -> None:
-        """Stop where one of these trials ends the run."""
+        """Stop if one of these trials ends the run."""
         halts = self._yard.halts
         for trial in trials:
             if halts is not None and not self.halted_by and (reason := halts(trial)):
@@ -174,7 +174,7 @@ class Driver:
                 self.stop(reason)
 
     def trim(self, reason: str) -> None:
-        """Drop what is planned and not begun, and go on with what the source asks from now on."""
+        """Drop what is planned and not begun; batches that the source plans from now on still run."""
         self._drop(reason, TrimAsked())
 
     async def trials(self) -> AsyncIterator[Trial]:
@@ -182,14 +182,14 @@ class Driver:
         state = EngineState(self._site())
         commands = state.start()
         while True:
-            # Devices and compilers first: what they wait for shall not wait for the disk.
+            # Devices and compilers first: what they wait for must not wait for the disk.
             for command in commands:
                 if not isinstance(command, Ask):
                     self._carry_out(command)
             if commands:
-                await asyncio.sleep(0)  # lets the tasks send what they were started for
-            # Recorded before it is reported, and reported before the source is asked for more: it may have
-            # been waiting for just this.
+                await asyncio.sleep(0)  # lets the tasks send their first messages
+            # Recorded before it is reported, and reported before the source is asked for more: the source may
+            # have waited for just this trial.
             taken = self._ledger.take()
             self._halt_after(taken)
             for trial in taken:
@@ -207,7 +207,7 @@ class Driver:
             if not self._facts:
                 self._woken.clear()
                 await self._woken.wait()
-            self._halt_after(self._ledger.fresh)  # before what became free is given anything else
+            self._halt_after(self._ledger.fresh)  # before the freed resources get other work
             facts, self._facts = self._facts, deque()
             commands = state.step(*facts)
             if self._failure is not None:
@@ -264,7 +264,7 @@ class Driver:
         self._woken.set()
 
     def _end(self, case: str, outcome: Outcome, message: str) -> None:
-        """End a case without a device, unless it has ended meanwhile."""
+        """End a case without a device, unless it has already ended."""
         if self._ledger.is_open(case):
             self._ledger.finish(self._ledger.progress(case), outcome, message)
             self._tell(CaseFinished(case=case))
@@ -303,12 +303,12 @@ class Driver:
     async def _prepare(self, members: Sequence[Progress]) -> None:
         for progress in members:
             self._tell(await self._prepare_case(progress))
-        if self._warming is not None:  # where the judge starts nothing may be timed
+        if self._warming is not None:  # nothing may be timed on the cores where the judge starts
             await self._warming
         self._tell(AuthorFreed())
 
     async def _prepare_case(self, progress: Progress) -> CasePrepared | CaseFinished:
-        """Prepare a case, again where the host has failed it."""
+        """Prepare a case; try again if the host has failed it."""
         while True:
             try:
                 if not await self._preparation.prepare(progress):
@@ -322,10 +322,10 @@ class Driver:
         return CaseFinished(case=progress.case.key)
 
     async def _expect_outputs(self, progress: Progress) -> None:
-        """Have memory for what a case will hand over and for what comes beside it, and begin to start the judge."""
+        """Get memory for a case's outputs and what comes beside them, and begin to start the judge."""
         batch, output_bytes = progress.batch, self._preparation.output_bytes(progress)
         is_whole = batch.order == "interleaved"
-        may_be_known = is_whole or batch.alike  # that is looked up once it is built
+        may_be_known = is_whole or batch.alike  # such a case is looked up once it is built
         if output_bytes and not may_be_known and self._warming is None:
             self._warming = self._start(self._judging.warm())
         count = len(batch.cases) if is_whole else min(READY, self._ledger.open_cases)
@@ -365,7 +365,7 @@ class Driver:
         with contextlib.suppress(*HOST_FAULTS):  # what cannot be looked up is run
             if members[0].batch.alike:
                 self._preparation.identify(members[0])
-                is_known = self._ledger.follow(members[0])  # and told once it has ended
+                is_known = self._ledger.follow(members[0])  # and is reported once it has ended
             elif is_known := self._ledger.recall_paired(members):
                 for member in members:
                     self._tell(CaseFinished(case=member.case.key))

@@ -1,4 +1,4 @@
-"""Outputs that runners have handed over and nobody has judged: the memory that they are in, and what is taken of it."""
+"""Holds the outputs that runners have handed over and that are not judged: their memory, and which parts are in use."""
 
 import asyncio
 import contextlib
@@ -9,15 +9,15 @@ from tileyard.workers.handing_over import IN_MESSAGE_BYTES, ROOM_BYTES
 from tileyard.workers.protocol import CaseRan, Extent
 
 READY = 4
-"""Outputs for which there is memory beforehand: one that is written, one that is judged, and two that wait."""
+"""Number of outputs with memory allocated beforehand: one being written, one being judged, and two waiting."""
 _TOUCHED_BYTES = 1 << 20
 
 
 class HandedOver:
-    """The memory of a run's runners, one part for each device, so that it outlives the runner that wrote it."""
+    """The memory of a run's runners, one part per device, so that it outlives the runner that wrote it."""
 
     def __init__(self, room_bytes: int = ROOM_BYTES) -> None:
-        """``room_bytes`` are shared by all devices; ``peak_bytes`` is the most that waited at once."""
+        """``room_bytes`` are shared by all devices; ``peak_bytes`` is the maximum that waited at once."""
         self._room_bytes = room_bytes
         self._ready_bytes = 0
         self._memories: dict[str, int] = {}
@@ -27,24 +27,24 @@ class HandedOver:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What the judge has to inherit."""
+        """The descriptors that the judge inherits."""
         return tuple(self._memories.values())
 
     def open(self, device: str) -> int:
-        """The descriptor of a device's memory, which is made when it is first asked for."""
+        """The descriptor of a device's memory, which is created at the first call."""
         if device not in self._memories:
             self._memories[device] = os.memfd_create("tileyard-outputs", os.MFD_CLOEXEC)
             self._taken[device], self._judged[device] = {}, []
         return self._memories[device]
 
     def room_bytes(self, device: str) -> int:
-        """How much of a device's outputs may wait for the judge; 0 for a device that hands none over."""
+        """Bytes of a device's outputs that may wait for the judge; 0 for a device that hands none over."""
         return self._room_bytes // len(self._memories) if device in self._memories else 0
 
     async def make_ready(self, output_bytes: int, count: int) -> None:
-        """Have memory for so many outputs before a device is held: it costs more to get than to fill.
+        """Allocate memory for ``count`` outputs before a device is held: allocating costs more than filling.
 
-        Where there is none to have, the runner will say so.
+        If there is none, the runner will report it.
         """
         if output_bytes <= IN_MESSAGE_BYTES or output_bytes * count <= self._ready_bytes:
             return
@@ -56,11 +56,11 @@ class HandedOver:
                     await asyncio.to_thread(_touch, memory, ready, end)
 
     def taken(self, device: str) -> tuple[Extent, ...]:
-        """What of a device's memory is not to be written to."""
+        """The parts of a device's memory that must not be overwritten."""
         return tuple(extent for each in self._taken[device].values() for extent in each)
 
     def take(self, device: str, ran: CaseRan) -> int:
-        """Keep the outputs of a case until it is judged; how many bytes of memory that are."""
+        """Keep the outputs of a case until it is judged; return their size in bytes."""
         extents = tuple(output.extent for output in ran.outputs if output.extent is not None)
         if extents:
             self._taken[device][ran.case] = extents
@@ -71,18 +71,18 @@ class HandedOver:
         return sum(extent.size for extent in extents)
 
     def free(self, case: str) -> None:
-        """Let go of what a case has left, if anything."""
+        """Free the outputs of a case, if it has any."""
         for device, taken in self._taken.items():
             if taken.pop(case, None) is not None:
                 self._judged[device].append(case)
 
     def take_judged(self, device: str) -> tuple[str, ...]:
-        """The cases whose memory can be used again, and whose device does not know it yet."""
+        """The cases whose memory is free again and whose device does not know it yet."""
         judged, self._judged[device] = tuple(self._judged[device]), []
         return judged
 
     def close(self) -> None:
-        """Give the memory back. No runner and no judge may need it any more."""
+        """Free the memory. No runner and no judge may still need it."""
         for descriptor in self._memories.values():
             os.close(descriptor)
         self._memories.clear()
@@ -90,9 +90,9 @@ class HandedOver:
 
 
 def _touch(memory: int, start: int, end: int) -> None:
-    """Have the system find and clear pages; what is in them stays. Raises OSError."""
+    """Have the system allocate and clear pages; their content stays. Raises OSError."""
     os.posix_fallocate(memory, start, end - start)
     flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-    # In steps, since each holds the interpreter up.
+    # In steps, since each one blocks the interpreter.
     for at in range(start - start % mmap.PAGESIZE, end, _TOUCHED_BYTES):
         mmap.mmap(memory, min(_TOUCHED_BYTES, end - at), flags=flags, offset=at).close()

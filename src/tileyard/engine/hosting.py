@@ -1,4 +1,4 @@
-"""The engine's side of the step host: asks it for programs to be run, many at the same time."""
+"""The engine's side of the step host: asks it to run programs, many at the same time."""
 
 import asyncio
 import contextlib
@@ -22,11 +22,11 @@ from tileyard.workers.protocol import CaseBegan, CaseRan, RunBatch
 from tileyard.workers.question import AnswerT, Question
 
 ATTEMPTS = 3
-"""How often a request is made over which the host dies."""
+"""Number of times a request is made if the host dies."""
 
 
 class StepHost:
-    """One process, started when it is first needed and again should it die."""
+    """One process, started at its first use, and again if it dies."""
 
     def __init__(self, home: Path, cores: tuple[int, ...]) -> None:
         self._home = home
@@ -39,9 +39,9 @@ class StepHost:
         self._lost = ""
 
     async def ask(self, request: Question[AnswerT]) -> AnswerT:
-        """The one answer to a request. Raises HomeError, UsageError where the user's files are the
-        reason, or WorkerLostError if each host died that was asked. A request that was there when one died
-        then gets a host of its own, which no other request dies with.
+        """The single answer to a request. Raises HomeError, UsageError if the user's files are the
+        cause, or WorkerLostError if every host that was asked died. A request that was running when a host died
+        then gets its own host, with which no other request dies.
         """
         try:
             return await _ask(self, request)
@@ -56,11 +56,11 @@ class StepHost:
             return await _ask(host, request)
 
     def another(self) -> "StepHost":
-        """A host of its own for who may be at fault that this one died. Close it."""
+        """Another host, for a request that may have caused the death of this one. The caller closes it."""
         return StepHost(self._home, self._cores)
 
     async def follow(self, request: Question[AnswerT] | RunBatch) -> AsyncIterator[HostReply]:
-        """All answers to a request, of which a batch has several. Raises as ``ask``."""
+        """All answers to a request; a batch has several. Raises as ``ask``."""
         worker = await self._start()
         number = next(self._numbers)
         answers: asyncio.Queue[HostReply | None] = asyncio.Queue()
@@ -78,13 +78,13 @@ class StepHost:
         raise WorkerLostError(f"the step host {self._lost}")
 
     async def stop_batches(self) -> None:
-        """Have no further case of the batches that run begun; harmless where none does."""
+        """Begin no further case of the batches that run; harmless if none runs."""
         if self._worker is not None:
-            with contextlib.suppress(TileyardError):  # what is gone runs nothing
+            with contextlib.suppress(TileyardError):  # a host that is gone runs nothing
                 await self.ask(StopBatches())
 
     async def aclose(self) -> None:
-        """End the process and all that it runs."""
+        """End the process and everything that it runs."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.kill("run ended")
@@ -99,7 +99,7 @@ class StepHost:
         return self._worker
 
     async def _read(self, worker: Worker) -> None:
-        """Hand out answers until the process has ended; then nobody will get one."""
+        """Distribute answers until the process has ended; then no request gets one."""
         try:
             while True:
                 told: Told = await worker.receive(Told)

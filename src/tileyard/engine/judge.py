@@ -1,4 +1,4 @@
-"""The engine's side of the judge: asks it what outputs are worth, and replaces it where it dies."""
+"""The engine's side of the judge: asks it to compare outputs, and replaces it if it dies."""
 
 import asyncio
 import contextlib
@@ -29,11 +29,11 @@ from tileyard.workers.protocol import (
 JUDGE = "tileyard.workers.judge"
 START_LIMIT_S = 60.0
 ATTEMPTS = 3
-"""How often a judge is asked the same question: what it dies of may be chance, and is never the kernel's doing."""
+"""Number of times a judge is asked the same question: its death may be chance, and is never the kernel's doing."""
 
 
 class JudgeProcess:
-    """One process, started when it is first needed and again should it die. It answers one question at a time."""
+    """One process, started at its first use, and again if it dies. It answers one question at a time."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class JudgeProcess:
         handed_over: HandedOver,
         program: str = JUDGE,
     ) -> None:
-        """``home`` has the object store; ``program`` is the module that is run."""
+        """``home`` contains the object store; ``program`` is the module that is run."""
         self.cores = cores
         self._home = home
         self._handed_over = handed_over
@@ -51,9 +51,9 @@ class JudgeProcess:
         self._program = program
 
     async def warm(self) -> None:
-        """Start the process unless it is there; return once it has loaded what it needs.
+        """Start the process unless it runs; return once it has loaded what it needs.
 
-        A failure shows when it is asked.
+        A failure is reported by ``ask``.
         """
         if self._worker is None and not self._asking.locked():
             async with self._asking:
@@ -61,7 +61,7 @@ class JudgeProcess:
                     await self._start()
 
     async def ask(self, cases: Sequence[CaseToJudge], limit_s: float) -> tuple[Judged, ...]:
-        """A verdict for each case. Over several of which the judge dies it is asked one by one."""
+        """A verdict for each case. If the judge dies over several cases, they are asked one by one."""
         async with self._asking:
             reply = await self._try(cases, limit_s) if len(cases) > 1 else ""
             if isinstance(reply, str):
@@ -86,7 +86,7 @@ class JudgeProcess:
         return verdict
 
     async def _try(self, cases: Sequence[CaseToJudge], limit_s: float) -> Verdicts | str:
-        """The answer to a question, or how the judge ended over it."""
+        """The answer to a question, or how the judge ended."""
         request = JudgeCases(cases=tuple(cases))
         try:
             worker = await self._start()
@@ -102,7 +102,7 @@ class JudgeProcess:
             return end.message
 
     async def _start(self) -> Worker:
-        """The process, ready to be asked. Raises WorkerLostError where there is none."""
+        """The process, ready for a question. Raises WorkerLostError if it cannot start."""
         if self._worker is None:
             worker = self._worker = await Worker.start(self._command())
             try:
@@ -128,12 +128,12 @@ class JudgeProcess:
 
 
 def _is_lost(verdict: Judged) -> bool:
-    """What is to be compared could not be read."""
+    """Whether the outputs to be compared could not be read."""
     return verdict.outcome is Outcome.INFRA_ERROR
 
 
 def conclude(ran: CaseRan, verdict: Judged | Failed) -> CaseRan:
-    """How a case ended that ran well, once its outputs were looked at. What is wrong has no time."""
+    """The final result of a case that ran well, after its outputs were judged. A wrong result has no time."""
     is_right = verdict.outcome is Outcome.PASSED
     said = (ran.message, verdict.message) if is_right else (verdict.message,)
     return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""What follows the run of a case that is not yet decided: its outputs are looked at, while the device goes on."""
+"""Judges the outputs of cases that ran and are not decided, while the device continues with other cases."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -12,9 +12,9 @@ from tileyard.workers.protocol import CaseToJudge, Failed, Judged
 
 
 class Judging:
-    """Has kernels judged by the judge, several in one question, and programs by their own steps.
+    """Has kernels judged by the judge, several per question, and programs by their own steps.
 
-    ``cores`` are those that the judge may run on.
+    ``cores`` are the cores that the judge may run on.
     """
 
     def __init__(self, yard: Yard, ledger: Ledger, cores: tuple[int, ...]) -> None:
@@ -24,16 +24,16 @@ class Judging:
         self._ran: dict[str, RanOn] = {}
 
     async def warm(self) -> None:
-        """Have the judge ready for the kernels that are being prepared."""
+        """Start the judge for the kernels that are being prepared."""
         await self._judge.warm()
 
     def take(self, ran: RanOn) -> int:
-        """Keep how a case ran until it is judged; the bytes of memory that its outputs take."""
+        """Keep how a case ran until it is judged; return the bytes of memory that its outputs take."""
         self._ran[ran.reply.case] = ran
         return self._yard.handed_over.take(ran.slot, ran.reply)
 
     async def judge(self, cases: Sequence[str]) -> AsyncIterator[str]:
-        """End cases that ran well with what their outputs are worth; each is named once it has ended."""
+        """Judge the outputs of cases that ran well and end the cases; yield the key of each once it has ended."""
         members = [self._ledger.progress(case) for case in cases]
         verdicts: Sequence[Judged | Failed]
         if members[0].command is not None:
@@ -79,7 +79,7 @@ class Judging:
 
 
 def is_judged(progress: Progress, ran: RanOn) -> bool:
-    """Whether somebody is still to look at what this case has put out."""
+    """Whether the outputs of this case are still to be judged."""
     if ran.reply.outcome is not Outcome.UNCHECKED:
         return False
     return bool(ran.reply.outputs) or (progress.command is not None and progress.command.is_judged)

@@ -1,4 +1,4 @@
-"""What has been learnt of each case of a run, and the trial in which each one ends.
+"""Keeps what is learnt of each case of a run, and ends each one with a trial.
 
 One module because every way in which a case can end makes the same record.
 """
@@ -37,14 +37,14 @@ from tileyard.workers.run_records import find_run
 
 UNBUILT = Build(outcome=Outcome.NOT_RUN)
 RETRY_S = 5.0
-"""How long a store that could not be written is left alone."""
+"""Seconds for which a store that could not be written is left alone."""
 ANY_RUN = "any"
-"""Says that whichever run a case passed in proves it."""
+"""Value of ``proven_by`` for which a pass in any run proves a case."""
 
 
 @dataclass
 class Progress:
-    """What has been learnt of one case on its way."""
+    """The state of one case: what has been learnt of it so far."""
 
     case: Case
     batch: Batch
@@ -63,9 +63,9 @@ class Progress:
 
 
 class RanOn(Record):
-    """Where a case ran, under which lease, and what the runner said of it.
+    """Where a case ran, under which lease, and the runner's reply.
 
-    ``device`` is what a queue calls it where there is one, ``slot`` the engine's own name. ``identity`` is the
+    ``device`` is the queue's name for it if there is a queue, ``slot`` the engine's own name. ``identity`` is the
     device's.
     """
 
@@ -86,15 +86,15 @@ class Ledger:
         self.fresh: list[Trial] = []
         self.unrecorded: list[Trial] = []
         self._retry_at_s = 0.0
-        # By the devices that their batches are for.
+        # By the devices of their batches.
         self._alike: defaultdict[tuple[str, ...], Alike[Progress]] = defaultdict(Alike)
         self._followed: set[str] = set()
         self._count = 0
-        # By group and slot, which is empty for times of earlier runs.
+        # By group and slot; the slot is empty for times of earlier runs.
         self._bounds_ns: dict[tuple[str, str], float] = {}
 
     def open(self, case: Case, batch: Batch) -> None:
-        """Begin to keep account of a case."""
+        """Start the record of a case."""
         self._open[case.key] = Progress(
             case=case,
             batch=batch,
@@ -103,16 +103,16 @@ class Ledger:
         )
 
     def progress(self, case: str) -> Progress:
-        """What is known of an open case, by its key."""
+        """The record of an open case, by its key."""
         return self._open[case]
 
     @property
     def open_cases(self) -> int:
-        """How many cases have not ended."""
+        """Number of cases that have not ended."""
         return len(self._open)
 
     def count_unprepared(self, side: str, file: str) -> int:
-        """How many open cases of a side and a file of kernels are not elaborated yet."""
+        """Number of open cases of a side and a file of kernels that are not elaborated yet."""
         return sum(
             progress.elaborated is None
             and progress.case.side == side
@@ -130,10 +130,10 @@ class Ledger:
         return [p for p in self._open.values() if p.batch.id == batch]
 
     def bound_ns(self, case: Case, slot: str) -> float:
-        """Above which time a case need not be measured any further on this slot; 0 for none.
+        """The time in ns above which a case need not be measured further on this slot; 0 for none.
 
-        It is the lowest upper bound in its group of a time whose case ended well, here or in an earlier run. Those of
-        other devices count once the source says so: in ``abandon_above_ns``.
+        It is the lowest upper bound in its group of a time whose case ended well, here or in an earlier run. Times of
+        other devices count once the source passes them in ``abandon_above_ns``.
         """
         if case.timing is None or not case.timing.group:
             return 0.0
@@ -143,7 +143,7 @@ class Ledger:
         return min(filter(None, (case.abandon_above_ns, *found)), default=0.0)
 
     def take(self) -> list[Trial]:
-        """The trials that ended since the last call, oldest first: recorded, then told to listeners."""
+        """The trials that ended since the last call, oldest first. They are recorded, then passed to the listeners."""
         fresh, self.fresh = self.fresh, []
         self.unrecorded += [trial for trial in fresh if not trial.reused]
         if self._yard.clock.monotonic_s() >= self._retry_at_s:
@@ -154,7 +154,7 @@ class Ledger:
         return fresh
 
     def record(self) -> None:
-        """Record what has ended; what a full disk does not take stays ``unrecorded``, for a later try."""
+        """Record the trials that have ended; if the disk is full they stay ``unrecorded`` and are tried again later."""
         try:
             if self.unrecorded:
                 self._yard.store.record_all(self.unrecorded)
@@ -165,13 +165,13 @@ class Ledger:
             self.unrecorded.clear()
 
     def note_attempt(self, progress: Progress, ran: RanOn) -> None:
-        """Keep account of a run that the device or the host failed."""
+        """Record an attempt that the device or the host failed."""
         attempt = Attempt(device=ran.device, lease=ran.lease, message=ran.reply.message)
         progress.attempts = (*progress.attempts, attempt)
         progress.insists = (*progress.insists, ran.reply.insists)
 
     def may_retry(self, progress: Progress, message: str) -> bool:
-        """Whether what the host failed while no device was held is tried again; keep account of it then."""
+        """Whether to repeat a step that the host failed while no device was held; if so, record the attempt."""
         if sum(not attempt.device for attempt in progress.attempts) >= MAX_RETRIES:
             return False
         attempt = Attempt(device="", lease=0, message=message)
@@ -187,7 +187,7 @@ class Ledger:
     ) -> None:
         """End a case with a new trial, which ``take`` records before anything is reported.
 
-        Of one that ran well the flags that were put up on its way are reported, too.
+        A case that ran well also reports the flags that it collected.
         """
         case, work = progress.case, progress.case.work
         if outcome in (Outcome.PASSED, Outcome.UNCHECKED):
@@ -238,13 +238,13 @@ class Ledger:
         self._end(progress, trial, "" if ran is None else ran.slot)
 
     def abandon(self, message: str) -> None:
-        """End every case that is still open as not run."""
+        """End every open case as not run."""
         for case in tuple(self._open):
-            if self.is_open(case):  # one that follows another ends with it
+            if self.is_open(case):  # a follower ends with the case that it follows
                 self.finish(self._open[case], Outcome.NOT_RUN, message)
 
     def recall(self, progress: Progress, known: Trial | None) -> bool:
-        """End a case with a trial that was recorded before; False where there is none to use."""
+        """End a case with a recorded trial; False if there is none to use."""
         if known is None or not self._yard.reuse or not _says_enough(known, progress.case.limits):
             return False
         devices = progress.batch.devices
@@ -256,7 +256,7 @@ class Ledger:
         return True
 
     def follow(self, progress: Progress) -> bool:
-        """Have a case end as the first one with the same binary and inputs does; False for the first one."""
+        """End a case as the first one with the same binary and inputs ends; False for the first one."""
         alike = self._alike[progress.batch.devices]
         first = alike.follow(progress.case.key, progress.keys, progress)
         if isinstance(first, Trial):
@@ -264,13 +264,13 @@ class Ledger:
         return first is not False
 
     def has_followed(self, trial: Trial) -> bool:
-        """Whether a case that ``take`` gave ended as another one did; asked once for each."""
+        """Whether a case that ``take`` returned ended as another one did; asked once for each."""
         has_followed = trial.key in self._followed
         self._followed.discard(trial.key)
         return has_followed
 
     def skip_proven(self, progress: Progress) -> bool:
-        """End a case that has passed before with the same run key, if this run is to skip such ones."""
+        """End a case that has passed before with the same run key, if this run skips such cases."""
         golden = progress.golden
         if not self._yard.proven_by or (golden and (golden.doubts or golden.is_partial)):
             return False
@@ -282,7 +282,7 @@ class Ledger:
         return True
 
     def recall_measured(self, progress: Progress) -> bool:
-        """End a case with what it gave before on any of this run's devices, if that is known."""
+        """End a case with its recorded result on any of this run's devices, if there is one."""
         identities = self._find_identities(progress)
         for identity in identities:
             self._key_measurement(progress, identity)
@@ -293,9 +293,9 @@ class Ledger:
         return False
 
     def recall_paired(self, members: Sequence[Progress]) -> bool:
-        """End every member of an interleaved batch with what the same batch gave before.
+        """End every member of an interleaved batch with the recorded results of the same batch.
 
-        From now on the members' measurement keys depend on who else takes part.
+        From now on the members' measurement keys depend on the other members.
         """
         rivals = tuple(sorted(member.keys.run for member in members))
         for member in members:
@@ -318,10 +318,10 @@ class Ledger:
         """Complete the keys of a case for the device that is, or would be, timed."""
         case, run = progress.case, progress.keys.run
         if progress.batch.order == "interleaved":
-            # The control runs the same binary as the leader: its role tells the two apart.
+            # The control runs the same binary as the leader: its role distinguishes the two.
             role = f"{'control' if case.control else 'member'} {progress.batch.rounds}"
             key = paired_key(run, progress.rivals, identity, role)
-        elif is_measured_anew(case):  # it says nothing about the config
+        elif is_measured_anew(case):  # its result does not depend on the config
             key = paired_key(run, (), identity, "device")
         else:
             key = measurement_key(run, identity, case.timing)
@@ -336,12 +336,12 @@ class Ledger:
         )
 
     def _names_old_lines(self, known: Trial, progress: Progress) -> bool:
-        """Whether a failure was reported with lines of the user's that are no longer those."""
+        """Whether a failure was reported with lines of the user's file that have changed since."""
         elaborated = progress.elaborated
         if elaborated is None or not elaborated.lines:
             return False
         if known.outcome is Outcome.COMPILE_ERROR:
-            # Of a GPU's compiler it costs much to hear it again, and it names no line of the user's.
+            # A GPU compiler's error is expensive to reproduce, and names no line of the user's.
             return not elaborated.tir
         if known.outcome is not Outcome.RUNTIME_ERROR:
             return False
@@ -354,7 +354,7 @@ class Ledger:
         if progress.case.until != "judged":
             self._yard.builds[progress.case.key] = _build_of(progress.built, trial)
         timing, measured = progress.case.timing, trial.measurement
-        is_bound = bool(slot) or trial.reused  # what ends as another one did says nothing new
+        is_bound = bool(slot) or trial.reused  # a follower's end gives no new bound
         if timing is not None and measured is not None and trial.outcome in WELL and is_bound:
             key = (timing.group, _place_of(slot))
             self._bounds_ns[key] = min(self._bounds_ns.get(key, measured.high_ns), measured.high_ns)
@@ -390,12 +390,12 @@ def _place_of(slot: str) -> str:
 
 
 def is_measured_anew(case: Case) -> bool:
-    """Whether a case compares devices: what is known from before says nothing of these today."""
+    """Whether a case compares devices: earlier results do not tell how these devices are today."""
     return case.control and case.timing is not None
 
 
 def _as_case(trial: Trial, progress: Progress, **changes: object) -> Trial:
-    """What is known of another case, as that of this one."""
+    """The trial of another case, as a trial of this one."""
     case = progress.case
     return msgspec.structs.replace(
         trial,
@@ -411,7 +411,7 @@ def _as_case(trial: Trial, progress: Progress, **changes: object) -> Trial:
 
 
 def _build_of(built: Build, trial: Trial) -> Build:
-    """How the build of a case ended that is not run here: as its trial did, if that is not a build's end."""
+    """How the build of a case ended that is not run here: as its trial did, unless the trial was skipped."""
     if trial.outcome is not Outcome.SKIPPED:
         built = Build(
             outcome=trial.outcome,
@@ -425,7 +425,7 @@ def _build_of(built: Build, trial: Trial) -> Build:
 
 
 def _says_enough(known: Trial, limits: Limits) -> bool:
-    """A case that ran into a limit is tried again where the limit is now wider."""
+    """Whether a recorded trial still answers: a case that ran into a limit is tried again if the limit is now wider."""
     had = known.limits
     if known.outcome is Outcome.TIMEOUT:
         return limits.run_s <= had.run_s and limits.build_s <= had.build_s

@@ -1,4 +1,4 @@
-"""Which devices a run holds, asks for, or has given up on. Decides nothing; refuses what cannot be."""
+"""Records which devices a run holds, asks for, or has given up. Decides nothing; refuses impossible moves."""
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from tileyard.model import Record
 
 MAX_STRIKES = 3
-"""How often in a row a device may fail to give us a runner before this run does without it, unless it
+"""Number of failures in a row to give us a runner after which this run gives a device up, unless it
 comes back from quarantine."""
 
 
 class DeviceSite(Record):
     """A device as the scheduler sees it: the cores that it owns while timing, and its appetite.
 
-    ``appetite`` is how many cases it takes in one run if so many are ready; 0 leaves that open. ``room_bytes``
-    is how much of its kernels' outputs may wait for the judge, 0 where nothing does. It is ``count`` devices that are held
+    ``appetite`` is the number of cases it takes in one run if so many are ready; 0 leaves that open. ``room_bytes``
+    is the size of its kernels' outputs that may wait for the judge, 0 if none wait. It is ``count`` devices that are held
     at once, and shares ``parts`` with others.
     """
 
@@ -49,9 +49,9 @@ LEASE_MOVES: dict[Lease, frozenset[Lease]] = {
 class Borrowing:
     """One device of the run.
 
-    ``running`` are the cases that it was given; ``timed`` says that it owns its cores for them,
-    ``exclusive`` that nothing may be built anywhere before they are done. ``awaited`` says
-    that somebody else has the device. ``lingering`` says that it is held with nothing to do, ``pausing`` that
+    ``running`` are the cases that it was given; ``timed``: it owns its cores for them;
+    ``exclusive``: nothing may be built anywhere before they are done; ``awaited``:
+    somebody else has the device; ``lingering``: it is held and idle; ``pausing``:
     it runs nothing before the judge has answered.
     ``memory_bytes`` is the limit with which its runner was started.
     """
@@ -70,12 +70,12 @@ class Borrowing:
 
     @property
     def is_busy(self) -> bool:
-        """It runs something."""
+        """Whether it runs cases."""
         return bool(self.running)
 
     @property
     def is_coming(self) -> bool:
-        """It is ours and idle, or will be as soon as its runner has started."""
+        """Whether it is held and idle, or will be as soon as its runner has started."""
         idle = self.lease is Lease.HELD and not self.running
         return idle or (self.lease is Lease.ASKED and not self.awaited)
 
@@ -87,13 +87,13 @@ class Borrowing:
         self.awaited = self.lingering = self.pausing = False
 
     def take_back(self) -> None:
-        """Try a device again that was given up."""
+        """Make a device that was given up available again."""
         if self.lease is Lease.UNUSABLE:
             self.strikes = 0
             self.move(Lease.FREE)
 
     def strike(self) -> None:
-        """Count a failure of the device; it is free for another try, or of no use any more."""
+        """Count a failure of the device; it is free for another try, or given up."""
         self.strikes += 1
         self.move(Lease.UNUSABLE if self.strikes >= MAX_STRIKES else Lease.FREE)
 
@@ -118,22 +118,22 @@ class Lending:
 
     @property
     def usable(self) -> frozenset[str]:
-        """The devices that this run has not given up on."""
+        """The devices that this run has not given up."""
         return frozenset(d.name for d in self if d.lease is not Lease.UNUSABLE)
 
     @property
     def given_up(self) -> tuple[str, ...]:
-        """The others: they are of use again only once somebody has found them well."""
+        """The devices that this run has given up: they return only after a probe has found them well."""
         return tuple(d.name for d in self if d.lease is Lease.UNUSABLE)
 
     def rivals(self, device: Borrowing) -> list[Borrowing]:
-        """The others that cannot be held at the same time as this one: no two single ones share a part."""
+        """The other devices that cannot be held at the same time as this one: no two single ones share a part."""
         return self._rivals.get(device.name, [])
 
     def reserve(self, ready: Callable[[str], int]) -> frozenset[str]:
-        """The parts of devices that a case waits for several of: until it has them, no other one begins there.
+        """The parts of devices reserved for a case that waits for several: until it has them, no other case begins there.
 
-        ``ready`` is how many cases are ready for a device. Those come first for which the fewest others have to end.
+        ``ready`` returns the number of ready cases of a device. Devices for which the fewest others have to end come first.
         """
         several = [device for device in self._several if ready(device.name)]
         reserved: frozenset[str] = frozenset()
@@ -157,5 +157,5 @@ class Lending:
 
     @property
     def is_any_held(self) -> bool:
-        """Something of ours runs, or can run at once."""
+        """Whether a device is held: something of ours runs, or can run at once."""
         return any(device.lease is Lease.HELD for device in self)

@@ -1,4 +1,4 @@
-"""Cases that were built elsewhere: nothing of them is elaborated or built, and no compiler is asked for."""
+"""Prepares cases that were built elsewhere: they are neither elaborated nor built, and need no compiler."""
 
 import msgspec
 
@@ -13,20 +13,20 @@ from tileyard.workers.protocol import CommandRun, Failed, Golden, RunEntry, Targ
 
 
 class PackedPreparation(Preparation):
-    """Takes what a runner needs for cases of stored sides from what was packed; prepares all others as usual."""
+    """Takes what a runner needs for cases of stored sides from the packed artifacts; prepares all others as usual."""
 
     def __init__(self, yard: Yard, ledger: Ledger, pool: CompilePool, find: FindEntry) -> None:
         super().__init__(yard, ledger, pool)
         self._find = find
 
     async def describe(self, builder: Builder) -> TargetInfo:
-        """Nothing is built for a stored side, so its target need not be able to build here."""
+        """The target's information. Nothing is built for a stored side, so its target need not be able to build here."""
         if self._yard.authors.sides[builder[0]].stored:
             return TargetInfo(fingerprint="", needs_tir=False)
         return await super().describe(builder)
 
     async def prepare(self, progress: Progress) -> bool:
-        """Complete a case's keys; False where it is proven already. Raises HOST_FAULTS."""
+        """Complete a case's keys; False if it is proven already. Raises HOST_FAULTS."""
         case = progress.case
         entry = self._find(case)
         if entry is None:
@@ -61,7 +61,7 @@ class PackedPreparation(Preparation):
     async def _describe_steps(
         self, case: Case, work: CommandWork, entry: RunEntry
     ) -> tuple[CommandRun, Golden] | Failed:
-        """The late steps of a case as they are on its side: what they use is looked at here."""
+        """The late steps of a case on its side: what they use is looked at here."""
         programs = programs_of(self._yard)
         late = msgspec.structs.replace(work, build=None, golden=None)
         golden = await programs.make_golden(case, late, entry.golden.tree)
@@ -69,7 +69,7 @@ class PackedPreparation(Preparation):
             return golden
         if (
             entry.command is not None
-        ):  # what was packed decides, and not what it was made of elsewhere
+        ):  # the packed content decides, not what it was made from elsewhere
             artifact = find_artifact(entry.build, self._yard.objects)
             built = "" if artifact is None else artifact.manifest.files.get(TREE_FILE, "")
             return msgspec.structs.replace(entry.command, own_build=built), golden
@@ -82,7 +82,7 @@ class PackedPreparation(Preparation):
 
 
 def prepare_for(yard: Yard, ledger: Ledger, pool: CompilePool) -> Preparation:
-    """How the cases of this yard are prepared."""
+    """The Preparation for the cases of this yard."""
     if yard.packed is not None:
         return PackedPreparation(yard, ledger, pool, yard.packed)
     return Preparation(yard, ledger, pool)

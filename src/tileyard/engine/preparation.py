@@ -1,6 +1,6 @@
-"""What happens to a case before it needs a device: elaboration, inputs, reference, build.
+"""Carries out what a case needs before it gets a device: elaboration, inputs, reference, build.
 
-One module because each step goes on with what the one before has learnt.
+One module because each step continues with what the previous one has learnt.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from tileyard.workers.run_records import RunRecord, RunRecords
 
 
 class Preparation:
-    """The steps of a case up to its artifact. Each returns False where the case ended there."""
+    """The steps of a case up to its artifact. Each returns False if the case ended there."""
 
     def __init__(self, yard: Yard, ledger: Ledger, pool: CompilePool) -> None:
         self._yard = yard
@@ -57,13 +57,13 @@ class Preparation:
         self._pool = pool
         self._sync = SyncChecks(yard, ledger)
         self._goldens: dict[str, Golden] = {}
-        # Of cases that share one, the first has it made.
+        # The first of the cases that share one has it made.
         self._making: dict[str, asyncio.Lock] = {}
-        # By side and file: how many cases needed a golden result, and how many of them one of their own.
+        # By side and file: number of cases that needed a golden result, and number that needed one of their own.
         self._needed: Counter[tuple[str, str]] = Counter()
         self._asked: Counter[tuple[str, str]] = Counter()
         self._artifacts: set[BuildKey] = set()
-        # Builds that have failed in this run, each with the case that it was made for.
+        # Builds that have failed in this run, each with the case for which it was made.
         self._failed: dict[BuildKey, tuple[Build, Progress]] = {}
         self._partial: dict[BuildKey, list[Progress]] = {}
         self._durations: dict[tuple[str, str], dict[str, float]] = {}
@@ -72,17 +72,17 @@ class Preparation:
         yard.authors.lanes.count_left = self._count_goldens
 
     async def open(self) -> None:
-        """Ask each target of each side what it is. Raises ToolMissingError where one cannot be used."""
+        """Get the information of each target of each side. Raises ToolMissingError if one cannot be used."""
         for side in self._yard.authors.sides:
             for target in self._yard.grounds:
                 await self.describe((side, target))
 
     async def describe(self, builder: Builder) -> TargetInfo:
-        """What a target says of itself. Raises ToolMissingError where it cannot be used."""
+        """A target's information about itself. Raises ToolMissingError if it cannot be used."""
         return await self._pool.describe(builder)
 
     async def prepare(self, progress: Progress) -> bool:
-        """Elaborate, make inputs and reference, derive the keys, and look up what is known.
+        """Elaborate, make inputs and reference, derive the keys, and look up recorded results.
 
         Raises HOST_FAULTS; then it can be called again.
         """
@@ -96,14 +96,14 @@ class Preparation:
         return True
 
     def keep(self, progress: Progress) -> None:
-        """Keep what a case is made of, so that it can be run again by hand, and be compared with what it is later."""
+        """Record how to run a case, so that it can be run again by hand and compared with later runs."""
         record = RunRecord(case=progress.case, entry=run_entry(progress))
         self._records.add(progress.keys.run, record)
         if _is_partial(progress):
             self._partial.setdefault(progress.keys.build, []).append(progress)
 
     async def look_at_built(self, progress: Progress) -> None:
-        """Complete the keys of a case of a suite by what its programs use that were built. Raises TileyardError."""
+        """Add to the keys of a suite's case the built programs that it uses. Raises TileyardError."""
         case, golden = progress.case, progress.golden
         if golden is not None and isinstance(case.work, CommandWork):
             programs, build = programs_of(self._yard), progress.keys.build
@@ -113,7 +113,7 @@ class Preparation:
             progress.golden = golden
 
     def expected_s(self, progress: Progress) -> float | None:
-        """How long the case ran when it was last run for this target; None if that is not known."""
+        """Seconds that the case took when it last ran for this target; None if that is not known."""
         case, work = progress.case, progress.case.work
         if case.expected_s is not None or not isinstance(work, KernelWork):
             return case.expected_s
@@ -123,13 +123,13 @@ class Preparation:
         return self._durations[asked].get(canonical_json((work.arguments, work.config)))
 
     def output_bytes(self, progress: Progress) -> int:
-        """What the judge will have to look at of this case."""
+        """Bytes of this case's outputs that the judge will look at."""
         if progress.golden is None or not (progress.golden.outputs and progress.case.check.enabled):
             return 0
         return count_output_bytes(_elaborated(progress).specs)
 
     def is_built(self, progress: Progress) -> bool:
-        """Whether the case's artifact is in the store already; says so to the listeners."""
+        """Whether the case's artifact is in the store already; if so, tells the listeners."""
         key = progress.keys.build
         if self._yard.rebuild:
             return False
@@ -142,7 +142,7 @@ class Preparation:
         return True
 
     def find_built(self, progress: Progress) -> Build:
-        """How a case was built that has an artifact; one that was there says itself what it is."""
+        """How the build of a case with an artifact ended; an artifact from the store describes itself."""
         if not progress.built.files:
             known = find_build(progress.keys.build, self._yard.objects)
             if known is not None:
@@ -150,9 +150,9 @@ class Preparation:
         return progress.built
 
     def identify(self, progress: Progress) -> None:
-        """Complete the keys of a case that is built by what its artifact does, whatever it was built from.
+        """Complete the keys of a built case with what its artifact does, independent of what it was built from.
 
-        Raises DamagedError where that of programs is gone.
+        Raises DamagedError if that of programs is gone.
         """
         if progress.command is not None and progress.golden is not None:
             binary = digest_parts("program", self._find_tree(progress), progress.golden.used)
@@ -163,7 +163,7 @@ class Preparation:
         progress.keys = msgspec.structs.replace(progress.keys, binary=binary)
 
     def _find_tree(self, progress: Progress) -> Digest:
-        """What the build step of a case has made, empty where it has none."""
+        """The tree that the build step of a case made, empty if there is none."""
         artifact = find_artifact(progress.keys.build, self._yard.objects)
         if artifact is None:
             raise DamagedError(f"what was built for {progress.case.key} is gone or damaged")
@@ -172,9 +172,9 @@ class Preparation:
     async def build(
         self, members: Sequence[Progress], worker: int
     ) -> AsyncIterator[tuple[Progress, bool | None]]:
-        """Build artifacts of one builder on a compile worker, together; say of each whether there is one now.
+        """Build artifacts of one builder on a compile worker, together; yield for each whether it exists now.
 
-        It is None where a build for several targets failed: the case needs the one of its own target.
+        That is None if a build for several targets failed: the case needs the build of its own target.
         """
         yard = self._yard
         left: dict[str, Progress] = {}
@@ -208,7 +208,7 @@ class Preparation:
                     yield progress, is_built
 
     async def _turn_to_own(self, progress: Progress) -> bool:
-        """Have a case whose build was for several targets need the one of its own; False where it was that already."""
+        """Switch a case from a build for several targets to the build of its own; False if it had that already."""
         command, elaborated = progress.command, _elaborated(progress)
         if command is None:
             return False
@@ -225,11 +225,11 @@ class Preparation:
         return True
 
     async def complete(self, progress: Progress, *, is_built: bool) -> None:
-        """Complete the keys of the cases of a build that is there now; one that cannot be looked at is not proven by this run."""
+        """Complete the keys of all cases of a finished build; a case that cannot be looked at is not proven by this run."""
         if not is_built:
             return
         others = self._partial.pop(progress.keys.build, [])
-        # One that another call has taken already is looked at here, too: it goes on with its keys complete.
+        # A case that another call has taken is looked at here, too: it continues with complete keys.
         for one in (progress, *(other for other in others if other is not progress)):
             if self._ledger.is_open(one.case.key) and _is_partial(one):
                 with contextlib.suppress(TileyardError):
@@ -237,7 +237,7 @@ class Preparation:
                     self.keep(one)
 
     def _find_built(self, progress: Progress) -> bool | None:
-        """Whether a case is built already; False where it is known to fail by that, None where neither is."""
+        """Whether a case is built already; False if its build is known to fail, None if neither is known."""
         key = progress.keys.build
         if self._ledger.recall(progress, self._yard.store.find_build_failure(key)):
             return False
@@ -249,7 +249,7 @@ class Preparation:
         return True if self.is_built(progress) else None
 
     async def _build(self, members: Sequence[Progress], worker: int) -> AsyncIterator[Build]:
-        """A verdict for each member, in order, also where there is no worker for them."""
+        """A verdict for each member, in order, even if no worker could be started for them."""
         requests = [
             BuildKernel(
                 case=progress.case.key,
@@ -289,7 +289,7 @@ class Preparation:
         return ok
 
     def _publish_parts(self, progress: Progress) -> None:
-        """Have what was built for several targets be found as the own build of each."""
+        """Publish a build for several targets as the own build of each."""
         case, objects = progress.case, self._yard.objects
         if isinstance(case.work, KernelWork):
             return
@@ -378,7 +378,7 @@ class Preparation:
         return True
 
     def is_known(self, progress: Progress) -> bool:
-        """Whether a case ended because earlier runs know how it does."""
+        """Whether a case ended with the result of an earlier run."""
         if progress.case.until != "judged":
             return False
         if self._ledger.skip_proven(progress):
@@ -406,38 +406,38 @@ class Preparation:
         return await author.ask(request, case.limits.golden_s)
 
     def _count_goldens(self, side: str, file: str) -> int:
-        """How many golden results of a file are still to be made, if as many of its cases share one as so far."""
+        """Number of golden results of a file that are still to be made, if as many cases share one as so far."""
         unprepared = self._ledger.count_unprepared(side, file)
         asked, needed = self._asked[side, file], self._needed[side, file]
         return unprepared * asked // needed if needed else 0
 
 
 def require_host(failed: Failed) -> None:
-    """Raise WorkerLostError where the host is the reason, and may not be the next time: the case is prepared again."""
+    """Raise WorkerLostError if the host is the cause and may be well the next time: the case is prepared again."""
     if failed.outcome is Outcome.INFRA_ERROR and not failed.is_final:
         raise WorkerLostError(failed.message)
 
 
 def builder_of(case: Case) -> Builder:
-    """Who builds a case: its side and its target."""
+    """The builder of a case: its side and its target."""
     return case.side, case.target
 
 
 def programs_of(yard: Yard) -> Programs:
-    """Who answers for the cases of programs of a run that has some."""
+    """The Programs of a run that has cases of programs."""
     if yard.programs is None:
         raise AssertionError("a run without a place for programs was given some")
     return yard.programs
 
 
 def program_key(case: Case, program: str, fingerprint: str) -> BuildKey:
-    """The key of a build of programs, which this case needs or takes part in."""
+    """The key of a build of programs that this case needs or takes part in."""
     kernel = Kernel(name=case.testcase, program=program)
     return build_key(kernel, case.target, fingerprint, case.options)
 
 
 def _shared_golden(case: Case, elaborated: Elaborated) -> str:
-    """What cases with the same inputs and reference have in common; programs share them by their key alone."""
+    """The key that cases with the same inputs and reference share; programs share them by their key alone."""
     work = case.work
     if not isinstance(work, KernelWork):
         return case.key
@@ -447,19 +447,19 @@ def _shared_golden(case: Case, elaborated: Elaborated) -> str:
 
 
 def _is_partial(progress: Progress) -> bool:
-    """Whether what was built is to be looked at; of cases that are timed only what was built is compared."""
+    """Whether the built programs are to be looked at; for timed cases only what was built is compared."""
     golden = progress.golden
     return golden is not None and golden.is_partial and progress.case.timing is None
 
 
 def own_build(progress: Progress) -> BuildKey:
-    """What identifies the part of the build on which the result of a case depends."""
+    """The key of the part of the build on which the result of a case depends."""
     command = progress.command
     return progress.keys.build if command is None else BuildKey(command.own_build)
 
 
 def run_entry(progress: Progress) -> RunEntry:
-    """What a runner needs for a prepared and built case."""
+    """The entry with which a runner runs a prepared and built case."""
     elaborated = _elaborated(progress)
     if progress.golden is None:
         raise AssertionError(f"case {progress.case.key} has no inputs yet")

@@ -1,6 +1,6 @@
-"""Which build step is run for a case of programs: one run for all targets that are not built yet.
+"""Chooses the build step that is run for a case of programs: one run for all targets that are not built yet.
 
-Each target has a key of its own, over the step, its shared inputs and those of the target alone. What is built for several at once
+Each target has its own key, over the step, its shared inputs and the inputs of the target alone. A build for several targets
 is found later by the key of each, so that a change of one target's inputs builds that target alone.
 """
 
@@ -17,9 +17,9 @@ from tileyard.targets.command.step_site import StepSite
 from tileyard.targets.command.target import BuildCommand
 
 Targets = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""For each build step, as canonical JSON, what each target that is needed depends on besides the step's inputs."""
+"""For each build step, as canonical JSON, what each needed target depends on besides the step's inputs."""
 IsBuilt = Callable[[str], bool]
-"""Says of a build, as its program, whether it is in the store."""
+"""Whether a build, given as its program, is in the store."""
 
 
 class ProgramBuilds:
@@ -28,18 +28,18 @@ class ProgramBuilds:
     def __init__(self, targets: Targets, grounds: StepGrounds) -> None:
         self._targets = targets
         self._grounds = grounds
-        # What was not built when the first case asked. It stays so: all these cases wait for one build.
+        # The targets that were not built when the first case asked. This stays fixed: all these cases wait for one build.
         self._missing: dict[str, asyncio.Task[dict[str, BuildCommand]]] = {}
         self._parts: dict[str, tuple[str, ...]] = {}
 
     def parts_of(self, program: str) -> tuple[str, ...]:
-        """The own builds of the targets that a build makes together, as programs; none for any other build."""
+        """The own builds of the targets that a build makes together, as programs; empty for any other build."""
         return self._parts.get(program, ())
 
     async def plan(
         self, work: CommandWork, step: Step, site: StepSite, uses: str, is_built: IsBuilt
     ) -> tuple[BuildCommand, BuildCommand]:
-        """The build that is run for a case, and the part of it that is its own. Raises TileyardError.
+        """The build that is run for a case, and the case's own part of it. Raises TileyardError.
 
         ``uses`` identifies what the step uses outside of its suite.
         """
@@ -63,7 +63,7 @@ class ProgramBuilds:
             self._missing[asked] = asyncio.create_task(finding)
         try:
             missing = await asyncio.shield(self._missing[asked])
-        except TileyardError:  # what failed for one case is asked again for the next
+        except TileyardError:  # after a failure for one case, the next case asks again
             self._missing.pop(asked, None)
             raise
         if work.target not in missing or len(missing) == 1:

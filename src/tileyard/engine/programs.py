@@ -1,4 +1,4 @@
-"""Answers for cases of programs: nobody's code is imported, and what needs no device is run by the step host.
+"""Answers for cases of programs: no user code is imported, and the step host runs everything that needs no device.
 
 One module because the steps of a case share its folder, its log and its keys.
 """
@@ -60,20 +60,20 @@ GOLDEN: StepKind = "golden"
 CHECK: StepKind = "check"
 Tell = Callable[[Case, StepKind, float], None]
 CASE = "TILEYARD_CASE"
-"""The variable in which run and check steps find their case's name."""
+"""The variable that gives run and check steps the name of their case."""
 NO_KEY = GoldenKey("")
 WRONG = 2
-"""The exit status by which a check step says that a result is wrong."""
+"""The exit status with which a check step reports a wrong result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSite:
-    """Where programs are run. ``sites`` say by side where their suite lies and which variables its steps get.
+    """Where programs are run. ``sites`` give, by side, the place of its suite and the variables of its steps.
 
     ``lanes`` golden and check steps run at once, and each may use ``threads`` threads. ``identities`` are those of the devices, and
-    ``doubts`` say why nothing that is run there is proven. ``targets`` has for each build step, as canonical JSON, what each target that is
-    needed depends on besides the step's inputs. Unless it ``proves``, nothing is proven by what runs here, and nobody asks what the steps
-    after the build use.
+    ``doubts`` are the reasons why nothing that is run there is proven. ``targets`` has for each build step, as canonical JSON, what each
+    needed target depends on besides the step's inputs. Unless ``proves`` is set, nothing is proven by what runs here, and the use of
+    the steps after the build is not examined.
     """
 
     sites: Mapping[str, StepSite]
@@ -86,13 +86,13 @@ class ProgramSite:
 
 
 def _tell_nobody(case: Case, kind: StepKind, seconds: float) -> None:
-    """Nobody asks how long steps take."""
+    """Do nothing: nobody needs the durations of steps."""
 
 
 def _answering(
     ask: Callable[P, Awaitable[AnswerT | Failed]],
 ) -> Callable[P, Coroutine[object, object, AnswerT | Failed]]:
-    """Have what goes wrong be an answer: of the user's own files the case's failure, else one of the host."""
+    """Turn errors into answers: an error of the user's own files fails the case, any other one is the host's."""
 
     @functools.wraps(ask)
     async def answered(*args: P.args, **kwargs: P.kwargs) -> AnswerT | Failed:
@@ -113,7 +113,7 @@ class Programs:
     def __init__(
         self, site: ProgramSite, home: Path, run: str, host: StepHost, tell: Tell = _tell_nobody
     ) -> None:
-        """``tell`` hears how long the steps of a case took that ran on a lane."""
+        """``tell`` receives the duration of each step that ran on a lane."""
         self._tell = tell
         self.lanes = site.lanes
         self._site = site
@@ -130,11 +130,11 @@ class Programs:
         self._late: list[Path] = []
         self._dropped: set[Path] = set()
         self._removing: set[asyncio.Task[None]] = set()
-        # Preparing and judging go on side by side, and share the cores that steps may use.
+        # Preparing and judging run at the same time, and share the cores that steps may use.
         self._lanes = asyncio.Semaphore(site.lanes)
 
     def adopt(self, case: Case, tree: Digest) -> str:
-        """Take in a golden result that was made elsewhere; the folder of that case."""
+        """Take over a golden result that was made elsewhere; return the folder of the case."""
         self._goldens[case.key] = tree
         self._note_hot(case)
         return str(self._folder(case.id, case.attempt))
@@ -142,7 +142,7 @@ class Programs:
     # ---- folders ---------------------------------------------------------------------------------
 
     def drop(self, trial: Trial) -> None:
-        """Remove the folder of a trial: soon, or at the end where other cases' process began in it.
+        """Remove the folder of a trial: soon, or at the end of the run if a process of other cases began in it.
 
         A trial is dropped once it is recorded, so a run that is killed leaves folders, and never a case
         without an outcome.
@@ -159,7 +159,7 @@ class Programs:
         task.add_done_callback(self._removing.discard)
 
     async def close(self) -> None:
-        """Wait for what is being removed, and remove the rest. Nothing of the run may go on any more."""
+        """Wait until running removals end, and remove the rest. Nothing of the run may still be active."""
         await asyncio.gather(*self._removing)
         await asyncio.to_thread(self._clear)
 
@@ -170,7 +170,7 @@ class Programs:
             _remove_empty(folder, self._home / WORK)
 
     def _folder(self, case: str, attempt: int) -> Path:
-        """Absolute, since the far side of a queue has another home; each attempt has its own."""
+        """The folder of a case: absolute, since the far side of a queue has another home; each attempt has its own."""
         return self._home / WORK / name_run(self._run, attempt) / case
 
     def _note_hot(self, case: Case) -> None:
@@ -183,7 +183,7 @@ class Programs:
     async def elaborate(
         self, case: Case, work: CommandWork, is_built: Callable[[str], bool] = lambda _: False
     ) -> ElaboratedConfig | Failed:
-        """What is built for a case, and what is run once that is there. ``is_built`` says so of a build's program."""
+        """The build of a case, and what runs after it. ``is_built`` returns whether the build with a given program exists."""
         self._note_hot(case)
         site = self._site.sites[case.side]
         build = own = BuildCommand()
@@ -216,12 +216,12 @@ class Programs:
     async def make_golden(
         self, case: Case, work: CommandWork, known: Digest = NO_TREE
     ) -> Golden | Failed:
-        """What the golden step makes, or made before; then the case's folder with a copy of it.
+        """Make the result of the golden step, or find an earlier one; then make the case's folder with a copy of it.
 
-        ``known`` is what it has made elsewhere, for a case whose work has none.
+        ``known`` is the result made elsewhere, for a case whose work has no golden step.
         """
         site, ground = self._site.sites[case.side], Ground()
-        self._goldens.pop(case.key, None)  # that of a try whose result turned out to be damaged
+        self._goldens.pop(case.key, None)  # from an attempt with a damaged result
         tree, flag = known, ""
         if work.golden is not None:
             await self._grounds.add(ground, GOLDEN, work.golden, site)
@@ -237,7 +237,7 @@ class Programs:
         elif known:
             ground.parts["golden result"] = known
         self._goldens[case.key] = tree
-        if tree:  # before there is a device; an empty folder is made when the case begins
+        if tree:  # before a device is held; an empty folder is made when the case begins
             folder = str(self._folder(case.id, case.attempt))
             await self._host.ask(PrepareFolder(folder=folder, golden=tree, part=work.part))
         late = list_late_steps(work)
@@ -256,7 +256,7 @@ class Programs:
         ground.parts.update(build.parts)
         ground.doubts += [*build.doubts, *self._site.doubts]
         run = canonical_json([ground.parts[f"run {name}"] for name in ("step", "inputs")])
-        # Its variables name the checkout where it has modules of its own: nobody has named these as inputs.
+        # Its variables name the checkout if it has modules of its own: these are not among the named inputs.
         used = digest_parts("used", tree, work.part.path, run, canonical_json(site.env))
         golden = Golden(
             key=NO_KEY, inputs=(), outputs=(), tree=tree, part=work.part, used=used, flag=flag
@@ -267,7 +267,7 @@ class Programs:
     async def look_at_built(
         self, case: Case, work: CommandWork, golden: Golden, build: BuildKey
     ) -> Golden:
-        """A golden result with what its case rests on besides, now that it is built. Raises TileyardError."""
+        """A golden result with what else its case rests on, now that it is built. Raises TileyardError."""
         if not self._site.proves:
             return golden
         site, ground = self._site.sites[case.side], ground_of(golden)
@@ -278,14 +278,14 @@ class Programs:
         return put_ground(golden, ground, is_partial=False)
 
     async def _make_tree(self, case: Case, step: Step, key: GoldenKey) -> tuple[Case, StepDone]:
-        """What a golden step makes, and the case for which it ran: once for all cases that share it.
+        """The result of a golden step, and the case for which it ran: once for all cases that share it.
 
-        One that failed runs again for a further attempt.
+        A step that failed runs again for a further attempt.
         """
         asked = (case.side, key, case.attempt)
         if asked not in self._making:
             site = self._site.sites[case.side]
-            # Whatever else it were told of the case would have to be in its key.
+            # Anything else that the step received of the case would have to be in its key.
             request = msgspec.structs.replace(
                 self._request(case, step, GOLDEN), key=key, env=site.env, cwd=site.suite
             )
@@ -302,7 +302,7 @@ class Programs:
 
     @_answering
     async def judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
-        """The comparisons that need no program first, then the case's own check step."""
+        """Judge a case: first the comparisons that need no program, then the case's own check step."""
         if work.outputs:
             compare = CompareOutputs(
                 work=str(self._folder(case.id, case.attempt) / DATA),
@@ -368,23 +368,23 @@ def _failed(what: str, done: StepDone, seen: str = "") -> Failed:
 
 
 def name_run(run: str, attempt: int) -> str:
-    """The folder of a run's logs and work; further attempts have their own, which no case's name can be."""
+    """The name of the folder of a run's logs and work; further attempts have their own, which no case can have as its name."""
     return run if attempt == 1 else f"{run}.{attempt}"
 
 
 def name_log(run: str, case: Case) -> str:
-    """The log of a case, below the home: all its steps write there."""
+    """The log of a case, below the home: all its steps write to it."""
     return f"logs/{name_run(run, case.attempt)}/{case.id}.log"
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder; what other users' processes have left in it waits for ``tileyard cache gc``."""
+    """Remove a folder; files of other users' processes in it are left for ``tileyard cache gc``."""
     with contextlib.suppress(OSError):
         remove_folder(folder)
 
 
 def _remove_empty(folder: Path, root: Path) -> None:
-    """Remove a folder below ``root`` and those above it, as far as they are empty."""
+    """Remove a folder below ``root`` and its parents, as long as they are empty."""
     with contextlib.suppress(OSError):
         while folder != root:
             folder.rmdir()

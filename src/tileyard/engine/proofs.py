@@ -1,4 +1,4 @@
-"""What decides the result of a case of programs, part by part, and why it may not be all: what proofs rest on."""
+"""Finds what decides the result of a case of programs, part by part, and the doubts that this is all: the base of proofs."""
 
 import asyncio
 import re
@@ -28,19 +28,19 @@ _OF_BUILD = re.compile(r"(?<!\{)(\{\{)*\{build\}")
 
 @dataclass(kw_only=True)
 class Ground:
-    """Digests of what a result rests on, by what they are of, and why these are not all."""
+    """Digests of what a result rests on, by name, and the reasons why they may not be all."""
 
     parts: dict[str, str] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
 
     def key(self, what: str) -> GoldenKey:
-        """The key that follows from the parts; another one where there are doubts. Those of a build are in its own key."""
+        """The key over the parts and the doubts. The parts of a build are in its own key."""
         parts = {name: one for name, one in self.parts.items() if not name.startswith("build ")}
         return GoldenKey(digest_parts(what, canonical_json((parts, self.doubts))))
 
 
 class StepGrounds:
-    """Asks the step host what steps rest on; the same question once."""
+    """Asks the step host what steps rest on; the same question only once."""
 
     def __init__(self, host: StepHost, threads: int) -> None:
         self._host = host
@@ -49,7 +49,7 @@ class StepGrounds:
         self._uses: dict[str, asyncio.Task[StepIdentified]] = {}
 
     async def add(self, ground: Ground, title: str, step: Step, site: StepSite) -> None:
-        """Add the words of a step, without the places where its suite and Python lie, and its inputs."""
+        """Add the text of a step, without the locations of its suite and Python, and its inputs."""
         told = canonical_json((step.argv, step.env, step.cwd, step.inherits, step.inherits_all))
         ground.parts[f"{title} step"] = digest_parts(site.generalize(told))
         ground.parts[f"{title} inputs"] = await self.digest_inputs(step, site)
@@ -61,7 +61,7 @@ class StepGrounds:
         asked: tuple[Step, StepSite],
         made: tuple[Digest, GoldenPart, BuildKey] = (NO_TREE, WHOLE, NO_BUILD),
     ) -> None:
-        """Add what a step uses outside of its suite, on a site; ``made`` are golden result, its part, and build."""
+        """Add what a step uses outside of its suite, on a site; ``made`` is the golden result, its part, and the build."""
         (step, site), (golden, part, build) = asked, made
         request = IdentifyStep(
             step=step,
@@ -74,24 +74,24 @@ class StepGrounds:
         )
         key = canonical_json(
             msgspec.structs.replace(request, part=WHOLE)
-        )  # what is found is of all
+        )  # what is found holds for all parts
         if key not in self._uses:
             self._uses[key] = asyncio.create_task(self._host.ask(request))
         try:
             found = await asyncio.shield(self._uses[key])
-        except TileyardError:  # what failed for one case is asked again for the next
+        except TileyardError:  # after a failure for one case, the next case asks again
             self._uses.pop(key, None)
             raise
         ground.parts[f"{title} uses"] = found.uses
         ground.doubts += [f"{title} step: {doubt}" for doubt in found.doubts]
 
     async def digest_inputs(self, step: Step, site: StepSite) -> str:
-        """The content of what a step names as its inputs, and of the files among its arguments."""
+        """A digest of the files that a step names as its inputs, and of the files among its arguments."""
         found = find_arguments(step, Path(site.suite))
         return await self.digest_files(tuple(dict.fromkeys((*step.inputs, *found))), site)
 
     async def digest_files(self, patterns: tuple[str, ...], site: StepSite) -> str:
-        """The content of the files of a suite that are like these patterns."""
+        """A digest of the files of a suite that match these patterns."""
         if not patterns:
             return site.tree
         asked = (site.tree, site.suite, *patterns)
@@ -99,7 +99,7 @@ class StepGrounds:
             self._digests[asked] = asyncio.create_task(self._ask_for_files(site, patterns))
         try:
             return await asyncio.shield(self._digests[asked])
-        except TileyardError:  # what failed for one case is asked again for the next
+        except TileyardError:  # after a failure for one case, the next case asks again
             self._digests.pop(asked, None)
             raise
 
@@ -110,7 +110,7 @@ class StepGrounds:
 
 
 def list_late_steps(work: CommandWork) -> dict[str, Step]:
-    """The steps that run after the build, by what they are called."""
+    """The steps that run after the build, by name."""
     hot = None if work.hot is None else work.hot.step
     steps = {"run": work.run, "hot": hot, "check": work.check}
     return {title: step for title, step in steps.items() if step is not None}
@@ -123,12 +123,12 @@ def uses_build(step: Step) -> bool:
 
 
 def ground_of(golden: Golden) -> Ground:
-    """What a case rests on that was prepared."""
+    """The ground of a prepared case."""
     return Ground(parts=dict(golden.parts), doubts=list(golden.doubts))
 
 
 def put_ground(golden: Golden, ground: Ground, *, is_partial: bool) -> Golden:
-    """A golden result with what its case rests on, and the key that follows."""
+    """A golden result with what its case rests on, and the resulting key."""
     return msgspec.structs.replace(
         golden,
         key=ground.key("case"),
@@ -138,11 +138,11 @@ def put_ground(golden: Golden, ground: Ground, *, is_partial: bool) -> Golden:
     )
 
 
-# ---- what has changed ----------------------------------------------------------------------------
+# ---- changes ----------------------------------------------------------------------------------
 
 
 def describe_change(before: Golden, now: Golden, objects: ObjectStore) -> tuple[str, ...]:
-    """What is different from when a case passed, part by part."""
+    """The parts that differ from those with which a case passed."""
     changed = []
     for name in _find_different(before.parts, now.parts):
         old, new = before.parts.get(name, ""), now.parts.get(name, "")

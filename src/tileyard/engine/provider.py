@@ -1,4 +1,4 @@
-"""Where devices come from: this host's own locks, or a queue that is already there.
+"""Defines the sources of devices: this host's own locks, or an existing queue.
 
 The engine knows a device as a *slot*. A slot of this host borrows its device and keeps a runner
 warm; a slot of a foreign queue submits our runner as a task of that queue. What follows from a
@@ -13,16 +13,16 @@ from tileyard.workers.protocol import CaseRan, RunEntry
 
 
 class Waiting(Record):
-    """Somebody else has a device: who, and our place in its queue; 0 and empty where unknown."""
+    """Somebody else has a device: who, and our place in its queue; 0 and empty if unknown."""
 
     place: int = 0
     holder: str = ""
 
 
 class LeaseLostError(Exception):
-    """A device could not be had, or its runner ended before it turned to any case.
+    """A device could not be acquired, or its runner ended before it turned to any case.
 
-    ``outcome`` is ``queue_timeout`` where it did not come in time, else ``infra_error``.
+    ``outcome`` is ``queue_timeout`` if it did not come in time, else ``infra_error``.
     """
 
     def __init__(self, message: str, outcome: Outcome = Outcome.INFRA_ERROR) -> None:
@@ -32,23 +32,23 @@ class LeaseLostError(Exception):
 
 
 class Watch(Protocol):
-    """What a slot tells of a batch while it runs."""
+    """Receives what a slot reports of a batch while it runs."""
 
     def began(self, case: str) -> None:
-        """The runner turned to this case: whatever happens next is its doing."""
+        """The runner turned to this case: what happens next is attributed to the case."""
 
     def ran(self, reply: CaseRan, device: str, lease: int) -> None:
         """A case ended, on this device and under this lease.
 
-        ``infra_error`` says that the device or the host was at fault: the engine may run the case
+        ``infra_error``: the device or the host was at fault; the engine may run the case
         again. Every other outcome is final.
         """
 
 
 class Slot(Protocol):
-    """A place in which batches run, one after another.
+    """A place where batches run, one after another.
 
-    ``device`` is what the engine plans with: name, identity, cores. ``appetite`` is how many cases
+    ``device`` is what the engine plans with: name, identity, cores. ``appetite`` is the number of cases
     it takes at once if so many are ready; 0 leaves that to the engine.
     """
 
@@ -56,44 +56,44 @@ class Slot(Protocol):
     appetite: int
 
     async def warm(self) -> None:
-        """Make ready what ``acquire`` needs besides the device, if anything; it is called soon.
+        """Prepare what ``acquire`` needs besides the device, if anything; ``acquire`` follows soon.
 
-        Tells of no failure: ``acquire`` tries again. Harmless when repeated.
+        Reports no failure: ``acquire`` tries again. Harmless when repeated.
         """
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
-        """Return the number of the lease once it is held; 0 where none is held between batches.
+        """Return the number of the lease once it is held; 0 if none is held between batches.
 
-        Calls ``waiting`` if that takes longer than asking. Cancelled, it holds nothing. Raises
-        LeaseLostError where the device is sick, its runner does not start, or the queue limit
+        Calls ``waiting`` if that takes longer than asking. If cancelled, it holds nothing. Raises
+        LeaseLostError if the device is sick, its runner does not start, or the queue limit
         passes; then nothing is held either.
         """
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
         """Run ``entries``, members of ``batch``; return whether the lease is still held.
 
-        ``watch.ran`` is called at most once for each entry. Entries for which it was not called are
-        still to be run: after a fault the slot blames the one case that was running, and leaves
+        ``watch.ran`` is called at most once for each entry. Entries for which it was not called must
+        still run: after a fault the slot blames the one case that was running, and leaves
         the rest. At least one entry is answered, or LeaseLostError is raised, or what was to run was
-        withdrawn before it began, or the lease is given up since its process has run too much for a ``fresh`` batch.
+        withdrawn before it began, or the lease is given up because its process has run too much for a ``fresh`` batch.
         """
 
     async def release(self) -> None:
-        """End the runner and give the lease up. Harmless where nothing is held."""
+        """End the runner and give the lease up. Harmless if nothing is held."""
 
 
 class UnheldSlot:
-    """What there is to a slot of which nothing is held between batches."""
+    """The methods of a slot that holds nothing between batches."""
 
     async def warm(self) -> None:
-        """Nothing is made ready before a batch."""
+        """Do nothing: nothing is prepared before a batch."""
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
-        """Whatever is to be waited for, the batch itself waits for."""
+        """Return at once: the batch itself waits for what it needs."""
         return 0
 
     async def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class LeaseProvider(Protocol):
@@ -104,11 +104,11 @@ class LeaseProvider(Protocol):
     async def open(self) -> None:
         """Make sure that the devices can be asked for, before anything is built.
 
-        Raises a TileyardError where they cannot.
+        Raises a TileyardError if they cannot.
         """
 
     def withdraw(self) -> None:
-        """What is planned is dropped: take back what a queue was given and has not begun.
+        """Take back what a queue was given and has not begun: what is planned is dropped.
 
         The slots' ``run`` then returns without an answer for it.
         """
@@ -118,7 +118,7 @@ class LeaseProvider(Protocol):
 
 
 def case_limit_s(batch: Batch, case: Case) -> float:
-    """How long a member of a batch may run: while kernels are timed in turn their limits add up."""
+    """Seconds that a member of a batch may run: while kernels are timed in turn their limits add up."""
     if batch.order == "interleaved" and isinstance(case.work, KernelWork):
         return sum(member.limits.run_s for member in batch.cases)
     return case.limits.run_s

@@ -1,7 +1,7 @@
-"""Devices that a run has given up, because they are in quarantine, and what brings them back.
+"""Brings back the devices that a run has given up because they are in quarantine.
 
-They are probed by a process of its own (``devices/reprobing.py``) while something waits that they
-could run; the engine only hears which one came back.
+A separate process (``devices/reprobing.py``) probes them while something waits that they
+could run; the engine only receives the names of those that came back.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from tileyard.model import Device
 
 
 class Readmission:
-    """Has devices of a run probed. ``tell`` takes the facts that follow."""
+    """Has devices of a run probed. ``tell`` receives the facts that follow."""
 
     def __init__(
         self, devices: Iterable[Device], interval_s: float, tell: Callable[[Fact], None]
@@ -26,7 +26,7 @@ class Readmission:
         self._unread = b""
 
     def look_after(self, names: Sequence[str]) -> None:
-        """From now on these and no others, as far as they are in quarantine. Waits for nothing."""
+        """From now on probe these devices and no others, while they are in quarantine. Does not wait."""
         self.close()
         if not names:
             return
@@ -38,7 +38,7 @@ class Readmission:
             asyncio.get_running_loop().add_reader(self._reprobing.news, self._hear)
 
     def close(self) -> None:
-        """No more. What is still probed is given back by that process."""
+        """Stop. That process gives back the devices that it still probes."""
         if self._reprobing is None:
             return
         self._stop_hearing()

@@ -1,6 +1,6 @@
-"""The one queue of batches that could run at once, over all devices, and its order.
+"""Holds the one queue of batches that could run at once, over all devices, and decides their order.
 
-The batch that is expected to run longest goes first, because the last to start decides when the
+The batch with the longest expected run goes first, because the last to start decides when the
 last one ends; one of unknown length counts as the longest. Interleaved batches are never
 overtaken, and no batch is overtaken more than PATIENCE times.
 """
@@ -16,10 +16,10 @@ PATIENCE = 32
 class Ready:
     """A batch that waits for a device.
 
-    ``devices`` are those that can run it, and ``output_bytes`` what it leaves to be judged; it
-    begins where there is room for ``least_bytes``. ``alone`` says that it shares a run with no other batch.
+    ``devices`` are those that can run it, and ``output_bytes`` is the size of its outputs to be judged; it
+    begins if there is room for ``least_bytes``. ``alone``: it shares a run with no other batch.
     ``avoid`` are devices that failed it.
-    ``asked`` says that it has waited ever since a device was asked for.
+    ``asked``: it has waited ever since a device was asked for.
     """
 
     batch: str
@@ -48,30 +48,30 @@ class ReadyQueue:
         return iter(self._entries.values())
 
     def add(self, entry: Ready) -> None:
-        """Put a batch at the end, as one that has not waited yet."""
+        """Add a batch at the end, as one that has not waited yet."""
         entry.asked, entry.overtaken = False, 0
         self._entries[entry.batch] = entry
 
     def put_back(self, entries: list[Ready]) -> None:
-        """Put batches that had been taken at the front again."""
+        """Put batches that had been taken back at the front."""
         self._entries = {entry.batch: entry for entry in entries} | self._entries
 
     def discard(self, batch: str) -> None:
-        """Take a batch out, if it is there."""
+        """Remove a batch, if it is in the queue."""
         self._entries.pop(batch, None)
 
     def clear(self) -> None:
-        """Take everything out."""
+        """Remove all batches."""
         self._entries.clear()
 
     def count(self, device: str) -> int:
-        """How many batches this device could run."""
+        """Number of batches that this device could run."""
         return sum(device in entry.devices for entry in self._entries.values())
 
     def peek(self, device: str, usable: frozenset[str]) -> Ready | None:
-        """What this device should run next, None for nothing.
+        """The batch that this device should run next, None for nothing.
 
-        It leaves alone what it failed before, if there is a usable device that did not.
+        A device skips batches that it failed before, if there is a usable device that did not.
         """
         best: Ready | None = None
         for entry in self._entries.values():
@@ -92,9 +92,9 @@ class ReadyQueue:
     def take(
         self, device: str, usable: frozenset[str], room: int, room_bytes: int = 0
     ) -> list[Ready]:
-        """Take out the next batch, with up to ``room`` in all that may share its run.
+        """Take out the next batch, and others that may share its run, up to ``room`` in all.
 
-        Those leave at most ``room_bytes`` of outputs, unless that is 0.
+        Together they leave at most ``room_bytes`` of outputs, unless that is 0.
         """
         taken: list[Ready] = []
         while len(taken) < room:

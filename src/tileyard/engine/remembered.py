@@ -1,4 +1,4 @@
-"""Answers of an author that are known: as long as what they depend on is as it was, nobody is asked."""
+"""Remembers the answers of an author: while what they depend on is unchanged, the author is not asked."""
 
 import contextlib
 from pathlib import Path
@@ -22,7 +22,7 @@ from tileyard.workers.question import AnswerT, Question
 
 RECORD_KIND = "answer"
 RECIPE = "2"
-"""The version of what is remembered and how; a change that makes old records wrong raises it."""
+"""The version of the records and how they are made; a change that makes old records wrong raises it."""
 
 
 class Remembered(Record):
@@ -33,10 +33,10 @@ class Remembered(Record):
 
 
 class RememberedAuthor:
-    """The author of one file, whose process is started at the first question that is new.
+    """The author of one file, whose process is started at the first new question.
 
     An answer is used again while its footprint is current, and it is kept with what user code
-    printed for it. Failures are not kept, nor are goldens that have no identity of their own.
+    printed for it. Failures are not kept, nor are goldens without an identity of their own.
     Without ``recall`` everything is asked again, and kept.
     """
 
@@ -50,7 +50,7 @@ class RememberedAuthor:
         self._recall = recall
         self._environ = worker_environment(threads=len(author.cores))
         self._content = identify_file(self._file)
-        # The part of all keys that is not a question: the file, and everything that surrounds it.
+        # The part of all keys that is not a question: the file and its environment.
         surroundings = describe_surroundings(self._environ)
         self._place = digest_parts(self._file, self._content, str(author.cores), *surroundings)
         self._current: dict[Digest, bool] = {}
@@ -81,7 +81,7 @@ class RememberedAuthor:
     # ---- inside -----------------------------------------------------------------------------
 
     def _may_keep(self, reply: object, footprint: Footprint) -> bool:
-        """Whether it is known what the answer depends on, and that this is the file asked about."""
+        """Whether it is known what the answer depends on, including the present content of the file asked about."""
         if isinstance(reply, Failed) or (isinstance(reply, Golden) and not reply.is_identified):
             return False
         return footprint.is_settled and footprint.files.get(self._file) == self._content
@@ -104,7 +104,7 @@ class RememberedAuthor:
         return known.reply
 
     def _is_current(self, footprint: Digest) -> bool:
-        """Looked at once in a run: what holds at its beginning holds for all of it."""
+        """Whether a footprint is current, checked once per run: what holds at its beginning holds for all of it."""
         if footprint not in self._current:
             data = self._objects.get_bytes(footprint)
             decoded = msgspec.msgpack.decode(data, type=Footprint)
@@ -112,10 +112,10 @@ class RememberedAuthor:
         return self._current[footprint]
 
     def _write(self) -> None:
-        """Write what is kept once the home is there: a request that is refused leaves no trace."""
+        """Write the kept answers once the home exists: a request that is refused leaves no trace."""
         if not self._objects.root.parent.is_dir():
             return
-        with contextlib.suppress(HomeError):  # what cannot be kept is asked again by the next run
+        with contextlib.suppress(HomeError):  # the next run asks again for what cannot be kept
             for request, reply, footprint in self._kept:
                 blob = self._objects.put_bytes(msgspec.msgpack.encode(footprint, order="sorted"))
                 data = msgspec.msgpack.encode(Remembered(reply=reply, footprint=blob))

@@ -1,4 +1,4 @@
-"""The file that takes all a runner prints. The runner moves what a case said to that case's log."""
+"""Holds the file that receives all output of a runner. The runner moves the output of a case to that case's log."""
 
 import logging
 import secrets
@@ -8,22 +8,22 @@ from pathlib import Path
 from tileyard.modes import make_folder, open_file
 
 GENERAL = "logs/runner.log"
-"""Where things go that were said for no case."""
+"""The log for output that belongs to no case."""
 
 log = logging.getLogger(__name__)
 
 
 class RunnerOutput:
-    """The output of one runner, below ``home``: a file of its own, so that nobody else's is in it."""
+    """The output of one runner, below ``home``, in a file of its own, so that it contains no other runner's output."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self.path = home / "logs" / f"runner-{secrets.token_hex(4)}.log"
 
     def close(self, rest: str = GENERAL) -> None:
-        """Once the runner is gone: append what is left to a log below ``home``, and remove the file.
+        """Append what is left to a log below ``home``, and remove the file. Call this once the runner is gone.
 
-        Harmless when repeated. A rest that cannot be written elsewhere stays where it is.
+        Harmless when repeated. Output that cannot be appended stays in its file.
         """
         try:
             with self.path.open("rb") as output:

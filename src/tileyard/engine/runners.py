@@ -1,4 +1,4 @@
-"""The devices of this host: a runner for each, warm for as long as its lease is held.
+"""Runs cases on the devices of this host: a runner for each, warm for as long as its lease is held.
 
 Whatever happens inside a runner becomes an outcome of exactly one case: the one it had turned to.
 
@@ -44,10 +44,10 @@ START_LIMIT_S = 60.0
 
 @dataclass(kw_only=True)
 class RunnerSite:
-    """What a runner has to be told of where it works.
+    """What a runner must know about its place of work.
 
     ``grounds`` are, for each target, the devices that run what is built for it, as far as that is known
-    ahead. ``queue_limit_s`` bounds the wait for a device, and ``handed_over`` is where runners leave outputs.
+    ahead. ``queue_limit_s`` bounds the wait for a device, and runners leave outputs in ``handed_over``.
     """
 
     settings: Settings
@@ -63,16 +63,16 @@ class RunnerSite:
 
 
 class LocalDevices:
-    """A provider of devices that this host's own locks decide about."""
+    """A provider of devices that this host's own locks protect."""
 
     def __init__(self, site: RunnerSite, devices: Sequence[Device]) -> None:
         self.slots = tuple(RunnerSlot(site, device) for device in devices)
 
     async def open(self) -> None:
-        """The locks were made ready when the devices were named."""
+        """Do nothing: the locks were prepared when the devices were named."""
 
     def withdraw(self) -> None:
-        """Have no further case begun. What is asked for and not held the engine itself releases."""
+        """Begin no further case. The engine itself releases devices that are asked for and not held."""
         for slot in self.slots:
             slot.withdraw()
 
@@ -84,8 +84,8 @@ class LocalDevices:
 class RunnerSlot:
     """The runner of one device, which is held for as long as that process tree lives.
 
-    It is started before there is a lease, so that nobody holds a device while Python imports; not so
-    where a device owns cores, on which somebody else may be timing just then.
+    It starts before there is a lease, so that nobody holds a device while Python imports; not so
+    if the device owns cores, on which somebody else may be timing at that moment.
     """
 
     appetite = 0
@@ -103,9 +103,9 @@ class RunnerSlot:
         self._telling: asyncio.Future[None] | None = None
 
     async def warm(self) -> None:
-        """Start the runner ahead of its lease, if that may be; return once it has all it needs but that.
+        """Start the runner ahead of its lease, if that is allowed; return once it needs only the lease.
 
-        One that does not start is heard of when the device is asked for.
+        A runner that does not start is reported when the device is asked for.
         """
         if self._is_early:
             async with self._starting:
@@ -113,7 +113,7 @@ class RunnerSlot:
                     await self._find_warm()
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
-        """Wait for the device, with a runner that is ready for it or is then started."""
+        """Wait for the device, with a runner that is already warm or starts now."""
         limit_s = self._site.queue_limit_s
         memory_bytes = memory_bytes if find_class(self.device.kind).limits_memory else 0
 
@@ -147,7 +147,7 @@ class RunnerSlot:
         limit_s: float | None = None,
         waiting: Callable[[Place], None] | None = None,
     ) -> Worker:
-        """Start the runner; return once it has imported what it needs, with its lease unless early."""
+        """Start the runner; return once it has imported what it needs, with its lease unless ``early``."""
         self._forget()
         worker = self._worker = await Worker.start(
             self._command(memory_bytes), lock_limit_s=limit_s, waiting=waiting
@@ -184,24 +184,24 @@ class RunnerSlot:
         return self._worker is not None
 
     def withdraw(self) -> None:
-        """Tell a runner that is at work; a case that it has begun is finished."""
+        """Withdraw from a runner at work; it finishes the case that it has begun."""
         if self._worker is not None and self._is_running:
             self._telling = asyncio.ensure_future(self._tell_to_stop(self._worker))
 
     async def _tell_to_stop(self, worker: Worker) -> None:
-        with contextlib.suppress(WorkerLostError):  # who waits for its answers hears of it
+        with contextlib.suppress(WorkerLostError):  # the reader of its answers reports the loss
             await worker.send(StopBatch())
 
     async def release(self) -> None:
         """End the process, which gives the lease back."""
         async with self._starting:
             if self._worker is not None:
-                # Forgotten only once it is gone: who is cancelled here leaves it to the next call.
+                # Forgotten only once it is gone: if this call is cancelled, the next one ends it.
                 await self._worker.kill("lease over")
             self._forget()
 
     def _forget(self, rest: str = GENERAL) -> None:
-        """The runner is gone. The rest of what it printed goes to a log below the home directory."""
+        """Forget the runner, which is gone. The rest of its output goes to a log below the home directory."""
         self._worker = None
         self._ran = set()
         if self._output is not None:
@@ -211,7 +211,7 @@ class RunnerSlot:
     async def _run(
         self, worker: Worker, batch: Batch, left: dict[str, RunEntry], watch: Watch
     ) -> CaseRan | None:
-        """Run what is left until all is answered, or until the process ends: then say whose fault."""
+        """Run what is left until all is answered, or until the process ends: then blame a case."""
         cases = {case.key: case for case in batch.cases}
         clock = self._site.clock
         current, since = "", clock.monotonic_s()
@@ -237,7 +237,7 @@ class RunnerSlot:
                             return None
                         case RunnerSpent():
                             limit.reset(None)
-                            # Its device is probed before anybody uses it.
+                            # Its device is probed before its next use.
                             reason = "its process can use the device no more"
                             await worker.kill(reason, is_suspect=True)
                             self._forget()
@@ -247,7 +247,7 @@ class RunnerSlot:
         except (TimeoutError, WorkerLostError) as error:
             is_late = isinstance(error, TimeoutError)
             end, _ = await worker.judge_silence(error, f"run limit of {limit_s:g} s")
-        if not left:  # all are answered, so nobody is to blame
+        if not left:  # all are answered, so no case is to blame
             self._forget()
             return None
         if not current or (is_late and current not in left):
@@ -265,7 +265,7 @@ class RunnerSlot:
         )
 
     async def _hear(self, worker: Worker) -> RunnerReply:
-        """What a runner says next; before that, let it know what was judged meanwhile."""
+        """The runner's next reply; before that, tell it which outputs were judged meanwhile."""
         if judged := self._site.handed_over.take_judged(self.device.name):
             await worker.send(OutputsJudged(cases=judged))
         reply: RunnerReply = await worker.receive(RunnerReply)
@@ -307,7 +307,7 @@ class RunnerSlot:
 
 
 def _silence_s(batch: Batch, entries: Iterable[RunEntry]) -> float:
-    """How long a runner may be at no case: the start of a hot process, and its gaps, have a limit of their own."""
+    """Seconds that a runner may spend between cases: the start of a hot process, and its gaps, have limits of their own."""
     hot = [e.command.hot for e in entries if e.command is not None and e.command.hot is not None]
     if not hot:
         return START_LIMIT_S

@@ -1,4 +1,4 @@
-"""What feeds the engine: a verb's own choice of cases."""
+"""Defines what feeds the engine: a verb's own choice of cases."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,11 +12,11 @@ class CaseSource(Protocol):
     async def ask(self, limit: int) -> Sequence[Batch]:
         """The next batches to start, best first; empty if there are none right now.
 
-        May take its time, as to question an author: the engine goes on meanwhile, and asks once at a time.
+        May take its time, for example to question an author: the engine continues meanwhile, and makes one call at a time.
         """
 
     def tell(self, trial: Trial) -> None:
-        """How a case ended. Builds that failed are trials too."""
+        """Take in how a case ended. Builds that failed are trials too."""
 
     def done(self) -> bool:
-        """Nothing will ever be asked again."""
+        """Whether no further batches will ever come."""

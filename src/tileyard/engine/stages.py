@@ -1,4 +1,4 @@
-"""The stages of a case, and the machine as the scheduler sees it."""
+"""Defines the stages of a case, and the machine as the scheduler sees it."""
 
 import enum
 
@@ -18,7 +18,7 @@ class Stage(enum.Enum):
     JUDGING = "judging"
     ENDED = "ended"
 
-    __hash__ = object.__hash__  # that of Enum is written in Python, and asked for at every move
+    __hash__ = object.__hash__  # that of Enum is written in Python, and called at every move
 
 
 UNSTARTED = (Stage.WAITING, Stage.PREPARED, Stage.BUILT)
@@ -40,22 +40,22 @@ LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
 
 
 Ground = tuple[str, int]
-"""A target, and how many devices a case holds at once."""
+"""A target, and the number of devices that a case holds at once."""
 
 
 def ground_of(case: Case) -> Ground:
-    """What decides on which devices a case runs."""
+    """The target and number of devices, which decide on which devices a case runs."""
     return case.target, case.work.devices
 
 
 class Site(Record):
     """The machine as the engine may use it.
 
-    ``workers`` are compile workers, each pinned to a core. ``author`` is the cores on which the
-    author may run, as is ``judge`` for the judge, and ``lanes`` how many questions are answered at the same time to begin with. ``grounds`` are the names
-    of the devices that run what is built for a target, and holds so many of them at once. ``window`` bounds the batches that are planned and have
+    ``workers`` are compile workers, each pinned to a core. ``author`` are the cores on which the
+    author may run, ``judge`` those of the judge, and ``lanes`` is the initial number of questions answered at the same time.
+    ``grounds`` are the names of the devices that run what is built for a target and holds so many of them at once. ``window`` bounds the batches that are planned and have
     not ended: as many as keep workers and devices busy. It grows while cases are so short that they are handed
-    over in numbers. ``burst`` is how many must be ready before building is paused for a device that shares
+    over in groups. ``burst`` is the number that must be ready before building is paused for a device that shares
     its cores.
     """
 

@@ -1,6 +1,6 @@
 """Decides what happens next: facts in, commands out. No tasks, no processes, no clock.
 
-Only when a batch is ready is a device asked for, and whichever comes first gets it. The state of the
+A device is asked for only when a batch is ready, and the first one that comes gets it. The state of the
 cases is in ``cases``, of the devices in ``lending``, of the cores in ``cores``. One module because the
 rules that look at all of them must each be read beside the others.
 """
@@ -53,14 +53,14 @@ from tileyard.engine.unjudged import Unjudged
 from tileyard.model import Outcome
 
 RUN_S = 0.25
-"""Cases are handed to a device together, as many as run in about this time, but at most half of
-its share of what is ready: hand-over costs a few milliseconds, in which the device does nothing."""
+"""Seconds of work that are handed to a device together, but at most half of
+its share of what is ready: a hand-over costs a few milliseconds in which the device is idle."""
 MAX_RUN = 64
 """The most cases that are handed over together."""
 HOT_S = 0.02
-"""Cases so short that several run in this time are also prepared and planned in numbers."""
+"""Seconds; cases of which several run in this time are also prepared and planned in groups."""
 MAX_PREPARED = 16
-"""How many of such cases are prepared in one go, so that they become ready together."""
+"""Number of such cases that are prepared together, so that they become ready together."""
 
 
 @dataclass
@@ -70,14 +70,14 @@ class EngineState:
     site: Site
     _asking: int = 0
     _starting: int = 0
-    """Processes of authors that are being started."""
+    """Number of author processes that are being started."""
     _building: set[int] = field(default_factory=set)
     _due: list[Command] = field(default_factory=list)
     _pace_s: float = RUN_S
     _exhausted: bool = False
-    """The source has nothing more until a case ends."""
+    """The source has no more batches until a case ends."""
     _is_outdated: bool = False
-    """A case has ended since the source was asked: its answer may not know of that."""
+    """A case has ended since the source was asked: its answer may not reflect that."""
     _stopping: bool = False
     _asked: bool = False
     _looked_after: tuple[str, ...] = ()
@@ -92,12 +92,12 @@ class EngineState:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is planned, prepared, built or run at the moment."""
+        """Whether nothing is planned, prepared, built or run at the moment."""
         return not self.cases.batches and not self._asking and not self._asked
 
     @property
     def is_stopping(self) -> bool:
-        """A stop was asked for."""
+        """Whether a stop was asked for."""
         return self._stopping
 
     def start(self) -> list[Command]:
@@ -105,7 +105,7 @@ class EngineState:
         return self._decide()
 
     def step(self, *facts: Fact) -> list[Command]:
-        """Take in facts, in order, and say what to do next."""
+        """Take in facts, in order; return what to do next."""
         for fact in facts:
             self._take_in(fact)
         return self._decide()
@@ -176,7 +176,7 @@ class EngineState:
             self._pace_s += (fact.seconds - self._pace_s) / 4
 
     def _expect_more(self) -> None:
-        """A case has ended, which the source may have waited for."""
+        """Note that a case has ended, for which the source may have waited."""
         self._exhausted, self._is_outdated = False, True
 
     def _judge_later(self, fact: CaseRanWell) -> None:
@@ -195,7 +195,7 @@ class EngineState:
         device = self._devices[fact.device]
         match fact:
             case Leased():
-                # A release may have crossed with it; then Released is on the way.
+                # A release may have crossed with it; then Released is under way.
                 if device.lease is Lease.ASKED:
                     device.move(Lease.HELD)
             case LeaseAwaited():
@@ -215,7 +215,7 @@ class EngineState:
                 assert_never(fact)
 
     def _take_back(self, device: Borrowing) -> None:
-        """Put at the front of the queue again what a device was given and did not end."""
+        """Put cases that a device was given and did not end back at the front of the queue."""
         left, device.running = device.running, ()
         self.cases.take_back(left)
 
@@ -261,7 +261,7 @@ class EngineState:
 
     @property
     def _hot(self) -> int:
-        """How many of the cases at hand run in about HOT_S."""
+        """Number of the current cases that run in about HOT_S."""
         return self._fit_into(HOT_S)
 
     def _fit_into(self, span_s: float) -> int:
@@ -269,7 +269,7 @@ class EngineState:
 
     @property
     def _is_more_to_come(self) -> bool:
-        """Something is on its way to being ready."""
+        """Whether anything is on its way to being ready."""
         return bool(self.cases.waiting or self.cases.to_build or self._building or self._asking)
 
     def _start_runs(self) -> None:
@@ -298,14 +298,14 @@ class EngineState:
                     self._run(device)
 
     def _is_asking(self, entry: Ready) -> bool:
-        """The author works or starts, or a step of programs judges one while others are timed in turn."""
+        """Whether the author works or starts, or a step of programs judges a case while others are timed in turn."""
         return self._asking + self._starting > 0 or (entry.interleaved and bool(self._judging))
 
     def _waits_for_judge(self, device: Borrowing, entry: Ready) -> bool:
-        """Whether a device has to pause: for want of room, or since the judge needs its cores or a verdict is due.
+        """Whether a device has to pause: for lack of room, or because the judge needs its cores or a verdict is due.
 
-        A judge that was asked is waited for; one that was not is asked once every device that owns a core
-        of its has come to a pause.
+        A device waits for a judge that was asked. A judge that was not is asked once every device that owns a core
+        of the judge has paused.
         """
         unjudged = self._unjudged
         left_bytes = unjudged.left_bytes(device.name)
@@ -319,7 +319,7 @@ class EngineState:
         return unjudged.is_asked or (unjudged.is_waiting and is_due)
 
     def _waits_for_pairs(self, entry: Ready) -> bool:
-        """Whether more batches are made ready first: none is while an interleaved one is timed.
+        """Whether to wait until more batches are ready: not while an interleaved one is timed.
 
         So as many begin together as there are devices for them.
         """
@@ -331,9 +331,9 @@ class EngineState:
         return found < idle and self.cases.are_pairs_coming(entry.devices)
 
     def _idle(self, device: Borrowing) -> None:
-        """Keep a device for a moment only if more may come that does not need its cores first.
+        """Keep an idle device for a moment, but only if more cases may come that do not need its cores first.
 
-        Verdicts lead to nothing more as a rule where the source has nothing else to give.
+        If the source has no more batches, verdicts usually lead to no further cases.
         """
         is_asked_soon = bool(self._unjudged.rivals) and not self._exhausted
         is_more_to_come = self._is_more_to_come or self._asked or is_asked_soon
@@ -356,7 +356,7 @@ class EngineState:
         share = ceil(len(self.cases.ready) / (2 * len(usable)))
         room = max(min(self._fit_into(RUN_S), share), device.site.appetite)
         left_bytes = self._unjudged.left_bytes(device.name)
-        # What hands nothing over is run where there is no room left, and alone: 0 would be any number.
+        # A batch that hands nothing over runs even if there is no room left, and alone: 0 would be no limit.
         room_bytes = device.site.room_bytes if left_bytes is None else max(left_bytes, 1)
         taken = self.cases.ready.take(device.name, usable, room, room_bytes)
         cases = tuple(case for entry in taken for case in self.cases.start(entry, room_bytes))
@@ -365,7 +365,7 @@ class EngineState:
         self._due.append(Run(device=device.name, cases=cases))
 
     def _ask_for_devices(self) -> None:
-        """Ask for as many devices as can be used now: inputs, references and binaries are made."""
+        """Ask for as many devices as can be used now: their inputs, references and binaries are ready."""
         usable = self._devices.usable
         turns = ceil(len(self.cases.ready) / self._hot)
         coming = sum(device.is_coming for device in self._devices)
@@ -395,7 +395,7 @@ class EngineState:
             self._due.append(Acquire(device=device.name, case=case.key))
 
     def _look_after_sick(self) -> None:
-        """Have devices that were given up come back while there is something for them to run."""
+        """Bring back devices that were given up, while there is something for them to run."""
         is_wanted = not self._stopping and (self.cases.ready or self._is_more_to_come)
         given_up = self._devices.given_up if is_wanted else ()
         if given_up != self._looked_after:
@@ -403,7 +403,7 @@ class EngineState:
             self._due.append(LookAfter(devices=given_up))
 
     def _is_burst(self) -> bool:
-        """Enough is ready to pause building, or there is nothing left that could be built."""
+        """Whether enough is ready to pause building, or nothing is left that could be built."""
         enough = self.site.overlap and len(self.cases.ready) >= self.site.burst
         return enough or not self._is_more_to_come
 

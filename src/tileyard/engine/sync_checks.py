@@ -1,4 +1,4 @@
-"""Checks of the synchronization of kernels before they are built: a config whose check has findings is not run."""
+"""Checks the synchronization of kernels before they are built: a config whose check has findings is not run."""
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.draws import USUAL_DRAW
@@ -10,15 +10,15 @@ from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
 
 LIMIT_S = 1.0
-"""How long a check may run where nobody asked for it."""
+"""Seconds that a check may run if nobody asked for it."""
 ASK_LIMITS_S = {True: 600.0, None: 60.0}
-"""How long an author may take to answer, with and without being asked for."""
+"""Seconds that an author may take to answer, if a check was asked for and if it was not."""
 
 
 class SyncChecks:
-    """Asks authors of cases that have inputs, each config once in a run.
+    """Asks authors of cases that have inputs, each config once per run.
 
-    Where nobody asked for checks, the first one that takes too long is the last one of its kernel with these arguments.
+    If nobody asked for checks, the first one that takes too long is the last one of its kernel with these arguments.
     """
 
     def __init__(self, yard: Yard, ledger: Ledger) -> None:
@@ -28,7 +28,7 @@ class SyncChecks:
         self._slow: set[str] = set()
 
     async def passes(self, progress: Progress) -> bool:
-        """Whether a case may go on; else it has ended."""
+        """Whether a case may continue; otherwise it has ended."""
         wanted, case, elaborated = self._yard.check_sync, progress.case, progress.elaborated
         work, golden = case.work, progress.golden
         if wanted is False or case.until == "built" or not isinstance(work, KernelWork):
@@ -79,13 +79,13 @@ class SyncChecks:
         return True
 
     def _count(self, progress: Progress) -> None:
-        """Count a config that is not checked, once, also if it meets others in the finals."""
+        """Count a config that is not checked, once, even if it returns in the finals."""
         case = progress.case
         self._yard.sync_unchecked.add(canonical_json((case.side, case.work)))
 
 
 def describe_first(checked: SyncChecked) -> str:
-    """The first finding of a check that has some, with its kind and place, and how many there are beside it."""
+    """The first finding of a check, with its kind and place, and the number of further ones."""
     first, more = checked.findings[0], len(checked.findings) - 1
     place = "" if first.access is None else f"{name_line(first.access.file, first.access.line)}: "
     rest = f" (and {count_of(more, 'further mistake')})" if more else ""

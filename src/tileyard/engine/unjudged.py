@@ -1,4 +1,4 @@
-"""The outputs of kernels that ran and are not judged: how many bytes they are, and when the judge is due."""
+"""Tracks the outputs of kernels that ran and are not judged: their size in bytes, and when the judge is due."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 MAX_JUDGED = 64
 """The most cases in one question to the judge."""
 QUESTION_BYTES = 16 << 20
-"""The judge is asked for no further case once a question has so many bytes of outputs: their memory is
+"""Bytes of outputs after which a question to the judge takes no further case: their memory is
 used again only once the whole question is answered."""
 
 
@@ -14,7 +14,7 @@ class Unjudged:
     """Cases that wait for the judge, in the order in which they ran. Plain values; nothing here acts.
 
     ``rooms`` are the bytes of outputs that may wait, by device; 0 for a device that hands none over. ``rivals`` are
-    the cases whose times may spare others once they are judged.
+    the cases whose times may bound those of others once they are judged.
     """
 
     def __init__(self, rooms: Mapping[str, int]) -> None:
@@ -30,17 +30,17 @@ class Unjudged:
 
     @property
     def is_asked(self) -> bool:
-        """The judge has a question and has not answered it."""
+        """Whether the judge has a question and has not answered it."""
         return bool(self._asked)
 
     @property
     def is_waiting(self) -> bool:
-        """There is a further question."""
+        """Whether there is a further question."""
         return bool(self._waiting)
 
     @property
     def is_due(self) -> bool:
-        """Verdicts are wanted soon: times wait for them that may spare others, or half of the room is used."""
+        """Whether verdicts are needed soon: times that may bound others wait for them, or half of the room is used."""
         return bool(self.rivals) or any(
             2 * used > self._rooms[device] for device, used in self._used.items()
         )
@@ -63,7 +63,7 @@ class Unjudged:
         return tuple(case for case in self._bytes if case in self._asked)
 
     def end(self, case: str) -> None:
-        """A case ended, by the judge or otherwise."""
+        """Remove a case that ended, by the judge or otherwise."""
         if case in self._bytes:
             device, size = self._bytes.pop(case)
             self._used[device] -= size
@@ -71,6 +71,6 @@ class Unjudged:
             self.rivals.discard(case)
 
     def left_bytes(self, device: str) -> int | None:
-        """How many bytes of outputs a device may hand over now; None for any number."""
+        """Bytes of outputs that a device may hand over now; None for any number."""
         room, used = self._rooms.get(device, 0), self._used.get(device, 0)
         return room - used if room and used else None

@@ -1,4 +1,4 @@
-"""The open handle on everything a run uses: store, objects, devices, target, author, listeners."""
+"""The open handle on everything that a run uses: store, objects, devices, target, author, listeners."""
 
 import logging
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from tileyard.model import Case, Device, Trial
 from tileyard.modes import make_folder, open_file
 from tileyard.workers.protocol import RunEntry
 
-if TYPE_CHECKING:  # what runs on a device has no store, and need not import it
+if TYPE_CHECKING:  # code that runs on a device has no store, and need not import it
     from tileyard.store.base import Store
 
 Listener = Callable[[Event], None]
 FindEntry = Callable[[Case], RunEntry | None]
-"""What a runner needs for a case that was built elsewhere; None for one that is built here."""
+"""Returns what a runner needs for a case that was built elsewhere; None for one that is built here."""
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 class Workplace:
     """How a run uses the machine.
 
-    ``reuse`` allows recorded trials to answer for new cases; with ``rebuild`` everything is built although it
-    is there. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
+    ``reuse`` allows recorded trials to answer for new cases; with ``rebuild`` everything is built even if an artifact
+    exists. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
     wait for a device. ``compile_workers`` is None for one on each core that no device owns; ``group_size`` is
-    how many kernels are built in one request, None for what suits the target. ``proven_by`` is the run, or
-    ``any``, whose passed cases are skipped where their run keys are the same; empty for none. ``check_sync`` has the synchronization of kernels checked before
-    they are built, None where that takes no long time. ``halts`` says of a trial why it ends the run, as the reason of each case
-    that is not begun then; empty where the run goes on.
+    the number of kernels per build request, None for what suits the target. ``proven_by`` is the run, or
+    ``any``, whose passed cases are skipped if their run keys are the same; empty for none. ``check_sync`` has the
+    synchronization of kernels checked before they are built, None only if that takes no long time. ``halts`` returns why a trial ends the run, as the reason of each case
+    that is not begun then; empty if the run continues.
     """
 
     reuse: bool = True
@@ -55,16 +55,16 @@ class Workplace:
 
 @dataclass(kw_only=True)
 class Yard(Workplace, RunnerSite):
-    """What the engine works with, where its runners work too.
+    """What the engine and its runners work with.
 
-    ``programs`` answers for cases of programs, None where there are none.
+    ``programs`` answers for cases of programs, None if there are none.
 
-    ``listeners`` receive every event, ``unwritten`` is what they were told that it cannot be written, and ``flushes`` are called whenever some have been told: a
-    listener may keep events until then. ``sync_unchecked`` are the works of cases whose synchronization was to be checked and was not.
+    ``listeners`` receive every event, ``unwritten`` names what they were warned about as not writable, and ``flushes`` are called
+    after events: a listener may keep events until then. ``sync_unchecked`` are the works of cases whose synchronization was to be checked and was not.
 
-    ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` takes what a runner would need for
+    ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` receives what a runner would need for
     each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
-    ``reprobe_s`` is how long a device in quarantine is left alone between two probes. ``judge`` is the
+    ``reprobe_s`` is the time in seconds between two probes of a device in quarantine. ``judge`` is the
     module that compares outputs.
     """
 
@@ -89,9 +89,9 @@ class Yard(Workplace, RunnerSite):
         return tuple(each.values())
 
     def append_log(self, log: str, text: str) -> None:
-        """Append whole lines to a log, named by its path below the home; no text makes no file.
+        """Append whole lines to a log, named by its path below the home; empty text creates no file.
 
-        What a full disk does not take is lost: it decides about the log, not about the case.
+        What does not fit on a full disk is lost: it concerns the log, not the case.
         """
         if not text:
             return
@@ -105,14 +105,14 @@ class Yard(Workplace, RunnerSite):
             self.warn_of("logs", error)
 
     def warn_of(self, what: str, error: HomeError) -> None:
-        """Tell listeners, once in a run, what cannot be written. The run goes on."""
+        """Tell listeners, once per run, what cannot be written. The run continues."""
         if what not in self.unwritten:
             self.unwritten.add(what)
             text = f"{error}; the run continues, but some of its {what} may be lost"
             self.emit(Note(text=text, level="warning"))
 
     def emit(self, event: Event) -> None:
-        """Tell every listener. A listener that fails is dropped, and the run goes on."""
+        """Send an event to every listener. A listener that fails is dropped, and the run continues."""
         for listener in tuple(self.listeners):
             try:
                 listener(event)
@@ -121,9 +121,9 @@ class Yard(Workplace, RunnerSite):
                 self.listeners.remove(listener)
 
     def flush(self) -> None:
-        """Let every listener write down what it has kept, or keep it on where a disk is full.
+        """Let every listener write its kept events, or keep them longer if a disk is full.
 
-        One that fails otherwise is dropped likewise.
+        One that fails otherwise is dropped, too.
         """
         for flush in tuple(self.flushes):
             try:

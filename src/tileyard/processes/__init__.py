@@ -1,1 +1,1 @@
-"""Supervision: start a process, talk to it, end its whole tree, confirm that it is gone."""
+"""Supervises processes: starts one, talks to it, ends its whole tree, confirms that it is gone."""

@@ -1,4 +1,4 @@
-"""Programs that are run for what they print: all of it, or the variables that shell text sets."""
+"""Runs programs for their output: all of it, or the variables that shell text sets."""
 
 import os
 import re
@@ -11,12 +11,12 @@ from tileyard.processes.steps import Printed, StepOrder, describe_kind, insist_o
 
 LIMIT_S = 120.0
 MOST_BYTES = 256 << 20
-"""Most bytes that such a program may print: a suite of a million cases has less."""
+"""Most bytes that such a program may print: a suite of a million cases has fewer."""
 OF_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
 """Variables that a shell sets by itself."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MARK = b"="
-"""Stands between two lists of variables: none of them has a name that is empty."""
+"""Separates two lists of variables: none of them has an empty name."""
 _READ = (
     "list=$(command -v env) || exit; "
     '"$list" -0; printf "=\\0"; text=$1; shift; eval "$text" 1>&2 || exit; "$list" -0'
@@ -26,7 +26,7 @@ _READ = (
 def run_program(
     argv: tuple[str, ...], env: Mapping[str, str], cwd: Path, limit_s: float = LIMIT_S
 ) -> bytes:
-    """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
+    """The output of a program. Raises UsageError with code or signal, argv, folder and the end of its output."""
     called = f"{shlex.join(argv)} in {cwd}"
     printed = Printed(MOST_BYTES)
     order = StepOrder(argv=argv, env=dict(env), cwd=str(cwd), log=os.devnull, limit_s=limit_s)
@@ -44,7 +44,7 @@ def run_program(
 
 
 def find_set(text: str, environ: Mapping[str, str], cwd: Path, called: str) -> dict[str, str]:
-    """The variables that this text for bash exports, or changes. What it unsets stays as it is.
+    """The variables that this text for bash exports or changes. Variables that it unsets stay unchanged.
 
     ``called`` is its ``$0``. Raises UsageError.
     """
@@ -65,6 +65,6 @@ def find_set(text: str, environ: Mapping[str, str], cwd: Path, called: str) -> d
 
 
 def _read_list(data: bytes) -> dict[str, bytes]:
-    """What ``env -0`` prints, by name."""
+    """The output of ``env -0``, by name."""
     pairs = (entry.partition(b"=") for entry in data.split(b"\0") if entry)
     return {name.decode(errors="replace"): value for name, _, value in pairs}

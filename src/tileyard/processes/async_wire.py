@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Readiness:
-    """Waits until a pipe can be read, or written; ``stop`` ends a wait before its time."""
+    """Waits until a pipe can be read, or written; ``stop`` ends a wait early."""
 
     def __init__(self, fd: int, *, writable: bool) -> None:
         self._fd = fd
@@ -50,7 +50,7 @@ class _Readiness:
 class AsyncChannel:
     """The asyncio side, without tasks or threads: nothing is read unless ``receive`` waits for it.
 
-    One task may receive at a time; sends are put in a row. A cancelled ``receive`` loses nothing;
+    One task may receive at a time; sends are queued. A cancelled ``receive`` loses nothing;
     the rest of a message whose ``send`` was cancelled goes out before the next one.
     """
 
@@ -71,7 +71,7 @@ class AsyncChannel:
 
     @classmethod
     def inherited(cls, environ: MutableMapping[str, str] = os.environ) -> Self:
-        """The channel to the process that started this one; it ends when that process does.
+        """The channel to the process that started this one; it ends when that process ends.
 
         The pipe alone would stay open while a fork of that process keeps a copy of its end.
         """
@@ -119,9 +119,9 @@ class AsyncChannel:
                 await self._readable.wait()
 
     def finish(self) -> None:
-        """Take in what had arrived, then close: for when the other side is known to be gone.
+        """Read what has arrived, then close: for use when the other side is known to be gone.
 
-        ``receive`` still gives those messages. Harmless when repeated.
+        ``receive`` still returns those messages. Harmless when repeated.
         """
         with contextlib.suppress(BlockingIOError):
             while self._read_fd >= 0 and self._read():
@@ -129,7 +129,7 @@ class AsyncChannel:
         self.close()
 
     def close(self) -> None:
-        """Close both ends and wake who waits on them. Harmless when repeated."""
+        """Close both ends and wake the tasks that wait on them. Harmless when repeated."""
         self._readable.stop()
         self._writable.stop()
         if self._peer_loop is not None:
@@ -140,7 +140,7 @@ class AsyncChannel:
         self._read_fd = self._write_fd = self._peer_fd = -1
 
     def _read(self) -> bool:
-        """Take in what has arrived; False at the end. Raises BlockingIOError if nothing has."""
+        """Read what has arrived; False at the end. Raises BlockingIOError if nothing has."""
         data = os.read(self._read_fd, READ_BYTES)
         self._inbox.add(data)
         return bool(data)

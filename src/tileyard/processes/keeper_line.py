@@ -1,4 +1,4 @@
-"""How a keeper is started, what it reports, and what to tell people when it refused to start something."""
+"""Builds the command line of a keeper, parses its reports, and explains to people why it refused to start something."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ REFUSAL_ERRORS: Final = {"sick": SickDeviceError, "nested": NestedLeaseError}
 def keeper_argv(
     tree: str, options: Sequence[str], lease: LeaseRequest | None, argv: Sequence[str]
 ) -> list[str]:
-    """How to start a keeper of ``argv`` below this process, with a lease if one is asked for."""
+    """The argv that starts a keeper of ``argv`` below this process, with a lease if one is requested."""
     line = [
         *PYTHON,
         START,
@@ -63,7 +63,7 @@ def _describe_device(device: Device) -> list[str]:
 
 
 class Report(Record):
-    """One line from the keeper; which fields count depends on ``event``."""
+    """One line from the keeper; ``event`` decides which fields count."""
 
     event: str
     position: int = 0
@@ -92,7 +92,7 @@ class Report(Record):
 def explain_refusal(
     report: Report, program: str, lease: LeaseRequest | None, details: Mapping[str, str]
 ) -> WorkerStartError:
-    """The error for a report with a ``refused_step``; ``details`` say by step what it was about."""
+    """The error for a report with a ``refused_step``; ``details`` are the objects of the failure, by step."""
     step = report.refused_step
     text = details.get(step) or report.text
     if not text and step == "lock" and lease is not None:

@@ -1,7 +1,7 @@
-"""The client's side of the engine: start it as a process of its own, talk to it, let it end.
+"""The client's side of the engine: start it as a separate process, talk to it, let it end.
 
-The engine takes its end with ``AsyncChannel.inherited()``. That one ends when the client does, in
-whatever way; the engine is then expected to end its workers and itself.
+The engine takes its end with ``AsyncChannel.inherited()``. That channel ends when the client ends, in
+any way; the engine must then end its workers and itself.
 """
 
 import os
@@ -25,7 +25,7 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
     channel: Channel
 
     def go_on(self) -> None:
-        """Let the engine and all below it go on, whatever somebody has stopped."""
+        """Continue the engine and all processes below it if they were stopped."""
         pid = self.process.pid
         if self.process.poll() is None:
             for child, parent in ((pid, os.getpid()), *descendants_of(pid)):
@@ -34,7 +34,7 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
     def close(self, limit_s: float = CLOSE_LIMIT_S) -> int:
         """Close the channel and wait for the engine's end; kill it after ``limit_s``.
 
-        Returns its exit code, or the negative number of the signal that it died of. Its workers
+        Returns its exit code, or the negative number of the signal that killed it. Its workers
         end with it in any case. Harmless when repeated.
         """
         self.channel.close()
@@ -52,7 +52,7 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
 def start_engine_process(argv: Sequence[str], env: Mapping[str, str]) -> EngineProcess:
     """Start an engine with its own session and no terminal; it may be called from any thread.
 
-    Its stdout leads nowhere, its stderr is the caller's. Raises OSError if it cannot be started.
+    Its stdout is discarded, its stderr is the caller's. Raises OSError if it cannot be started.
     """
     with open_pipes() as (ours, theirs):
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A limit on what is waited for on the loop, counted only while this process runs."""
+"""Limits waits on the event loop, counting only the time while this process runs."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from tileyard.clock import Countdown
 
 
 class Limit:
-    """How long something may take; ``reset`` lets it count anew."""
+    """The time that something may take; ``reset`` restarts it."""
 
     def __init__(self, timeout: asyncio.Timeout, seconds: float | None) -> None:
         self._timeout = timeout
@@ -17,20 +17,20 @@ class Limit:
         self.reset(seconds)
 
     def reset(self, seconds: float | None) -> None:
-        """Allow so many seconds from now on, or any number."""
+        """Allow ``seconds`` from now on; None for no limit."""
         self._countdown = Countdown(seconds)
-        # Moved on with each message, it costs a timer only where that would come too late.
+        # It is moved with each message, so it sets a timer only if the present one would be too late.
         wait_s, loop = self._countdown.wait_s(), asyncio.get_running_loop()
         if self._timer is None or self._timer.when() > loop.time() + wait_s:
             self.stop()
             self._timer = loop.call_later(wait_s, self._look)
 
     def left_s(self) -> float:
-        """How much is left."""
+        """The seconds that are left."""
         return self._countdown.left_s()
 
     def stop(self) -> None:
-        """Count no longer."""
+        """Stop counting."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -44,9 +44,9 @@ class Limit:
 
 @contextlib.asynccontextmanager
 async def time_limit(seconds: float | None) -> AsyncIterator[Limit]:
-    """Raise TimeoutError where the block takes longer; None for never.
+    """Raise TimeoutError if the block takes longer; None for never.
 
-    A process that is stopped for a while, and its children with it, loses nothing of the time.
+    The time during which this process, and its children with it, is stopped does not count.
     """
     async with asyncio.timeout(None) as timeout:
         limit = Limit(timeout, seconds)

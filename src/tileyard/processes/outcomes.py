@@ -1,4 +1,4 @@
-"""What the end of a worker means for the case that it was running."""
+"""Derives from the end of a worker the outcome of the case that it was running."""
 
 import signal
 from typing import Final
@@ -12,7 +12,7 @@ MEMORY_SIGNS: Final = (
     "annot allocate memory",
     "LLVM ERROR: out of memory",
 )
-"""What Python, C++, the C library and LLVM say last when an allocation was refused."""
+"""The last output of Python, C++, the C library and LLVM when an allocation was refused."""
 DISK_SIGNS: Final = (
     "No space left on device",
     "Disk quota exceeded",
@@ -20,21 +20,21 @@ DISK_SIGNS: Final = (
     "Read-only file system",
     "Too many open files",
 )
-"""What a program says that could not write for want of a disk, and not for what it was given."""
+"""The messages of a program that could not write because of a disk, and not because of its input."""
 FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 NEAR_LIMIT: Final = 0.9
-"""A worker whose memory reached this share of its limit is taken to have died of it."""
+"""Share of its limit from which a worker's memory use counts as the cause of its death."""
 
 
 class Verdict(Record):
-    """``message`` goes on from a subject: "the runner" + "died of SIGSEGV (...)"."""
+    """``message`` continues a subject: "the runner" + "died of SIGSEGV (...)"."""
 
     outcome: Outcome
     message: str
 
 
 def judge_end(ended: Ended, *, limit: str = "") -> Verdict:
-    """Tell a crash from a time limit, lack of memory and a fault of the host.
+    """Distinguish a crash from a time limit, lack of memory and a fault of the host.
 
     ``limit`` names the time limit for which the engine ended the worker, as in "run limit of 60 s".
     It counts only if the worker had not ended by itself before.
@@ -58,18 +58,18 @@ def judge_end(ended: Ended, *, limit: str = "") -> Verdict:
 
 
 def tells_of_memory(text: str) -> bool:
-    """Whether the last words of a program are those of one that was refused memory."""
+    """Whether a program's last output shows that it was refused memory."""
     return any(sign in text for sign in MEMORY_SIGNS)
 
 
 def find_disk_fault(text: str) -> str:
-    """The first line in which a program says that a disk failed it; empty where there is none."""
+    """The first line in which a program reports a disk failure; empty if there is none."""
     lines = (line.strip() for line in text.splitlines())
     return next((line for line in lines if any(sign in line for sign in DISK_SIGNS)), "")
 
 
 def describe_signal(number: int) -> str:
-    """``SIGSEGV (Segmentation fault)``; a number that has no name stays a number."""
+    """``SIGSEGV (Segmentation fault)``; a number without a name stays a number."""
     try:
         name = signal.Signals(number).name
     except ValueError:
@@ -92,7 +92,7 @@ def _describe_unconfirmed(ended: Ended) -> str:
 
 
 def _find_memory_evidence(ended: Ended) -> str:
-    """Why lack of memory is the likely cause; empty where nothing points to it."""
+    """Why lack of memory is the likely cause; empty if nothing indicates it."""
     limit = f"its limit of {ended.memory_bytes / 2**30:.3g} GiB"
     if ended.oom_kill and ended.signal == signal.SIGKILL:
         return "the kernel killed it because the host, or its container, was out of memory"

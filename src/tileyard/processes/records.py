@@ -1,4 +1,4 @@
-"""What the engine says about a worker it wants, and what it learns about how that one ended."""
+"""Defines the engine's order for a worker, and the record of how that worker ended."""
 
 import enum
 
@@ -8,7 +8,7 @@ from tileyard.model import Device, Record
 class LeaseRequest(Record):
     """Devices that a worker needs before it starts: ``count`` of ``choices``, all of them or none.
 
-    Who asks with a higher ``priority`` comes first; within one, who asked first.
+    A request with a higher ``priority`` comes first; within a priority, the earliest one.
     """
 
     choices: tuple[Device, ...]
@@ -17,21 +17,21 @@ class LeaseRequest(Record):
 
 
 class Place(Record):
-    """Where a request for devices stands: 1 is next in turn. ``holder`` says who has one of them."""
+    """The place of a request for devices in the queue: 1 is next in turn. ``holder`` is a holder of one of them."""
 
     position: int
     holder: str = ""
 
 
 class WorkerCommand(Record):
-    """What to start, and with what.
+    """A program to start, and its settings.
 
     ``env`` is the whole environment. ``log`` gets stdout and stderr appended; empty for none.
     ``memory_bytes`` limits the address space of each of its processes, 0 for no limit. ``cores``
-    are those it may run on, none for all. ``lease`` says which devices it holds for as long as
+    are those it may run on, none for all. ``lease`` are the devices that it holds as long as
     its tree lives, None for none; it starts once it has them, or, if it is ``early``, before that: then
-    it waits with ``wait_for_lease``, and is held to its memory from there on. ``fixed`` asks for the same
-    addresses in every process that is started alike. ``fds`` are descriptors of the caller's that the worker
+    it waits with ``wait_for_lease``, and its memory is limited from then on. ``fixed`` asks for the same
+    addresses in every process that is started in the same way. ``fds`` are descriptors of the caller's that the worker
     inherits under the same numbers. ``grace_s`` is the time between
     TERM and KILL for what it leaves behind, and for the whole tree when the engine dies.
     """
@@ -52,10 +52,10 @@ class WorkerCommand(Record):
 class Ended(Record):
     """How a worker ended.
 
-    One of ``code`` and ``signal`` is set, unless it never ran or its keeper was lost. ``confirmed``
-    says that its whole tree is gone; if not, ``survivors`` are the pids that are known to be left.
-    ``reason`` is why the engine ended it, empty if it ended by itself. ``oom_kill`` says that the
-    kernel killed something for lack of memory meanwhile; ``log_tail`` is what was logged last.
+    One of ``code`` and ``signal`` is set, unless it never ran or its keeper was lost. ``confirmed``:
+    its whole tree is gone; if not, ``survivors`` are the pids that are known to be left.
+    ``reason`` is why the engine ended it, empty if it ended by itself. ``oom_kill``: the
+    kernel killed something for lack of memory meanwhile; ``log_tail`` is the end of its log.
     """
 
     code: int | None = None
@@ -70,7 +70,7 @@ class Ended(Record):
 
 
 class State(enum.StrEnum):
-    """How far a leased command has come, or why it came no further."""
+    """The progress of a leased command, or why it stopped."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -86,10 +86,10 @@ class State(enum.StrEnum):
 
 
 class LeaseStatus(Record):
-    """What became of a leased command.
+    """The result of a leased command.
 
-    ``code`` and ``signal`` are how it ended by itself, None where it did not. ``leases`` gives the
-    number of the lease of each device. ``message`` says in one line why it did not simply end.
+    ``code`` and ``signal`` are how it ended by itself, None if it did not. ``leases`` has the
+    number of the lease of each device. ``message`` is the reason, in one line, if it did not simply end.
     """
 
     state: State
@@ -104,7 +104,7 @@ class LeaseStatus(Record):
 
 
 class Limits(Record):
-    """How long a command may wait for its devices, and how long it may run; None for ever."""
+    """Seconds that a command may wait for its devices, and that it may run; None for no limit."""
 
     queue_s: float | None = None
     run_s: float | None = None

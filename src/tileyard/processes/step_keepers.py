@@ -1,7 +1,7 @@
-"""Keepers of single programs, forked from a process that waits: for a worker that runs many programs side by side.
+"""Starts keepers of single programs, forked from a waiting process: for a worker that runs many programs side by side.
 
-The program dies with its keeper, and what it left behind is then ended by the fork server. So a program that
-kills its parent, or stops it, harms nobody else.
+The program dies with its keeper, and the fork server then ends the processes that it left behind. So a program that
+kills its parent, or stops it, harms no other program.
 """
 
 import atexit
@@ -23,7 +23,7 @@ from tileyard.processes.keeper.tree import kill_marked, signal_child
 from tileyard.processes.keeper_line import PYTHON, START, Report, keeper_argv
 
 START_LIMIT_S: Final = 3.0
-"""How long it may take until a program runs, which is done in milliseconds."""
+"""Seconds until a program must run; normally it takes milliseconds."""
 GONE_LIMIT_S: Final = 6.0
 ATTEMPTS: Final = 3
 SIZE_BYTES: Final = 8
@@ -34,11 +34,11 @@ _decoder = msgspec.json.Decoder(Report)
 class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
     """The keeper of one program, which is started with it. Once ``reports`` is readable, call ``read``.
 
-    ``stdout`` and ``stderr`` are what the program prints. ``end`` is the keeper's last word, None before that.
+    ``stdout`` and ``stderr`` are the program's output streams. ``end`` is the keeper's last report, None before that.
     """
 
     def __init__(self, tree: str, text: bytes) -> None:
-        """Have it forked. Raises OSError where the fork server is lost; then nothing of it runs."""
+        """Fork the keeper. Raises OSError if the fork server is lost; then nothing of it runs."""
         self.end: Report | None = None
         self._pid = 0
         self._tree = tree
@@ -56,7 +56,7 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
             self._ours = ours.pop_all()
 
     def read(self) -> bool:
-        """Take in what it reports; False once nothing more will come."""
+        """Read its reports; False once nothing more will come."""
         data = os.read(self.reports, 1 << 16)
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
@@ -68,7 +68,7 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
         return bool(data) and self.end is None
 
     def go_on(self) -> None:
-        """Have the keeper go on, should somebody have stopped it."""
+        """Continue the keeper if it was stopped."""
         if self._pid:
             signal_child(self._pid, self._server, signal.SIGCONT)
 
@@ -79,7 +79,7 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
         self.go_on()
 
     def kill(self) -> list[int]:
-        """Kill the keeper itself, because it does not answer, and all that carries its token; return that."""
+        """Kill the keeper itself, because it does not answer, and all processes with its token; return these."""
         if self._pid:
             signal_child(self._pid, self._server, signal.SIGKILL)
         return kill_marked(self._tree)
@@ -88,7 +88,7 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
         self._ours.close()
 
     def _wait_for_start(self, server: "_ForkServer") -> bool:
-        """Whether the program runs, or is refused, and not the fork server lost."""
+        """Whether the program runs, or is refused; False if the fork server is lost."""
         countdown = Countdown(START_LIMIT_S)
         poll = select.poll()
         poll.register(self.reports, select.POLLIN)
@@ -100,8 +100,8 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
         return bool(self._pid or self.end)
 
     def _abandon(self) -> None:
-        """End a keeper that may have been forked, and that nobody will hear: it sees the end of its orders."""
-        with contextlib.suppress(BrokenPipeError):  # there is none
+        """End a keeper that may have been forked and has no reader: it sees the end of its orders."""
+        with contextlib.suppress(BrokenPipeError):  # there is no keeper
             os.write(self._control, b"kill 0\n")
         poll = select.poll()
         poll.register(self.reports, select.POLLIN)
@@ -139,36 +139,36 @@ class _ForkServer:
         self.pid = self._process.pid
 
     def send(self, text: bytes, fds: Sequence[int]) -> None:
-        """Ask for a keeper. Raises OSError where the process is gone, or does not listen."""
+        """Ask for a keeper. Raises OSError if the process is gone, or does not listen."""
         self.go_on()
         socket.send_fds(self._socket, [len(text).to_bytes(SIZE_BYTES, "little")], list(fds))
         self._socket.sendall(text)
 
     def go_on(self) -> None:
-        """Have it go on, should somebody have stopped it."""
+        """Continue it if it was stopped."""
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End the process. The keepers that it has forked go on."""
+        """End the process. The keepers that it has forked continue."""
         self._socket.close()
         self._process.kill()
         self._process.wait()
 
 
 class _Forking:
-    """The fork server of this process: started when it is first needed, and again should it be lost."""
+    """The fork server of this process: started at its first use, and again if it is lost."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._server: _ForkServer | None = None
 
     def warm(self) -> None:
-        """Have it there."""
+        """Start it if necessary."""
         with self._lock:
             self._server = self._server or _ForkServer()
 
     def send(self, text: bytes, fds: Sequence[int]) -> _ForkServer:
-        """Ask for a keeper; returns whom. Raises OSError."""
+        """Ask for a keeper; return the server that was asked. Raises OSError."""
         with self._lock:
             server = self._server = self._server or _ForkServer()
             try:
@@ -179,12 +179,12 @@ class _Forking:
             return server
 
     def replace(self, server: _ForkServer) -> None:
-        """End one that is lost."""
+        """End a server that is lost."""
         with self._lock:
             self._end(server)
 
     def close(self) -> None:
-        """End it, if it is there."""
+        """End it, if it runs."""
         if self._server is not None:
             self._end(self._server)
 
@@ -204,7 +204,7 @@ def start_step(
 ) -> StepKeeper:
     """Start a program under a keeper of its own.
 
-    Raises WorkerStartError, or ValueError where no program takes such arguments.
+    Raises WorkerStartError, or ValueError if no program can take such arguments.
     """
     line = keeper_argv(tree, ["step=1", *options], None, argv)[len(PYTHON) + 1 :]
     items = [os.fsencode(item) for item in (str(len(line)), *line, *map("=".join, env.items()))]

@@ -1,9 +1,9 @@
-"""One program of a user's: run it, hear it, end its whole tree, and say how it went.
+"""Runs one program of a user: reads its output, ends its whole tree, and reports how it went.
 
 For a process that runs many programs side by side. Each has a keeper of its own (``step_keepers``), which sees
-whatever descends from it; the limit is kept here.
+all its descendants; the limit is kept here.
 
-One module because what a program prints is read, kept and shown by the loop that waits for its end.
+One module because the loop that waits for a program's end also reads, stores and shows its output.
 """
 
 import contextlib
@@ -30,55 +30,55 @@ from tileyard.processes.step_keepers import StepKeeper, start_step
 from tileyard.wording import count_of
 
 ATTEMPTS: Final = 3
-"""How often a program is run whose keeper is killed: by the program itself, if that happens each time."""
+"""Number of runs of a program whose keeper is killed: by the program itself, if that happens each time."""
 GRACE_S: Final = 0.2
-"""Between TERM and KILL for a program that ran past its limit."""
+"""Seconds between TERM and KILL for a program that ran past its limit."""
 CONFIRM_S: Final = 5.0
-"""How long a killed tree may take to vanish."""
+"""Seconds that a killed tree may take to vanish."""
 COMPILER_ERROR: Final = re.compile(r"\berror: ")
 LONGEST: Final = 2000
-"""How much of its arguments a log shows."""
+"""Most characters of its arguments that a log shows."""
 DRAIN_S: Final = 0.2
-"""How long the output of a program is read once all of it has ended: a stranger may hold the pipe."""
+"""Seconds for which a program's output is read after all of it has ended: a stranger may hold the pipe."""
 TAIL_BYTES: Final = 2048
 LOG_BYTES: Final = 32 << 20
-"""How much of what a program prints is kept in a log; beyond that only its end."""
+"""Most bytes of a program's output that a log keeps; beyond that only its end."""
 COUNTED: Final = 1000
-"""Complaints read line by line; the output of a program with more is not."""
+"""Number of complaints that are read line by line; in a program with more, the rest is not."""
 
 
 class Heard:
-    """What is done with a program's output while it runs; this one does nothing."""
+    """Receives a program's output while it runs; this one does nothing."""
 
     reads_lines = False
-    """Whether lines are shown to it, and go to the logs that it names."""
+    """Whether it receives lines, and chooses their logs."""
 
     def takes(self, data: bytes) -> bool:
-        """Take in what it wrote to its standard output; False leaves that to lines, logs and the tail."""
+        """Take in standard output; False leaves it to lines, logs and the tail."""
         return False
 
     def log_of(self, text: str) -> str:
-        """The log that a line of its standard output belongs to, empty for the step's."""
+        """The log of a line of its standard output, empty for the step's."""
         return ""
 
     def line(self, text: str) -> None:
-        """Take in a line of its standard output, which is in its log by now."""
+        """Take in a line of its standard output, which is already in its log."""
 
     def log(self) -> str:
-        """The log that a line of its standard error belongs to now, empty for the step's."""
+        """The log of its standard error at this moment, empty for the step's."""
         return ""
 
     def wants_end(self) -> bool:
-        """Whether it is to be ended now, with whatever it has done."""
+        """Whether the program must end now, whatever it has done."""
         return False
 
     def deadline_s(self, since_s: float, limit_s: float) -> float:
-        """When, on the monotonic clock, it is to be ended: by default its limit, if not 0, after its start."""
+        """When, on the monotonic clock, the program must end: by default ``limit_s`` after its start, unless that is 0."""
         return since_s + limit_s if limit_s else math.inf
 
 
 class Printed(Heard):
-    """Keeps what a program writes to its standard output in ``data``, and ends it when that is more than ``most_bytes``."""
+    """Keeps a program's standard output in ``data``, and ends the program when that is more than ``most_bytes``."""
 
     def __init__(self, most_bytes: int) -> None:
         self.data = bytearray()
@@ -90,12 +90,12 @@ class Printed(Heard):
         return True
 
     def wants_end(self) -> bool:
-        """Whether it is too much."""
+        """Whether the output is too large."""
         return len(self.data) > self._most_bytes
 
 
 class Follower:
-    """Reads what a program prints until its keeper says that it has ended, or its time is over."""
+    """Reads a program's output until its keeper reports its end, or its time is over."""
 
     def __init__(self, keeper: StepKeeper, log: FileIO, heard: Heard, started_s: float) -> None:
         self.printed = 0
@@ -129,7 +129,7 @@ class Follower:
         return True
 
     def end(self, grace_s: float) -> list[int]:
-        """Have the program ended, and read what it says meanwhile; return what would not end."""
+        """Have the program ended, and read its output meanwhile; return the processes that would not end."""
         self._keeper.tell_to_end(grace_s)
         if self._wait(grace_s + CONFIRM_S):
             return []
@@ -145,7 +145,7 @@ class Follower:
         return False
 
     def _look(self, wait_s: float) -> bool:
-        """Take in what comes; False once its keeper has nothing more to say."""
+        """Read what has arrived; False once its keeper will report nothing more."""
         if self._keeper.end is not None:
             return False
         ready = {fd for fd, _ in self._poll.poll(wait_s * 1000)}
@@ -156,7 +156,7 @@ class Follower:
         return self._keeper.reports not in ready or self._keeper.read()
 
     def drain(self) -> None:
-        """Read what is still in the pipes, once what could write to them has been ended."""
+        """Read what is still in the pipes, after all processes that could write to them have ended."""
         self._poll.unregister(self._keeper.reports)
         until_s = time.monotonic() + DRAIN_S
         while self._streams and (left_s := until_s - time.monotonic()) > 0:
@@ -172,7 +172,7 @@ class Follower:
                 log.file.close()
 
     def _read(self, fd: int) -> bool:
-        """Take in what a stream holds; False if that was nothing."""
+        """Read the content of a stream; False if there was none."""
         try:
             data = os.read(fd, 1 << 16)
         except BlockingIOError:
@@ -217,7 +217,7 @@ class Follower:
 
 
 class _Log:
-    """A file that takes so much and no more."""
+    """A file with a limited size."""
 
     def __init__(self, file: FileIO) -> None:
         self.file = file
@@ -232,7 +232,7 @@ class _Log:
             self._put(kept)
 
     def end(self, tail: bytes) -> None:
-        """Say how much is not in the file, and what the program printed last."""
+        """Write how much is missing in the file, and the end of the output."""
         if self._left_out:
             said = f"\n==== {self._left_out} bytes more were printed; the last of them:\n"
             self._put(said.encode() + tail)
@@ -240,14 +240,14 @@ class _Log:
     def _put(self, data: bytes) -> None:
         try:
             self.file.write(data)
-        except OSError:  # a full disk decides about the log, not about the case
+        except OSError:  # a full disk concerns the log, not the case
             self._room = 0
 
 
 class StepOrder(Record):
-    """What to run. ``env`` is all of its environment; ``log`` gets what it prints appended.
+    """A program to run. ``env`` is its whole environment; its output is appended to ``log``.
 
-    With a ``title`` the log also says what was run, where, and how that ended. ``limit_s`` and
+    With a ``title`` the log also states what was run, where, and how it ended. ``limit_s`` and
     ``memory_bytes`` (address space of each process) are 0 for no limit.
     """
 
@@ -261,14 +261,14 @@ class StepOrder(Record):
 
 
 class StepEnd(Record):
-    """How a program ended: by exit ``code``, by ``signal``, or not begun for ``refusal``.
+    """How a program ended: by exit ``code``, by ``signal``, or not begun because of ``refusal``.
 
-    ``errno`` is the number of that refusal, 0 where it has none, and ``refused`` the path that it is about.
-    ``timed_out`` says that it ran past its limit and was killed. ``complaints`` counts the lines that
+    ``errno`` is the number of that refusal, 0 if it has none, and ``refused`` its path.
+    ``timed_out``: it ran past its limit and was killed. ``complaints`` counts the lines that
     it wrote to stderr, ``printed`` the bytes of both streams; ``tail`` is the end of them.
-    ``seconds`` is how long all of it took here, ``ran_ns`` the time of the program alone, from its start to its exit,
-    and ``cpu_ns`` how long it and the processes for which it waited had a CPU.
-    ``survivors`` are processes that could not be ended. ``lost`` says that its keeper was killed, and so was it.
+    ``seconds`` is the total time here, ``ran_ns`` the time of the program alone, from its start to its exit,
+    and ``cpu_ns`` the CPU time of it and of the processes for which it waited.
+    ``survivors`` are processes that could not be ended. ``lost``: its keeper was killed, and so was it.
     """
 
     seconds: float
@@ -288,12 +288,12 @@ class StepEnd(Record):
 
     @property
     def ok(self) -> bool:
-        """It ended by itself, with exit code 0."""
+        """Whether it ended by itself, with exit code 0."""
         return self.code == 0 and not self.timed_out and not self.survivors
 
 
 def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
-    """Run a program to its end, or to its limit; nothing of it is left afterwards."""
+    """Run a program to its end, or to its limit; no process of it is left afterwards."""
     tree = secrets.token_hex(8)
     env = {**order.env, "TILEYARD_TREE": os.environ.get("TILEYARD_TREE", "")}
     options = [
@@ -343,9 +343,9 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
 def insist_on(
     order: StepOrder, clear: Callable[[], object] = list, heard: Heard | None = None
 ) -> StepEnd:
-    """Run a program that holds no device; again, at most twice, where its keeper was killed.
+    """Run a program that holds no device; repeat it at most twice if its keeper was killed.
 
-    ``clear`` takes away what it has left before that. Raises HomeError where the host is at fault.
+    ``clear`` removes its results before each repetition. Raises HomeError if the host is at fault.
     """
     for left in reversed(range(ATTEMPTS)):
         end = run_step(order, heard)
@@ -358,31 +358,31 @@ def insist_on(
 
 
 def describe_start(order: StepOrder) -> str:
-    """What a log says of a step before what it prints: what is run, and where."""
+    """The lines of a log before a step's output: what is run, and where."""
     return f"{order.title}: {shlex.join(order.argv)[:LONGEST]}\n==== in {order.cwd}"
 
 
 def note_in(log: Path, text: str) -> None:
-    """Append a line of ours to a log, among those of programs."""
+    """Append a line of ours to a log of programs' output."""
     with _open_log(log) as file:
         _note(file, text)
 
 
 def _open_log(path: str | Path) -> FileIO:
-    """A log to append to; what cannot be kept in one is lost."""
-    with contextlib.suppress(OSError):  # a full disk decides about the log, not about the case
+    """A log to append to; if it cannot be opened, the output is lost."""
+    with contextlib.suppress(OSError):  # a full disk concerns the log, not the case
         make_folder(Path(path).parent)
         return open(path, "ab", buffering=0, opener=open_file)
     return Path(os.devnull).open("ab", buffering=0)
 
 
 def _note(log: FileIO, text: str) -> None:
-    with contextlib.suppress(OSError):  # a full disk decides about the log, not about the case
+    with contextlib.suppress(OSError):  # a full disk concerns the log, not the case
         log.write(f"==== {text}\n".encode(errors="replace"))
 
 
 def _refuse(order: StepOrder, log: FileIO, what: str, last: Report | None = None) -> StepEnd:
-    """The end of a program that was not begun."""
+    """The end of a program that could not be started."""
     number = (last.errno if last is not None else 0) or 0
     refusal = f"{order.argv[0]} cannot be started: {what}"
     refused = order.argv[0]
@@ -397,14 +397,14 @@ def _refuse(order: StepOrder, log: FileIO, what: str, last: Report | None = None
 
 
 def describe_complaints(end: StepEnd, what: str) -> str:
-    """What to say of a program that ended well and wrote to stderr; empty where it did not."""
+    """The warning for a program that ended well and wrote to stderr; empty if it did not."""
     if not end.complaints:
         return ""
     return f"{what}wrote {count_of(end.complaints, 'line')} to stderr, kept in its log"
 
 
 def describe_end(end: StepEnd, order: StepOrder) -> str:
-    """One line on a program that failed: how it ended, and what and where it was if it said nothing."""
+    """One line about a program that failed: how it ended, and its argv and folder if it printed nothing."""
     if end.refusal:
         return end.refusal
     if end.survivors:
@@ -413,7 +413,7 @@ def describe_end(end: StepEnd, order: StepOrder) -> str:
     how = f"{Path(order.argv[0]).name} {describe_kind(end, order)}"
     lines = end.tail.strip().splitlines()
     if lines:
-        # A compiler goes on after its first error; other programs say why they fail last.
+        # A compiler continues after its first error; other programs print why they fail last.
         telling = next((line for line in lines if COMPILER_ERROR.search(line)), lines[-1])
         return f"{how}: {telling.strip()[:200]}"
     return f"{how} and printed nothing; argv {list(order.argv)}, in {order.cwd}"

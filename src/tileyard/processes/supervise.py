@@ -1,4 +1,4 @@
-"""A worker as the engine sees it: start it, talk to it, end it, know that it is gone.
+"""Controls a worker for the engine: starts it, talks to it, ends it, confirms that it is gone.
 
 Once ``ended`` has answered, the worker has left no process, descriptor or task behind. Nothing runs in
 the background: the loop calls back when the keeper has something to report.
@@ -36,17 +36,17 @@ __all__ = ["Ended", "LeaseRequest", "Place", "Worker", "WorkerCommand"]
 
 GRACE_S: Final = 0.2
 KEEPER_MARGIN_S: Final = 5.0
-"""How much longer than it was given a keeper may take before it is given up."""
+"""Seconds beyond its time after which a keeper is given up."""
 MUTE_LIMIT_S: Final = 5.0
-"""How long a worker may live on once it has closed its channel."""
+"""Seconds for which a worker may live on after it has closed its channel."""
 CONFIRM_S: Final = 5.0
-"""How long a killed tree may take to vanish before its processes are reported as survivors."""
+"""Seconds that a killed tree may take to vanish before its processes are reported as survivors."""
 LOG_TAIL_BYTES: Final = 4096
 HEARTBEAT_S: Final = 1.0
-"""How often keeper and worker are looked at. A stopped keeper is made to go on; a worker that is still stopped at
+"""Seconds between two looks at keeper and worker. A stopped keeper is continued; a worker that is still stopped at
 the next look is ended."""
 STARTS: Final = 3
-"""How often a worker is started whose keeper is killed meanwhile."""
+"""Number of starts of a worker whose keeper is killed during the start."""
 STOPPED: Final = "it was stopped by a signal, and did not go on"
 
 T = TypeVar("T")
@@ -56,13 +56,13 @@ log = logging.getLogger(__name__)
 
 _decoder = msgspec.json.Decoder(Report)
 _lingering: list[subprocess.Popen[bytes]] = []
-"""Keepers that outlive their reports: their trees would not die, or their devices are probed."""
+"""Keepers that outlive their reports: their trees would not die, or their devices are being probed."""
 
 
 class KeeperLink:
     """A running keeper. ``started`` and ``ended`` are each answered exactly once, never by an error.
 
-    ``started`` is None once the worker runs, or why it cannot; ``leased`` likewise once an early
+    ``started`` is None once the worker runs, or the reason why it cannot; ``leased`` likewise once an early
     worker has its lease, which the keeper itself passes to it.
     """
 
@@ -102,12 +102,12 @@ class KeeperLink:
                 os.write(self._control, (f"probe\n{order}" if is_suspect else order).encode())
 
     def go_on(self) -> None:
-        """Have the keeper go on, should somebody have stopped it."""
+        """Continue the keeper if it was stopped."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGCONT)
 
     def _look(self) -> None:
-        """See whether somebody has stopped the keeper, or the worker."""
+        """Check whether the keeper or the worker was stopped."""
         if is_stopped(self._process.pid):
             self.go_on()
         was_stopped, self._was_stopped = self._was_stopped, bool(self.pid) and is_stopped(self.pid)
@@ -116,7 +116,7 @@ class KeeperLink:
         self._heartbeat = self._loop.call_later(HEARTBEAT_S, self._look)
 
     def ask_for_lease(self, memory_bytes: int) -> None:
-        """Have the keeper of an early worker take its lease, and hold the worker to this much memory."""
+        """Have the keeper of an early worker take its lease, and limit the worker to this much memory."""
         if not self.ended.done():
             self._command = msgspec.structs.replace(self._command, memory_bytes=memory_bytes)
             with contextlib.suppress(BrokenPipeError):
@@ -152,7 +152,7 @@ class KeeperLink:
                     bufsize=0,
                     env=env,
                     pass_fds=worker_fds,
-                    start_new_session=True,  # Ctrl-C is for the engine's client to interpret
+                    start_new_session=True,  # the engine's client interprets Ctrl-C
                 )
         except OSError as error:
             raise WorkerStartError(f"cannot start {command.argv[0]}: {error}") from error
@@ -189,7 +189,7 @@ class KeeperLink:
                     self._finish()
 
     def _finish(self) -> None:
-        """Nothing more will be heard."""
+        """Close: nothing more will be reported."""
         self._loop.remove_reader(self._reports)
         self._heartbeat.cancel()
         for pipe in filter(None, (self._process.stdin, self._process.stdout)):
@@ -240,7 +240,7 @@ def _pipes_of(process: subprocess.Popen[bytes]) -> tuple[int, int]:
 
 
 def _count_oom_kills() -> int:
-    """How often this kernel has killed for lack of memory, containers included; 0 if unknown."""
+    """Number of processes that this kernel has killed for lack of memory, containers included; 0 if unknown."""
     try:
         text = Path("/proc/vmstat").read_text(encoding="ascii")
     except OSError:
@@ -249,11 +249,9 @@ def _count_oom_kills() -> int:
 
 
 def _open_log(path: str) -> BinaryIO:
-    """What takes all that a worker prints: nothing is kept where there is no log, or none can be made."""
+    """The file for all output of a worker: a null file if there is no log, or it cannot be opened."""
     if path:
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk decides about the log, not about the worker
+        with contextlib.suppress(OSError):  # a full disk concerns the log, not the worker
             make_folder(Path(path).parent)
             return open(path, "ab", opener=open_file)
     return Path(os.devnull).open("ab")
@@ -276,7 +274,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     """A started worker. An ``async with`` on it ends it, at the latest, at the end of the block."""
 
     def __init__(self, command: WorkerCommand, keeper: KeeperLink, channel: AsyncChannel) -> None:
-        """For ``start``."""
+        """Use ``start`` instead."""
         self.command = command
         self._keeper = keeper
         self._channel = channel
@@ -294,7 +292,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
 
         ``waiting`` receives its place in the queue whenever that changes.
         Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
-        cannot be. In both cases, and if cancelled, nothing is left of it.
+        cannot start. In both cases, and if cancelled, nothing is left of it.
         """
         limit = Countdown(lock_limit_s)
         for left in reversed(range(STARTS)):
@@ -330,7 +328,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     async def _wait_for(
         self, step: asyncio.Future[WorkerStartError | None], limit_s: float | None
     ) -> None:
-        """Wait for the keeper; end the worker where it refuses, takes too long, or nobody waits."""
+        """Wait for the keeper; end the worker if it refuses, takes too long, or this call is cancelled."""
         is_done = False
         try:
             async with time_limit(limit_s):
@@ -345,7 +343,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     async def judge_silence(
         self, error: TimeoutError | WorkerLostError, limit: str
     ) -> tuple[Verdict, Ended]:
-        """What it means that no answer came: one that ran past its ``limit`` is ended, else it was lost."""
+        """The verdict when no answer came: a worker that ran past its ``limit`` is ended, else it was lost."""
         if isinstance(error, TimeoutError):
             ended = await self.kill("time limit")
             return judge_end(ended, limit=limit), ended
@@ -354,17 +352,17 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
 
     @property
     def pid(self) -> int:
-        """The leader of the worker's session."""
+        """The pid of the leader of the worker's session."""
         return self._keeper.pid
 
     @property
     def is_over(self) -> bool:
-        """It has ended, or its keeper has given it up."""
+        """Whether it has ended, or its keeper has given it up."""
         return self._keeper.ended.done()
 
     @property
     def lease(self) -> int:
-        """The number of its lease, 0 where it has none. It only grows per device."""
+        """The number of its lease, 0 if it has none. Per device it only grows."""
         return self._keeper.lease
 
     async def send(self, record: Record) -> None:
@@ -381,7 +379,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     async def receive(self, kind: type[T] | UnionType) -> Any:
         """Return the next message of this kind, or of one of a union.
 
-        Raises WorkerLostError once the worker has ended and all that it sent was received. A
+        Raises WorkerLostError once the worker has ended and everything that it sent was received. A
         worker that sends something else, or closes its channel, is ended first: a caller that catches
         the error finds ``ended`` answered.
         """
@@ -409,7 +407,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
 
         TERM to every process, KILL after ``grace_s``. The first ``reason`` counts; a further call
         can only hasten the end. Harmless once ended. ``is_suspect`` has its devices probed before
-        they are given on, as they are after a crash.
+        their next use, as after a crash.
         """
         self._keeper.tell_to_end(reason, grace_s, is_suspect=is_suspect)
         try:

@@ -1,8 +1,8 @@
-"""Messages between processes: msgpack of records behind a 4-byte little-endian length, over pipes.
+"""Sends messages between processes: msgpack of records after a 4-byte little-endian length, over pipes.
 
-``Channel`` blocks and is for workers and clients; the engine's ``AsyncChannel`` is in a module of its
-own, since asyncio is an eighth of what a worker would import. Neither reads ahead of its caller by
-more than one pipe's content, so a slow reader holds back its writer.
+``Channel`` blocks and is for workers and clients; the engine's ``AsyncChannel`` is in a separate
+module, since asyncio is an eighth of what a worker would import. Neither reads ahead of its caller by
+more than one pipe's content, so a slow reader slows down its writer.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:  # noqa: ANN401 - a cla
 
 
 def encode_frame(record: Record) -> bytes:
-    """A record as it travels. Raises WireError if it is larger than MAX_MESSAGE_BYTES."""
+    """The encoded frame of a record. Raises WireError if it is larger than MAX_MESSAGE_BYTES."""
     buffer = bytearray(_HEADER_BYTES)
     _encoder.encode_into(record, buffer, _HEADER_BYTES)
     size = len(buffer) - _HEADER_BYTES
@@ -57,7 +57,7 @@ def open_pipes() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """The ends of a new channel: ours, and those for a process that is started in the block.
 
     Of each pair the first is to read from and the second to write to. Theirs are closed after the
-    block, and ours too where it raises.
+    block, and ours too if it raises.
     """
     requests_out, requests_in = os.pipe()
     replies_out, replies_in = os.pipe()
@@ -73,7 +73,7 @@ def open_pipes() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
 
 
 class Inbox:
-    """Bytes that arrived and are not yet messages."""
+    """Received bytes that are not yet messages."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -82,7 +82,7 @@ class Inbox:
         return len(self._bytes)
 
     def add(self, data: bytes) -> None:
-        """Take in what was read."""
+        """Add received bytes."""
         self._bytes += data
 
     def take(self, kind: Any) -> Any:  # noqa: ANN401 - the two receive() overloads give it a type
@@ -109,7 +109,7 @@ class Inbox:
 
 
 def claim_channel(environ: MutableMapping[str, str]) -> tuple[int, int, int]:
-    """The ends named in the environment, kept from this process's own children."""
+    """The ends named in the environment, not inherited by this process's own children."""
     value = environ.pop(CHANNEL_VARIABLE, "")
     try:
         read_fd, write_fd, peer = (int(part) for part in value.split(","))
@@ -140,7 +140,7 @@ class Channel(contextlib.AbstractContextManager["Channel"]):
     @classmethod
     @contextlib.contextmanager
     def serving(cls, environ: MutableMapping[str, str] = os.environ) -> Iterator[Self]:
-        """The same for a worker. The block ends quietly at the first message that nobody is there any more to hear."""
+        """The same for a worker. The block ends quietly at the first message that has no receiver any more."""
         with contextlib.suppress(BrokenPipeError):
             yield cls.inherited(environ)
 

@@ -1,1 +1,1 @@
-"""Trials and history; the only room that speaks SQL."""
+"""Stores trials and history; the only room with SQL."""

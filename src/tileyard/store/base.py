@@ -1,4 +1,4 @@
-"""What a store of trials promises, and what it is asked; readable without loading any SQL."""
+"""Defines the interface of a store of trials and its queries; importing it loads no SQL."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, Self
@@ -16,18 +16,18 @@ REUSABLE = frozenset(
         Outcome.OUT_OF_MEMORY,
     }
 )
-"""Outcomes of a run that say something of the kernel: the same keys would end the same way."""
+"""Outcomes of a run that depend on the kernel: the same keys would end the same way."""
 
 BUILD_FAILURES = frozenset({Outcome.COMPILE_ERROR, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
-"""Outcomes of a build that say something of the source."""
+"""Outcomes of a build that depend on the source."""
 
 
 LATEST = 8
-"""How many runs of a case are read where nothing else is asked for."""
+"""Number of runs per case that are read by default."""
 
 
 class RunTime(Record):
-    """One attempt at a suite's case. ``run_s`` is 0 where it did not get to a device."""
+    """One attempt at a suite's case. ``run_s`` is 0 if it did not get to a device."""
 
     case: str
     testcase: str
@@ -39,7 +39,7 @@ class RunTime(Record):
 
 
 class CaseTimes(Record):
-    """How long the attempts at a suite's case took, in seconds: those from before some date, and later ones."""
+    """Seconds that the attempts at a suite's case took: those before some date, and later ones."""
 
     case: str
     testcase: str
@@ -50,8 +50,8 @@ class CaseTimes(Record):
 class TrialQuery(Record):
     """Selects trials to list; an empty field selects all. ``limit`` 0 means all.
 
-    ``kernel`` is that of a trial, or its testcase where it has none. ``case`` is the id of a case, which has the kernel's
-    name in it, or a leading part of ids up to a slash.
+    ``kernel`` is that of a trial, or its testcase if it has none. ``case`` is the id of a case, which contains the
+    kernel's name, or a leading part of ids up to a slash.
     """
 
     kernel: str = ""
@@ -66,12 +66,12 @@ class TrialQuery(Record):
 class Store(Protocol):
     """The trials of one data directory; a context manager, usable from any thread.
 
-    Every method raises HomeError where the store cannot be used (full disk, damage, a lock that is
-    held for too long). A row that cannot be read is passed over, and counted.
+    Every method raises HomeError if the store cannot be used (full disk, damage, a lock that is
+    held for too long). A row that cannot be read is skipped and counted.
     """
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the store."""
 
     def __enter__(self) -> Self:
         return self
@@ -80,17 +80,17 @@ class Store(Protocol):
         self.close()
 
     def describe_skipped(self) -> str:
-        """One line on what could not be read so far and was passed over; empty for nothing."""
+        """One line about the rows that could not be read so far and were skipped; empty if there are none."""
 
     def record(self, trial: Trial) -> None:
         """Append a trial; it survives the death of this process once this has returned.
 
-        Raises ValueError where a trial of this id exists.
+        Raises ValueError if a trial with this id exists.
         """
         self.record_all([trial])
 
     def record_all(self, content: Sequence[Trial]) -> None:
-        """Append trials, all of them or none; as ``record``."""
+        """Append trials, all of them or none; see ``record``."""
 
     def find_measured(
         self, key: MeasurementKey, config: Mapping[str, Value] | None = None
@@ -104,15 +104,15 @@ class Store(Protocol):
         """The latest trial that failed while this was built, before it had a run key."""
 
     def find_durations(self, kernel: str, target: str) -> dict[str, float]:
-        """How long the latest trials of a kernel ran, in seconds, on whatever device.
+        """Seconds that the latest trials of a kernel ran, on any device.
 
         The keys are ``canonical_json((arguments, config))``.
         """
 
     def list_run_times(self, target: str = "", latest: int = LATEST) -> list[RunTime]:
-        """How long the ``latest`` attempts at each case of a suite ran; an empty target matches all.
+        """Durations of the ``latest`` attempts at each case of a suite; an empty target matches all.
 
-        They are in the order of cases, each case's oldest first.
+        They are in the order of cases, the oldest of each case first.
         """
 
     def list_case_times(
@@ -122,13 +122,13 @@ class Store(Protocol):
         target: str = "",
         device_class: str = "",
     ) -> list[CaseTimes]:
-        """How long all runs with these outcomes took, case by case; an empty name matches all."""
+        """Durations of all runs with these outcomes, case by case; an empty name matches all."""
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
-        """Trials that fit ``query``, newest first."""
+        """Trials that match ``query``, newest first."""
 
     def get_trial(self, id_prefix: str) -> Trial:
-        """The trial whose id begins so. Raises UsageError where there is none, or several."""
+        """The trial whose id begins with this prefix. Raises UsageError if there is none, or several."""
 
     def has_all(self, ids: Sequence[str]) -> bool:
         """Whether every one of these trials is recorded."""

@@ -1,4 +1,4 @@
-"""Trials on their way to another home, with the choices that they have led to: a line of JSON for each."""
+"""Writes and reads trials for another home, with the choices that followed from them: a line of JSON each."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from tileyard.store.events import EventLog, run_file
 
 
 class Line(Record, omit_defaults=True):
-    """The first line, which says what the file is, a trial, or what a study has decided by trials of the file."""
+    """The first line, which states what the file is; or a trial; or what a study has decided by trials of the file."""
 
     tileyard: Literal["", "trials 1"] = ""
     trial: Trial | None = None
@@ -35,7 +35,7 @@ def encode_trials(trials: Iterable[Trial], choices: Iterable[Choice]) -> bytes:
 
 
 def decode_trials(data: bytes, place: str) -> tuple[list[Trial], list[Choice]]:
-    """What a file holds. Raises UsageError naming the line that is wrong."""
+    """The content of a file. Raises UsageError with the number of a wrong line."""
     lines: list[Line] = []
     trials: dict[str, Trial] = {}
     try:
@@ -71,7 +71,7 @@ def import_trials(
 ) -> list[Trial]:
     """Record the trials that are not there yet, with their choices, and return them.
 
-    Raises UsageError where another trial has the id of one, and HomeError; in the first case nothing is recorded.
+    Raises UsageError if another trial has the id of one, and HomeError; in the first case nothing is recorded.
     """
     runs = dict.fromkeys(trial.run for trial in trials)
     recorded = [one for run in runs for one in store.list_trials(TrialQuery(run=run, limit=0))]
@@ -82,7 +82,7 @@ def import_trials(
     fresh = {trial.id: trial for trial in trials if trial.id not in known}
     for run in runs:
         if own := [trial for trial in fresh.values() if trial.run == run]:
-            with EventLog(home, run) as log:  # from which a lost store is made again
+            with EventLog(home, run) as log:  # a lost store is rebuilt from it
                 for trial in own:
                     log.add(CaseEnded(trial=trial))
                 log.flush()

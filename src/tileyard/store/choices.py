@@ -1,6 +1,6 @@
-"""What studies have decided, beside the trials: for some arguments of a kernel on some silicon, the config that won.
+"""Stores what studies have decided, beside the trials: for some arguments of a kernel on some silicon, the config that won.
 
-One file that is only appended to, by every study that ends and by what is imported; the latest line of a subject counts.
+One append-only file, written by every study that ends and by imports; the latest line of a subject counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,12 +38,12 @@ class Choice(Record):
 
     @property
     def subject(self) -> str:
-        """What only one choice holds for."""
+        """The subject: a key of which only one choice holds."""
         return canonical_json((self.kernel, self.file, self.arguments, self.target, self.silicon))
 
 
 def add_choices(home: Path, choices: Iterable[Choice]) -> None:
-    """Write choices down. Raises HomeError."""
+    """Append choices to the file. Raises HomeError."""
     lines = bytearray()
     for choice in choices:
         lines += b"\n" + msgspec.json.encode(choice) + b"\n"
@@ -53,7 +53,7 @@ def add_choices(home: Path, choices: Iterable[Choice]) -> None:
 
 
 def list_choices(home: Path, kernel: str = "") -> list[Choice]:
-    """The latest choice of each subject, of one kernel or of all; lines that are torn are passed over."""
+    """The latest choice of each subject, of one kernel or of all; torn lines are skipped."""
     latest: dict[str, Choice] = {}
     decode = msgspec.json.Decoder(Choice).decode
     try:
@@ -71,7 +71,7 @@ def list_choices(home: Path, kernel: str = "") -> list[Choice]:
 
 
 class ChoiceFile(Record):
-    """Choices on their way to another home."""
+    """The file in which choices travel to another home."""
 
     choices: tuple[Choice, ...]
     tileyard: Literal["choices 1"] = "choices 1"
@@ -83,7 +83,7 @@ def encode_choices(choices: Sequence[Choice]) -> bytes:
 
 
 def decode_choices(data: bytes, place: str) -> tuple[Choice, ...]:
-    """What a file of choices holds. Raises UsageError naming the key that is wrong."""
+    """The choices in a file. Raises UsageError with the key that is wrong."""
     try:
         return msgspec.json.decode(data, type=ChoiceFile).choices
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""The raw event stream of a run: one JSON line for each event, appended to ``runs/<run>.jsonl``."""
+"""Writes and reads the raw event stream of a run: one JSON line per event, appended to ``runs/<run>.jsonl``."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ class _OldCase(Record):
 
 
 class _OldPlanned(Record, tag="case_planned"):
-    """What version 1 said of a planned case. Only its trial is still of use."""
+    """A planned case of version 1. Only its trial is still used."""
 
     case: _OldCase
 
@@ -36,7 +36,7 @@ class EventLog:
     """Appends the events of one run; a context manager.
 
     An event survives the death of the process once ``append``, or a ``flush`` after its ``add``, has
-    returned. Raises HomeError where the file cannot be written; what could not stays for the next ``flush``.
+    returned. Raises HomeError if the file cannot be written; the events stay for the next ``flush``.
     """
 
     def __init__(self, home: Path, run: str) -> None:
@@ -46,7 +46,7 @@ class EventLog:
         self._end_torn_line()
 
     def append(self, event: Event) -> None:
-        """Write one event. Raises HomeError where the disk is full."""
+        """Write one event. Raises HomeError if the disk is full."""
         self.add(event)
         self.flush()
 
@@ -55,16 +55,16 @@ class EventLog:
         self._unwritten += msgspec.json.encode(event) + b"\n"
 
     def flush(self) -> None:
-        """Write what was added. Raises HomeError where the disk is full."""
+        """Write what was added. Raises HomeError if the disk is full."""
         try:
             write_on(self._descriptor, self._unwritten)
         except OSError as error:
             raise HomeError(f"cannot write to {self.path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Close the file; a second time has no effect. What cannot be written even now is lost."""
+        """Close the file; a second call has no effect. Events that still cannot be written are lost."""
         if self._descriptor >= 0:
-            with contextlib.suppress(HomeError):  # a flush that fails has said so
+            with contextlib.suppress(HomeError):  # a flush that failed has reported it
                 self.flush()
             os.close(self._descriptor)
             self._descriptor = -1
@@ -76,7 +76,7 @@ class EventLog:
         self.close()
 
     def _end_torn_line(self) -> None:
-        """A writer that was killed may have left half a line: what follows must not join it."""
+        """End a half line that a killed writer may have left, so that the next line does not join it."""
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
             self._unwritten += b"\n"
@@ -93,14 +93,14 @@ class StoredRun(Record):
 
 
 def run_file(home: Path, run: str) -> Path:
-    """Where the events of a run are. Raises HomeError for a name that cannot be a file's."""
+    """The file with the events of a run. Raises HomeError for a name that is not a possible file name."""
     if not _RUN_NAME.fullmatch(run):
         raise HomeError(f"{run!r} cannot be the name of a run")
     return home / "runs" / f"{run}.jsonl"
 
 
 def begin_run_file(home: Path, run: str) -> bool:
-    """Create the empty event stream of a run; False where there is one. Raises HomeError."""
+    """Create the empty event stream of a run; False if there already is one. Raises HomeError."""
     path = run_file(home, run)
     try:
         os.close(_open_stream(path, os.O_EXCL))
@@ -124,10 +124,10 @@ def _open_stream(path: Path, flags: int = 0) -> int:
 def read_events(path: Path) -> Iterator[Event | None]:
     """The events of a stream, None in place of a line that cannot be read.
 
-    Of a stream of version 1 the planned cases are left out, and trials are as this version tells them. Raises HomeError where the stream cannot be opened or is of a newer version.
+    In a stream of version 1 the planned cases are omitted, and trials are upgraded. Raises HomeError if the stream cannot be opened or is newer.
     """
     try:
-        if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
             raise HomeError(f"cannot read {path}: it is not a file")
         file = path.open("rb")
     except OSError as error:
@@ -159,7 +159,7 @@ def read_run(path: Path) -> StoredRun:
 
 
 def is_recorded(path: Path, has_all: Callable[[Sequence[str]], bool]) -> bool:
-    """Whether a stream can go: all of it can be read, and the table has each trial that it tells of."""
+    """Whether a stream can be removed: all of it can be read, and the table has each of its trials."""
     try:
         run = read_run(path)
     except HomeError:

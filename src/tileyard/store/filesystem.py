@@ -1,4 +1,4 @@
-"""Whether a directory lies where SQLite's locks and shared memory work: on a file system of this host."""
+"""Checks that a directory is on a file system of this host, where SQLite's locks and shared memory work."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ NETWORK = frozenset(
 
 
 def find_filesystem(path: Path, mounts: Path = MOUNTS) -> str:
-    """The type of the file system that ``path`` lies on, or empty where the host does not say.
+    """The type of the file system that contains ``path``, or empty if the host does not report it.
 
     ``path`` need not exist yet. Of several mounts on one place the last one counts.
     """
@@ -60,7 +60,7 @@ def find_filesystem(path: Path, mounts: Path = MOUNTS) -> str:
 
 
 def require_local(home: Path, mounts: Path = MOUNTS) -> None:
-    """Raise HomeError where ``home`` lies on a network file system."""
+    """Raise HomeError if ``home`` is on a network file system."""
     kind = find_filesystem(home, mounts)
     if kind in NETWORK:
         raise HomeError(
@@ -70,5 +70,5 @@ def require_local(home: Path, mounts: Path = MOUNTS) -> None:
 
 
 def _unescape(text: str) -> str:
-    """The kernel writes blanks and backslashes as three octal digits."""
+    """Decode blanks and backslashes, which the kernel writes as three octal digits."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

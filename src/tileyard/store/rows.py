@@ -1,4 +1,4 @@
-"""Trials as rows of the tables, and what is read of many of them at once."""
+"""Converts trials to rows of the tables and back, and reads parts of many trials at once."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -11,11 +11,11 @@ from tileyard.model import Record, Trial, Value
 Decoded = TypeVar("Decoded")
 Row = dict[str, object]
 DURATIONS = 4096
-"""How many trials are read to learn how long cases ran."""
+"""Number of trials that are read to learn how long cases ran."""
 
 
 class _Duration(Record):
-    """The part of a Trial that says how long it ran."""
+    """The part of a Trial that records how long it ran."""
 
     arguments: dict[str, Value]
     config: dict[str, Value]
@@ -28,15 +28,15 @@ _TRIAL_DECODER = msgspec.json.Decoder(Trial)
 
 
 def try_trial(record: object) -> Trial | None:
-    """The trial of a row; None where it cannot be read: a file that others write can hold anything."""
+    """The trial of a row; None if it cannot be read: a file that others write can contain anything."""
     trial = try_decode(_TRIAL_DECODER, record)
     return trial if trial is None or type(record) is not bytes else upgrade(trial, record)
 
 
 def upgrade(trial: Trial, text: bytes) -> Trial:
-    """The trial that ``text`` holds as JSON, whichever version of Tileyard wrote it.
+    """The trial in the JSON ``text``, written by any version of Tileyard.
 
-    Version 1 has no field for what tells a suite's case apart: such a trial's kernel is the testcase, its
+    Version 1 has no fields that identify a suite's case: such a trial's kernel is the testcase, its
     arguments are the case's name and, from the second on, the attempt, which also ends its id. Tests
     of pytest have no arguments, and a kernel that is the test's function.
     """
@@ -58,7 +58,7 @@ def upgrade(trial: Trial, text: bytes) -> Trial:
 
 
 def try_decode(decoder: msgspec.json.Decoder[Decoded], record: object) -> Decoded | None:
-    """What a JSON text holds; None where it cannot be read."""
+    """The content of a JSON text; None if it cannot be read."""
     try:
         return decoder.decode(record)  # type: ignore[arg-type] # what is no text is a TypeError
     except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):
@@ -66,7 +66,7 @@ def try_decode(decoder: msgspec.json.Decoder[Decoded], record: object) -> Decode
 
 
 def durations_of(records: Iterable[object]) -> dict[str, float]:
-    """How long cases ran, in seconds, by ``canonical_json((arguments, config))``; the last one counts."""
+    """Seconds that cases ran, by ``canonical_json((arguments, config))``; the last one counts."""
     found: dict[str, float] = {}
     for record in records:
         trial = try_decode(_DURATION_DECODER, record)

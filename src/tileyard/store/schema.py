@@ -1,4 +1,4 @@
-"""The tables of a store, in words that every database understands."""
+"""Defines the tables of a store, in terms that every database understands."""
 
 from sqlalchemy import (
     Boolean,
@@ -25,7 +25,7 @@ trials = Table(
     Column("id", Text, nullable=False, unique=True),
     Column("run", Text, nullable=False),
     Column("case_id", Text, nullable=False),
-    # The kernel, of programs the testcase: the name under which people look for trials.
+    # The kernel, for programs the testcase: the name by which people search for trials.
     Column("label", Text, nullable=False),
     Column("shape", Text, nullable=False),
     Column("side", Text, nullable=False),
@@ -43,7 +43,7 @@ trials = Table(
     Column("golden_key", Text, nullable=False),
     Column("run_key", Text, nullable=False),
     Column("measurement_key", Text, nullable=False),
-    # The whole Trial as JSON. The other columns repeat what is searched for.
+    # The whole Trial as JSON. The other columns repeat the parts that are searched for.
     Column("record", LargeBinary, nullable=False),
 )
 Index("trials_by_start", trials.c.started_at)
@@ -52,7 +52,7 @@ Index("trials_by_kernel", trials.c.label, trials.c.started_at)
 Index("trials_by_measurement", trials.c.measurement_key, trials.c.started_at)
 failed_builds = Index("trials_by_failed_build", trials.c.build_key, trials.c.started_at)
 is_unbuilt = trials.c.run_key == literal_column("''")
-"""The rows that ``failed_builds`` is about: a build that succeeded may have thousands of trials."""
+"""The rows that ``failed_builds`` indexes: a build that succeeded may have thousands of trials."""
 
 # The suite's part of a trial: no other trial pays for it. Its order is that in which histories are read,
 # so that those of 1,000,000 trials are read without their records.

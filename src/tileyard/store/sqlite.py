@@ -1,6 +1,6 @@
-"""What of the store only SQLite understands: how its file is opened, asked fast, and brought up to date.
+"""Contains the part of the store that is specific to SQLite: opening its file, fast queries, and migration.
 
-One module because another database is one more.
+One module because another database would be one more module.
 """
 
 import fcntl
@@ -51,9 +51,9 @@ FILE = "store.db"
 APPLICATION_ID = 0x54494C45
 BUSY_S = 30.0
 CHECKPOINT_PAGES = 8000
-"""Keys are random, so trials dirty pages all over: written back together, each page goes once."""
+"""Pages between checkpoints. Keys are random, so trials dirty pages all over: written back together, each page is written once."""
 MIGRATION_KIB = 64_000
-"""Memory for a migration, which sorts all trials of suites."""
+"""KiB of memory for a migration, which sorts all trials of suites."""
 
 _MOVE_AWAY = "move it away: the next start rebuilds it from the event streams in runs/"
 _HINTS = {
@@ -76,7 +76,7 @@ def has_store(home: Path) -> bool:
 def open_database(home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = MOUNTS) -> "Sqlite":
     """The opened store of ``home``. A new one gets its first rows from ``fill``.
 
-    Raises HomeError where ``home`` cannot be written or lies on a network file system, and where
+    Raises HomeError if ``home`` cannot be written or is on a network file system, and if
     the file is damaged, not ours, or from a newer version.
     """
     path = home / FILE
@@ -91,7 +91,7 @@ def open_database(home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = 
     try:
         # The change to WAL and the first tables must not race: SQLite does not wait for the former.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():  # what SQLite makes beside it has the mode of this file
+        if not path.exists():  # the files that SQLite makes beside it get the mode of this file
             os.close(open_file(path, os.O_RDWR | os.O_CREAT))
         database = Sqlite(path)
         try:
@@ -108,10 +108,10 @@ def open_database(home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = 
 class Sqlite:
     """The database of a store: a pool of connections, and one for the statements of every case.
 
-    Usable from any thread. What SQLite complains of becomes a HomeError that names ``path`` and what to do.
+    Usable from any thread. Errors of SQLite become a HomeError that names ``path`` and what to do.
 
-    These are prepared once, and go to the driver as they are: through the pool and the statement compiler of
-    SQLAlchemy a look-up takes ten times as long.
+    The statements of every case are prepared once, and go to the driver directly: through the pool and the statement
+    compiler of SQLAlchemy a look-up takes ten times as long.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,7 +131,7 @@ class Sqlite:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection to read from."""
+        """A connection for reading."""
         with self._explained(), self._engine.connect() as connection:
             yield connection
 
@@ -147,11 +147,11 @@ class Sqlite:
                 cursor.execute(text, {**parameters, **values})
                 row = cursor.fetchone()
             finally:
-                cursor.close()  # or the rest of the rows would be kept for us
+                cursor.close()  # otherwise it would keep the rest of the rows
         return None if row is None else row[0]
 
     def insert(self, rows: Sequence[Row]) -> None:
-        """Append rows, all of them or none. Raises ValueError where one of an id exists."""
+        """Append rows, all of them or none. Raises ValueError if an id already exists."""
         with self._explained(), self._lock:
             cursor = self._open_cursor()
             try:
@@ -165,7 +165,7 @@ class Sqlite:
     def doubles(
         column: ColumnElement[float | None], condition: ColumnElement[bool]
     ) -> ColumnElement[Sequence[float]]:
-        """An aggregate: the numbers of a column in the rows that fit; what is not a number is left out."""
+        """An aggregate: the numbers of a column in the matching rows; values that are not numbers are omitted."""
         return func.doubles(column, type_=_Array).filter(condition)
 
     def _open_cursor(self) -> DBAPICursor:
@@ -202,7 +202,7 @@ def _make_engine(path: Path) -> Engine:
 
 
 def _decode(data: bytes) -> str | bytes:
-    """A text of a row, as it is where it is none: that makes no sense in its column, and ends nothing else."""
+    """A text of a row; bytes that are not text stay bytes: they are invalid in their column, and affect nothing else."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -213,7 +213,7 @@ class _Doubles:
     """Collects a column's numbers without a step in Python for each row."""
 
     def __init__(self) -> None:
-        self._values: list[float] = []  # or whatever else is in the column
+        self._values: list[float] = []  # or any other value of the column
         self.step = self._values.append
 
     def finalize(self) -> bytes:
@@ -224,7 +224,7 @@ class _Doubles:
 
 
 class _Array(TypeDecorator[Sequence[float]]):
-    """What ``_Doubles`` returns, as an array; an empty one where no row fits."""
+    """The result of ``_Doubles`` as an array; empty if no row matches."""
 
     impl = LargeBinary
     cache_ok = True
@@ -256,7 +256,7 @@ _INSERT_SUITE = str(
 
 
 def _insert(cursor: DBAPICursor, rows: Sequence[Row]) -> None:
-    """Append rows to both tables; the second one has those of suites."""
+    """Append rows to both tables; the second one contains those of suites."""
     cursor.executemany(_INSERT, rows)
     if of_suites := [row for row in rows if row["testcase"]]:
         cursor.executemany(_INSERT_SUITE, of_suites)
@@ -264,7 +264,7 @@ def _insert(cursor: DBAPICursor, rows: Sequence[Row]) -> None:
 
 @contextmanager
 def _one_transaction(cursor: DBAPICursor) -> Iterator[None]:
-    """All or nothing: the driver is in autocommit mode, where every statement stands alone."""
+    """Run the block as one transaction: the driver is in autocommit mode, where every statement is one of its own."""
     cursor.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -279,7 +279,7 @@ def _one_transaction(cursor: DBAPICursor) -> Iterator[None]:
 
 
 def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[Row]]) -> None:
-    """Refuse what is not ours; make the tables in a new file, all at once, or migrate an older one."""
+    """Refuse a file that is not ours; create the tables in a new file, all at once, or migrate an older one."""
 
     def ask(name: str) -> int:
         return int(connection.exec_driver_sql(name).scalar_one())
@@ -298,7 +298,7 @@ def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[
         cursor.execute("PRAGMA journal_mode = WAL")
     elif found < SCHEMA_VERSION:
         cursor.execute(f"PRAGMA cache_size = -{MIGRATION_KIB}")
-    # Begins to write in any case: notices a read-only file before anything is built.
+    # Begins to write in any case: this detects a read-only file before anything is built.
     with _one_transaction(cursor):
         if not found:
             metadata.create_all(connection)
@@ -313,9 +313,9 @@ def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[
 
 
 def _tell_suites_apart(cursor: DBAPICursor) -> None:
-    """From version 1 to 2: suites get a table; of an older trial they have what ``rows.upgrade`` says.
+    """From version 1 to 2: suites get a table; older trials get the fields from ``rows.upgrade``.
 
-    Records, nine tenths of the file, stay as they are.
+    Records, nine tenths of the file, stay unchanged.
     """
     columns = {row[1] for row in cursor.execute("PRAGMA table_info(trials)").fetchall()}
     if "run_s" not in columns:  # from before there were suites
@@ -353,4 +353,4 @@ _TO_2 = (
         WHERE run_key = ''""",
 )
 MIGRATIONS = {1: _tell_suites_apart}
-"""What brings a store from each version to the next."""
+"""The migration of a store from each version to the next."""

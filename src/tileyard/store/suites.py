@@ -1,4 +1,4 @@
-"""How long the cases of suites ran and how they ended, read without the records of their trials."""
+"""Reads how long the cases of suites ran and how they ended, without the records of their trials."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
@@ -14,7 +14,7 @@ from tileyard.store.schema import suite_trials
 Doubles = Callable[
     [ColumnElement[float | None], ColumnElement[bool]], ColumnElement[Sequence[float]]
 ]
-"""An aggregate: the numbers of a column in the rows that fit; what is not a number is left out."""
+"""An aggregate: the numbers of a column in the matching rows; values that are not numbers are omitted."""
 _COLUMNS = (
     suite_trials.c.case_id,
     suite_trials.c.testcase,
@@ -26,14 +26,14 @@ _COLUMNS = (
 )
 _TOLD = sorted(set(Outcome) - {Outcome.SKIPPED, Outcome.NOT_RUN})
 LAST_S = 1e11
-"""The last second since the epoch that is believed to be the start of a trial."""
+"""The latest start of a trial that is believed, in seconds since the epoch."""
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 def read_run_times(connection: Connection, target: str, latest: int) -> tuple[list[RunTime], int]:
-    """The latest of what was attempted anew, in the order of cases, each case's oldest first.
+    """The latest attempts that really ran, in the order of cases, the oldest of each case first.
 
-    The second is the number of rows that were skipped because they make no sense.
+    The second value is the number of rows that were skipped because they are invalid.
     """
     conditions: list[ColumnElement[bool]] = [
         suite_trials.c.reused.is_(False),
@@ -41,7 +41,7 @@ def read_run_times(connection: Connection, target: str, latest: int) -> tuple[li
     ]
     if target:
         conditions.append(suite_trials.c.target == target)
-    # In the order of the table: nothing is sorted, and a window function would take thrice as long.
+    # In the order of the table: nothing is sorted, and a window function would take three times as long.
     statement = select(*_COLUMNS).where(*conditions).order_by(_COLUMNS[0], _COLUMNS[5])
     rows = connection.execute(statement).all()
     sound = [row for row in rows if _is_sound(*row)]
@@ -68,10 +68,10 @@ def read_case_times(
     since: float,
     on: tuple[str, str],
 ) -> tuple[list[CaseTimes], int]:
-    """All that was attempted anew and got to a device, case by case, and how many rows make no sense.
+    """All attempts that really ran and got to a device, case by case, and the number of invalid rows.
 
-    ``on`` are a target and a class of devices, empty for all. A column's numbers become an array within
-    the database: a row of Python for each would take four times as long.
+    ``on`` is a target and a class of devices, empty for all. A column's numbers become an array within
+    the database: a Python row for each would take four times as long.
     """
     target, device_class = on
     conditions = [
@@ -89,7 +89,7 @@ def read_case_times(
         select(
             suite_trials.c.case_id,
             func.min(suite_trials.c.testcase),
-            # What is not a number is larger than any.
+            # A value that is not a number is larger than any number.
             doubles(run_s, (started_at >= -LAST_S) & (started_at < since)),
             doubles(run_s, (started_at >= since) & (started_at <= LAST_S)),
             func.count(),
@@ -111,7 +111,7 @@ def read_case_times(
 
 
 def _drop_long(times_s: Sequence[float]) -> Sequence[float]:
-    """Without those that no run can have taken."""
+    """Remove the times that no run can have taken."""
     if max(times_s, default=0.0) <= LONGEST_S:
         return times_s
     return [time_s for time_s in times_s if time_s <= LONGEST_S]
@@ -126,7 +126,7 @@ def _is_sound(  # noqa: PLR0913 - the columns of a row
     started_at: object,
     run_s: object,
 ) -> bool:
-    """Whether a row holds texts and times: a file that others write can hold anything."""
+    """Whether a row contains texts and times: a file that others write can contain anything."""
     return (
         type(case) is type(testcase) is type(target) is type(device) is str
         and isinstance(started_at, float)

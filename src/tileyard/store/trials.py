@@ -1,4 +1,4 @@
-"""Trials in a database: append-only, shared by processes, found by key, rebuilt from event streams."""
+"""Stores trials in a database: append-only, shared by processes, found by key, rebuilt from event streams."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from tileyard.store.sqlite import has_store as has_store
 from tileyard.store.suites import read_case_times, read_run_times
 from tileyard.wording import count_of
 
-# As it is in the file: what is no bytes would fail within SQLAlchemy.
+# As in the file: a value that is not bytes would fail within SQLAlchemy.
 _RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
 _MOST_IDS = 500
@@ -75,7 +75,7 @@ def _within(case: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     parts = case.split("/")
     spans = itertools.combinations(range(len(parts) + 1), 2)
     labels = {"/".join(parts[first:end]) for first, end in spans}
-    # Not LIKE, which ignores case; "0" is the letter behind "/".
+    # Not LIKE, which ignores case; "0" is the character after "/".
     below = (trials.c.case_id >= f"{case}/") & (trials.c.case_id < f"{case}0")
     return trials.c.label.in_(labels), (trials.c.case_id == case) | below
 
@@ -91,9 +91,9 @@ class TrialStore(Store):
 
     @classmethod
     def open(cls, home: Path, mounts: Path = MOUNTS) -> Self:
-        """Open the store of ``home``; make it where there is none, from the event streams if any.
+        """Open the store of ``home``; if there is none, create it, from the event streams if any.
 
-        Raises HomeError where ``home`` is not writable or on a network file system, and where
+        Raises HomeError if ``home`` is not writable or on a network file system, and if
         the file is damaged or from a newer version. ``mounts`` is the host's table of mounts.
         """
         skipped = 0
@@ -112,7 +112,7 @@ class TrialStore(Store):
         self._database.close()
 
     def describe_skipped(self) -> str:
-        """What of this store could not be read so far and was passed over, in one line; else empty."""
+        """One line about what could not be read from this store so far and was skipped; else empty."""
         path = self._database.path
         skipped = [
             f"{count_of(number, what)} of {where}"
@@ -149,7 +149,7 @@ class TrialStore(Store):
         return self._find(_FIND_BUILD_FAILURE, build)
 
     def find_durations(self, kernel: str, target: str) -> dict[str, float]:
-        """How long the latest trials of a kernel ran, in seconds, on whatever device.
+        """Seconds that the latest trials of a kernel ran, on any device.
 
         The keys are ``canonical_json((arguments, config))``. At most DURATIONS trials are read.
         """
@@ -168,7 +168,7 @@ class TrialStore(Store):
         return durations_of(reversed(records))
 
     def list_run_times(self, target: str = "", latest: int = LATEST) -> list[RunTime]:
-        """How long the ``latest`` attempts at each case of a suite ran; an empty target matches all."""
+        """Durations of the ``latest`` attempts at each case of a suite; an empty target matches all."""
         with self._database.reading() as connection:
             times, skipped = read_run_times(connection, target, latest)
         self._skipped += skipped
@@ -181,7 +181,7 @@ class TrialStore(Store):
         target: str = "",
         device_class: str = "",
     ) -> list[CaseTimes]:
-        """How long all runs with these outcomes took, case by case; an empty name matches all."""
+        """Durations of all runs with these outcomes, case by case; an empty name matches all."""
         with self._database.reading() as connection:
             on = (target, device_class)
             times, skipped = read_case_times(
@@ -191,7 +191,7 @@ class TrialStore(Store):
         return times
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
-        """Trials that fit ``query``, newest first."""
+        """Trials that match ``query``, newest first."""
         wanted = (
             (trials.c.label, query.kernel),
             (trials.c.run, query.run),
@@ -207,7 +207,7 @@ class TrialStore(Store):
         return self._select(conditions, query.limit)
 
     def get_trial(self, id_prefix: str) -> Trial:
-        """The trial whose id begins so. Raises UsageError where there is none, or several."""
+        """The trial whose id begins with this prefix. Raises UsageError if there is none, or several."""
         exact = self._select([trials.c.id == id_prefix], 1)
         if exact:
             return exact[0]
@@ -253,7 +253,7 @@ class TrialStore(Store):
         return [trial for trial in found if trial is not None]
 
     def _read(self, record: object, row: object) -> Trial | None:
-        """The trial of a row; one that cannot be read is counted once."""
+        """The trial of a row; an unreadable one is counted once."""
         trial = try_trial(record)
         if trial is None:
             self._unreadable.add(row)
@@ -261,10 +261,10 @@ class TrialStore(Store):
 
 
 def open_store(home: Path) -> Store:
-    """The trials of a data directory, in whatever database; made where there are none."""
+    """The trials of a data directory, in whichever database; created if there are none."""
     return TrialStore.open(home)
 
 
 def has_records(home: Path) -> bool:
-    """Whether there are trials, or event streams that the store can be rebuilt from."""
+    """Whether there are trials, or event streams from which the store can be rebuilt."""
     return has_store(home) or bool(list_run_files(home))

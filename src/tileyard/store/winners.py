@@ -1,4 +1,4 @@
-"""The binaries that won, on their way to machines that have neither their kernels' sources nor TileLang."""
+"""Packs the binaries that won, for machines that have neither their kernels' sources nor TileLang."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from tileyard.store.choices import Choice, decode_choices, encode_choices
 
 
 def pack_winners(choices: Sequence[Choice], home: Path, output: Path) -> None:
-    """Write a bundle of these choices with their binaries. Raises UsageError where one is gone, and BundleError."""
+    """Write a bundle of these choices with their binaries. Raises UsageError if one is gone, and BundleError."""
     objects = ObjectStore(home / "objects")
     for one in choices:
         if not one.build or find_artifact(one.build, objects) is None:
@@ -27,7 +27,7 @@ def pack_winners(choices: Sequence[Choice], home: Path, output: Path) -> None:
 
 
 def open_winners(path: Path, home: Path) -> tuple[Choice, ...]:
-    """Put the binaries of a bundle into a data directory; the choices that they are of.
+    """Put the binaries of a bundle into a data directory; return the choices that belong to them.
 
     Raises IncompatibleError for a bundle that does not fit this host, BundleError, and UsageError.
     """

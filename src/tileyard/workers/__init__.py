@@ -1,1 +1,1 @@
-"""What runs inside the supervised processes: authors, compile workers, runners."""
+"""The programs of the supervised processes: authors, compile workers, runners."""

@@ -1,8 +1,8 @@
-"""The author: the process in which a user's code lives, and which answers questions about it.
+"""The author: the process that contains a user's code and answers questions about it.
 
 For the command line that is a worker that imports one file; for the Python API it is the calling
 process itself, which answers the same questions about the kernels that it holds. One module because
-all answers share these kernels, and what was made of them for the question before.
+all answers share these kernels, and the results of earlier questions.
 """
 
 import contextlib
@@ -67,15 +67,15 @@ if TYPE_CHECKING:
 Answer = Callable[[AuthorRequest], AuthorReply]
 
 KEPT = 4
-"""How many elaborated configs are kept for the question that follows: the check of their synchronization."""
+"""Number of elaborated configs that are kept for the next question: the check of their synchronization."""
 IMPORT_THRESHOLDS = (100_000, 50, 100)
-"""Imports make a million objects that stay: to search them again and again costs a sixth of the time."""
+"""Garbage collection thresholds during imports: they make a million lasting objects, and repeated searches cost a sixth of the time."""
 
 
 class Author:
-    """Answers questions about ``kernels``. ``namespace`` is where a reference is found by name.
+    """Answers questions about ``kernels``. References are looked up by name in ``namespace``.
 
-    ``rework`` leaves out of a kernel what does not matter where it is built.
+    ``rework`` leaves out of a kernel what its build does not need.
     """
 
     def __init__(
@@ -95,21 +95,21 @@ class Author:
 
     @classmethod
     def of_file(cls, file: Path, objects: ObjectStore) -> Self:
-        """The author of a kernel file, which is imported. Raises KernelFileError."""
+        """Import a kernel file and return its author. Raises KernelFileError."""
         module = import_file(file)
         return cls(find_kernels(module), objects, vars(module))
 
     @classmethod
     def of_kernel(cls, kernel: Callable[..., object], objects: ObjectStore) -> Self:
-        """The author of one kernel that lives in this process. Raises UsageError for no kernel."""
+        """The author of one kernel that lives in this process. Raises UsageError if it is not a kernel."""
         found = find_declared(kernel)
         namespace = getattr(found.recipe.function, "__globals__", {})
         return cls({found.name: found}, objects, namespace)
 
     def answer(self, request: AuthorRequest) -> AuthorReply:
-        """Answer one question. Whatever the user's code or the question gets wrong is a Failed.
+        """Answer one question. An error in the user's code or the question becomes a Failed.
 
-        What the user's code prints is in the answer's log, where it has one.
+        The output of the user's code is in the answer's log, if the answer has one.
         """
         printed = io.StringIO()
         try:
@@ -143,7 +143,7 @@ class Author:
     def _look_into(
         self, found: Found, request: CheckSync | ShowPasses | FindFailure
     ) -> AuthorReply:
-        """What is rarely asked, and takes a third of the time to load that all of this module does."""
+        """Answer the rare questions, whose modules take a third of the time to load that all the others take."""
         match request:
             case CheckSync(inputs=()):
                 from tileyard.workers.sync_sizes import check_sizes
@@ -215,7 +215,7 @@ class Author:
         )
 
     def _make_golden(self, found: Found, request: MakeGolden) -> AuthorReply:
-        """Make it once in the life of this author, also where it has no identity or fails."""
+        """Make a golden result once per process, even if it has no identity or fails."""
         key = canonical_json(request)
         known = self._goldens.get(key)
         if isinstance(known, UserCodeError):
@@ -256,7 +256,7 @@ def _config_key(request: ElaborateConfig | CheckSync) -> str:
 
 
 def describe_failure(error: TileyardError | MemoryError, request: AuthorRequest) -> Failed:
-    """What an error means to who asked."""
+    """The answer that describes an error to the asking process."""
     elaborating = isinstance(request, ElaborateConfig)
     match error:
         case MemoryError():

@@ -1,4 +1,4 @@
-"""Where a case of programs works: a folder of its own, and the stores that fill it."""
+"""Makes the folders in which cases of programs work, and opens the stores that fill them."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from tileyard.modes import make_folder
 from tileyard.parts import WHOLE, GoldenPart
 
 DATA, TEMPORARY, USED = "data", "tmp", "used"
-"""In a case's folder: what its steps work on, their temporary files, and a mark that it has run."""
+"""In a case's folder: the data of its steps, their temporary files, and a mark that it has run."""
 
 
 def make_case_folder(folder: Path, golden: Digest, trees: Trees, part: GoldenPart = WHOLE) -> None:
-    """Make a case's folder, whose data begin as its part of what its golden step made.
+    """Make a case's folder; its data start as the case's part of the golden step's result.
 
-    Raises UsageError where that step made nothing for it.
+    Raises UsageError if that step made nothing for it.
     """
     if folder.exists():
         remove_folder(folder)
@@ -34,7 +34,7 @@ def make_case_folder(folder: Path, golden: Digest, trees: Trees, part: GoldenPar
 
 
 class Stores:
-    """A home directory with its objects and trees, opened once for a process."""
+    """A home directory with its objects and trees, opened once per process."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -44,9 +44,9 @@ class Stores:
     def find_made(
         self, golden: Digest, build: BuildKey, part: GoldenPart = WHOLE
     ) -> dict[str, str]:
-        """The directories that a golden and a build step have filled, by place; none for what made nothing.
+        """The directories that a golden and a build step have filled, by placeholder; without those of steps that made nothing.
 
-        Of what a golden step made only ``part`` has to be as it was.
+        Only ``part`` of the golden step's result must be unchanged.
         """
         places: dict[str, str] = {}
         if golden:

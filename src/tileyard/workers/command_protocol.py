@@ -1,4 +1,4 @@
-"""What engine and step host say to each other."""
+"""Defines the messages between engine and step host."""
 
 from tileyard.model import BuildKey, Digest, GoldenKey, OutputCheck, Record, Step
 from tileyard.parts import WHOLE, GoldenPart
@@ -9,7 +9,7 @@ from tileyard.workers.question import Question
 
 
 class StepDone(Record, tag="step_done"):
-    """Answer to DoStep. ``end`` is None where it was known; ``message`` says what went wrong, if it did."""
+    """Answer to DoStep. ``end`` is None if the result was already known; ``message`` is what went wrong, if anything did."""
 
     end: StepEnd | None = None
     tree: Digest = Digest("")
@@ -29,7 +29,7 @@ class Done(Record, tag="done"):
 class HostFailed(Record, tag="host_failed"):
     """A request could not be carried out: the disk is full, an object is damaged.
 
-    ``is_users`` says that the user's files are the reason.
+    ``is_users``: the user's files are the cause.
     """
 
     message: str
@@ -39,8 +39,8 @@ class HostFailed(Record, tag="host_failed"):
 class DoStep(Question[StepDone], tag="do_step"):
     """Run a program of a case that needs no device.
 
-    ``places`` and ``env`` are what it receives, ``cwd`` where it runs if it does not say itself. ``title``
-    is what it is called in the log. ``golden``
+    ``places`` and ``env`` are what it receives, ``cwd`` the directory in which it runs unless it names its own. ``title``
+    is its name in the log. ``golden``
     is the tree at ``{golden}``, of which the case uses ``part``, ``build`` the artifact at ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
     a tree; if one was made before with the same key, nothing is run.
     """
@@ -59,23 +59,23 @@ class DoStep(Question[StepDone], tag="do_step"):
 
 
 class DigestFiles(Question[FilesDigested], tag="digest_files"):
-    """The digest of the content and names of files: globs, directories or files below ``folder``."""
+    """Ask for the digest of the content and names of files: globs, directories or files below ``folder``."""
 
     folder: str
     patterns: tuple[str, ...]
 
 
 class StepIdentified(Record, tag="step_identified"):
-    """Answer to IdentifyStep: the digest of what the step uses, and why that is not all."""
+    """Answer to IdentifyStep: the digest of what the step uses, and the reasons why it may not be all."""
 
     uses: str
     doubts: tuple[str, ...] = ()
 
 
 class IdentifyStep(Question[StepIdentified], tag="identify_step"):
-    """What a step on this site uses outside of its suite; ``golden``, ``part`` and ``build`` are as in DoStep.
+    """Identify what a step on this site uses outside of its suite; ``golden``, ``part`` and ``build`` are as in DoStep.
 
-    One that ``is_early`` runs in the suite's folder where it names no other, else in its case's work directory.
+    A step that ``is_early`` and names no folder runs in the suite's folder, any other in its case's work directory.
     """
 
     step: Step
@@ -88,7 +88,7 @@ class IdentifyStep(Question[StepIdentified], tag="identify_step"):
 
 
 class PrepareFolder(Question[Done], tag="prepare_folder"):
-    """Make a case's folder anew, with a part of a tree as its data."""
+    """Make a new folder for a case, with a part of a tree as its data."""
 
     folder: str
     golden: Digest
@@ -96,7 +96,7 @@ class PrepareFolder(Question[Done], tag="prepare_folder"):
 
 
 class CompareOutputs(Question[Judged], tag="compare_outputs"):
-    """Compare a case's outputs with its part of what its golden step made."""
+    """Compare a case's outputs with its part of the golden step's result."""
 
     work: str
     golden: Digest
@@ -105,7 +105,7 @@ class CompareOutputs(Question[Judged], tag="compare_outputs"):
 
 
 class StopBatches(Question[Done], tag="stop_batches"):
-    """Begin no further case of the batches that run. Their BatchRan follow."""
+    """Begin no further case of the batches that run. Each of them still answers BatchRan."""
 
 
 HostRequest = (
@@ -125,7 +125,7 @@ HostReply = (
 
 
 class Asked(Record):
-    """A request with a number, which separates its answers from others'."""
+    """A request with a number, which separates its answers from those of other requests."""
 
     number: int
     request: HostRequest

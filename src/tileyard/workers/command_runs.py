@@ -1,6 +1,6 @@
 """Runs the cases of a batch that are programs: one process each, or one for several hot ones.
 
-Whatever happens is the doing of the case that was running; the others go on in a fresh process. One module because
+A failure is attributed to the case that was running; the others run in a new process. One module because
 both ways make a case's folder, places and answer alike.
 """
 
@@ -37,10 +37,10 @@ Tell = Callable[[CaseBegan | CaseRan], None]
 
 
 class CommandRuns:
-    """Runs batches of such cases, under the lease of this number.
+    """Runs batches of such cases, under the lease with this number.
 
     With ``limited`` each case is ended at its own limit here; else the caller does that.
-    Once ``is_stopped`` says so, no further case is begun.
+    Once ``is_stopped`` returns True, no further case is begun.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class CommandRuns:
             self._answer(member, _ended_well(member), ran.message, started_s)
 
     def _run_in_turn(self, members: Sequence[Member], request: RunBatch) -> None:
-        """Run programs in turn, each time in a fresh folder; the outputs of the last run are judged."""
+        """Run programs in turn, each run in a new folder; the outputs of the last run are judged."""
         started_s = time.monotonic()
         runs = [Runs(member=one) for one in members]
         for order in draw_orders(len(runs), request.batch.rounds, request.batch.id):
@@ -103,7 +103,7 @@ class CommandRuns:
                 self._tell(msgspec.structs.replace(ran, measurement=measured))
 
     def _time(self, runs: Runs, device: Device, started_s: float) -> None:
-        """Run a program once more, and answer for it if that failed."""
+        """Run a program once more, and report the case if that failed."""
         heard = runs.hear()
         ran = self._run_once(runs.member, device, started_s, heard)
         runs.answered = ran is None
@@ -117,7 +117,7 @@ class CommandRuns:
     def _run_once(
         self, member: Member, device: Device, started_s: float, heard: Heard | None = None
     ) -> Ran | None:
-        """Run a program; None where it did not end well, and was answered for."""
+        """Run a program; None if it failed and was reported."""
         self._tell_began(member)
         try:
             order = self._order(member, member.command.run, device, [member])
@@ -132,7 +132,7 @@ class CommandRuns:
         return None
 
     def _run_hot(self, members: Sequence[Member], hot: HotRun, device: Device) -> None:
-        """One process for all of them; again for the rest after one that has ended before them."""
+        """Run all of them in one process; if it ends too early, run the rest in another one."""
         left = list(members)
         while left and not self.is_stopped():
             started_s = time.monotonic()
@@ -162,7 +162,7 @@ class CommandRuns:
                     heard.note_end(how)
                 return
             if heard.current is None and heard.answered and not (end.ok or end.survivors):
-                heard.note_end(how)  # the next one is begun by a process of its own
+                heard.note_end(how)  # another process begins the next case
                 continue
             culprit = heard.current or left[0]
             if culprit is not heard.current:
@@ -183,7 +183,7 @@ class CommandRuns:
         self._tell(CaseBegan(case=member.case.key))
 
     def _refuse(self, member: Member, error: TileyardError | OSError, started_s: float) -> None:
-        """Answer for a case whose program could not be begun."""
+        """Report a case whose program could not be started."""
         is_ours = isinstance(error, HOST_FAULTS)
         outcome = Outcome.INFRA_ERROR if is_ours else Outcome.RUNTIME_ERROR
         self._answer(member, outcome, str(error), started_s)
@@ -215,7 +215,7 @@ class CommandRuns:
     def _order(
         self, member: Member, step: Step, device: Device, members: Sequence[Member]
     ) -> StepOrder:
-        """The step with all places filled in; its folders are made ready."""
+        """The step with all placeholders filled in; its folders are prepared."""
         for other in members:
             self._begin(other)
         command = member.command
@@ -241,7 +241,7 @@ class CommandRuns:
         )
 
     def _own_folders(self, member: Member, end: StepEnd) -> list[Path]:
-        """Where what a case brings lies, if its program could not be started; all else is the host's."""
+        """The folders of what a case brings, if its program could not be started; everything else is the host's."""
         if not end.refusal:
             return []
         command = member.command
@@ -260,7 +260,7 @@ class CommandRuns:
         return part.is_linked and not trees.is_as_verified(golden.tree, part.path)
 
     def _begin(self, member: Member) -> None:
-        """Mark a case's folder as used; what an earlier attempt has used is made anew."""
+        """Mark a case's folder as used; recreate it if an earlier attempt used it."""
         folder = self._home / member.command.folder
         if (folder / USED).exists() or not (folder / DATA).exists():
             golden = member.entry.golden
@@ -269,21 +269,21 @@ class CommandRuns:
 
 
 def _ended_well(member: Member) -> Outcome:
-    """How a case ends whose program did, as far as is known before anybody has looked at its outputs."""
+    """The outcome of a case whose program ended well, before its outputs are judged."""
     return Outcome.UNCHECKED if member.command.is_judged else Outcome.PASSED
 
 
 def _insists(end: StepEnd) -> Outcome:
-    """Who kills its parent is the case itself, if that happens each time."""
+    """The outcome if this happens each time: a program that kills its parent then crashes the case itself."""
     return Outcome.CRASHED if end.lost else Outcome.INFRA_ERROR
 
 
 def step_environment(
     step: Step, shared: Mapping[str, str], places: Places, temporary: Path
 ) -> dict[str, str]:
-    """What a step gets of this process's environment, with what suite and step add, and a temporary directory.
+    """The environment of a step: its share of this process's, the additions of suite and step, and a temporary directory.
 
-    Numeric libraries are held to the threads that the step may use.
+    Numeric libraries are limited to the threads that the step may use.
     """
     added = {name: fill(text, places) for name, text in step.env.items()}
     threads = dict.fromkeys(THREAD_VARIABLES, str(places["threads"]))

@@ -47,7 +47,7 @@ from tileyard.workers.protocol import (
 )
 
 BINARY = "binary"
-"""The kind of record that says which files a binary has."""
+"""The kind of record that lists the files of a binary."""
 CACHES = "caches"
 """The directory below the home in which build tools keep what they need not do twice."""
 
@@ -59,7 +59,7 @@ class StoredBinaries:
         self._objects = objects
 
     def fetch(self, binary: str, folder: Path) -> bool:
-        """Put the binary's files into ``folder``; False if any is not there."""
+        """Put the binary's files into ``folder``; False if any is missing."""
         record = self._objects.get_record(BINARY, binary)
         if record is None:
             return False
@@ -75,7 +75,7 @@ class StoredBinaries:
 class Compiler:
     """Answers requests about one target. ``home`` is the directory with the object store.
 
-    ``tell`` hears when something is begun and ended that many kernels share.
+    ``tell`` is called when work that many kernels share begins and ends.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Compiler:
         self._aside_s = 0.0
 
     def answer(self, request: CompilerRequest) -> CompilerReply:
-        """Carry out one request; whatever the user's kernel does wrong becomes an outcome."""
+        """Carry out one request; every error of the user's kernel becomes an outcome."""
         match request:
             case DescribeTarget(target=name, plugins=plugins):
                 try:
@@ -122,9 +122,9 @@ class Compiler:
                 assert_never(request)
 
     def build_alone(self, wanted: BuildKernel) -> Artifact | Build:
-        """One kernel, for who asks in this very process: its artifact, or how its build failed.
+        """Build one kernel for a caller in this process: return its artifact, or how its build failed.
 
-        Raises DamagedError where the artifact does not stay.
+        Raises DamagedError if the artifact does not stay.
         """
         request = BuildKernels(kernels=(wanted,))
         (built,) = request.check(self.answer(request)).verdicts
@@ -136,7 +136,7 @@ class Compiler:
         return artifact
 
     def warm_up(self) -> None:
-        """Do what every build of the target needs, while nothing is asked for yet."""
+        """Do what every build of the target needs, before the first request arrives."""
         target: object = self._target if self._fingerprint else None
         if isinstance(target, WarmsUp):
             with self._aside():
@@ -165,7 +165,7 @@ class Compiler:
                     builds[number] = self._publish(
                         kernel, build, out / str(number), self._target.name
                     )
-            # What was done together is shared out equally.
+            # The time of what was done together is divided equally.
             spent_s = time.monotonic() - started - (self._aside_s - aside_s)
         for kernel, build in zip(kernels, builds, strict=True):
             yield replace(
@@ -177,7 +177,7 @@ class Compiler:
             )
 
     def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> Build:
-        """Keep what was built; the build itself, or a failed one where that cannot be kept."""
+        """Store a build; return the build itself, or a failed one if it cannot be stored."""
         kernel = request.elaborated.kernel
         files: dict[str, Digest] = {}
         for name in build.files:
@@ -209,7 +209,7 @@ class Compiler:
 
 
 def _describe(found: Diagnostic | None) -> str:
-    """One line that says why a build failed, with the user's source line where it is known."""
+    """One line with the reason of a failed build, and the user's source line if it is known."""
     if found is None:
         return ""
     place = f"{name_line(found.where.file, found.where.line)}: " if found.where else ""

@@ -1,4 +1,4 @@
-"""What workers get: the engine's own environment with numeric libraries held to a cap, and the host's memory."""
+"""Determines what workers get: the engine's own environment with a cap on numeric libraries, and the host's memory."""
 
 import os
 from pathlib import Path
@@ -12,12 +12,12 @@ THREAD_VARIABLES = (
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """A whole environment in which numeric libraries start at most ``threads`` threads."""
+    """A complete environment in which numeric libraries start at most ``threads`` threads."""
     return {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
 
 
 def host_memory_bytes() -> int:
-    """The memory of this host, or of the container that this process is in where that is less."""
+    """The memory in bytes of this host, or of the container of this process if that is less."""
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())

@@ -1,6 +1,6 @@
-"""The ways in which a Program fails: hazards, passes and targets that make something else of it, refusals.
+"""Finds the ways in which a Program fails: hazards, wrong results of passes and targets, refusals.
 
-Each gives the failures with their *signs*. A sign says whether two Programs fail in the same way, so it has no lines and no numbers.
+Each function yields failures with their *signs*. A sign identifies a way of failing, so it contains no lines and no numbers.
 """
 
 import os
@@ -29,7 +29,7 @@ Signs = Iterator[tuple[str, str]]
 """The failures of a Program: the sign of each, and its message."""
 
 RUN_LIMIT_S = 20.0
-"""Time for the blocks of one candidate: one that takes longer, as in an endless loop, does not fail in the same way."""
+"""Seconds for the blocks of one candidate: one that takes longer, as in an endless loop, does not fail in the same way."""
 
 _PLACES = re.compile(r"\bline \d+|\ban unknown line")
 _LOOPS = re.compile(r" at \w+=-?\d+(, \w+=-?\d+)*")
@@ -40,7 +40,7 @@ _SOURCE = "kernel"
 
 
 def sign_of(message: str, names: Sequence[str] = ()) -> str:
-    """``message`` without lines, iterations and numbers; where ``names`` are given without these and without what it quotes."""
+    """``message`` without lines, iterations and numbers; if ``names`` are given, also without these and without what it quotes."""
     text = _LOOPS.sub("", _PLACES.sub("a line", message.splitlines()[0] if message else ""))
     if names:
         text = re.sub(rf"\b(?:{'|'.join(map(re.escape, names))})\b", "_", _QUOTED.sub("_", text))
@@ -48,13 +48,13 @@ def sign_of(message: str, names: Sequence[str] = ()) -> str:
 
 
 def lines_of(program: Program) -> dict[int, SourceLine]:
-    """A line for each statement, by which findings name it."""
+    """A line for each statement, by which findings refer to it."""
     numbered = number_statements(program)
     return {number: SourceLine(file=_SOURCE, line=number + 1) for number, _ in numbered}
 
 
 def elaborated_alone(program: Program) -> Elaborated:
-    """What a target is given for a Program that has no lines."""
+    """The input of a target for a Program that has no lines."""
     return Elaborated(kernel=Kernel(name=program.name, program=print_program(program)))
 
 
@@ -62,7 +62,7 @@ def elaborated_alone(program: Program) -> Elaborated:
 
 
 def find_hazards(program: Program, arrays: Sequence[Array]) -> Signs:
-    """What the check of its synchronization finds in a Program."""
+    """The findings of a Program's synchronization check."""
     try:
         checked = check_program(program, lines_of(program), arrays, (), Effort(limit_s=RUN_LIMIT_S))
     except (KernelFault, BindError) as fault:
@@ -81,7 +81,7 @@ def find_hazards(program: Program, arrays: Sequence[Array]) -> Signs:
 
 
 def find_broken_pass(steps: Sequence[Step], arrays: Sequence[Array]) -> Signs:
-    """What the first step that breaks something has broken."""
+    """The fault of the first step that is wrong."""
     try:
         faults = StepChecker(steps[0], arrays).check(steps)
     except (KernelFault, BindError) as fault:
@@ -97,7 +97,7 @@ def find_broken_pass(steps: Sequence[Step], arrays: Sequence[Array]) -> Signs:
 
 
 def find_mismatch(program: Program, arrays: Sequence[Array], target: Target) -> Signs:
-    """Outputs of the target that are not those of the interpreter, of a Program without hazards: others have no result of their own."""
+    """Outputs of the target that differ from those of the interpreter, for a Program without hazards: others have no defined result."""
     hazards = dict(find_hazards(program, arrays))
     if hazards:
         yield from hazards.items()
@@ -125,7 +125,7 @@ def find_mismatch(program: Program, arrays: Sequence[Array], target: Target) -> 
 
 
 def find_refusal(elaborated: Elaborated, names: Sequence[str], target: Target) -> Signs:
-    """Why the target does not build a kernel, in which these are the user's ``names``."""
+    """The reason why the target does not build a kernel, in which these are the user's ``names``."""
     with tempfile.TemporaryDirectory(prefix="tileyard-reduce-") as folder:
         built = _build(elaborated, target, Path(folder))
         if isinstance(built, Build):
@@ -133,7 +133,7 @@ def find_refusal(elaborated: Elaborated, names: Sequence[str], target: Target) -
 
 
 def _build(elaborated: Elaborated, target: Target, folder: Path) -> Artifact | Build:
-    """What the target makes of a kernel, in ``folder``; how the build failed where it did."""
+    """The artifact that the target makes of a kernel in ``folder``, or how the build failed."""
     (built,) = target.build([Source(elaborated=elaborated)], folder)
     if built.outcome is not Outcome.PASSED:
         return built

@@ -1,6 +1,6 @@
-"""Finds how a kernel fails, or a Program that was made of it: what a reduction asks of each candidate.
+"""Finds how a kernel fails, or a Program that was made of it: the question of a reduction about each candidate.
 
-A candidate counts as what TileLang takes: it is written as source, and what is read back from that has to fail likewise.
+A candidate is judged as TileLang reads it: it is written as source, and the Program read back from that must fail in the same way.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Start:
-    """The kernel itself, its numbers bound, the arrays that it is given, by name, and options of TileLang's."""
+    """The kernel itself, its numbers bound, its input arrays by name, and options of TileLang's."""
 
     program: Program
     arrays: dict[str, Array]
@@ -43,7 +43,7 @@ class _Start:
 
 
 class FailureFinder:
-    """Finds failures of kernels and of what is made of them; keeps what a kernel itself is."""
+    """Finds failures of kernels and of Programs made of them; keeps the elaborated kernel itself."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -51,9 +51,9 @@ class FailureFinder:
         self._targets: dict[str, Target] = {}
 
     def find(self, found: Found, request: FindFailure) -> FailureFound:
-        """The failures of a Program, of the kernel's own where none is given.
+        """The failures of a Program, or of the kernel's own if none is given.
 
-        Raises what elaborating the kernel raises, and UsageError where it has no Program, or cannot fail in the way that is asked for.
+        Raises what elaborating the kernel raises, and UsageError if it has no Program, or cannot fail in the requested way.
         """
         start = self._start(found, request)
         program = read_program(request.program) if request.program else start.program
@@ -137,14 +137,14 @@ class FailureFinder:
 def _read_again(
     program: Program, start: _Start, architecture: str = "", *, with_tir: bool = False
 ) -> "MadeKernel":
-    # Importing it takes seconds, and the user's own code has mostly paid for it already.
+    # Importing it takes seconds, and the user's own code has usually done that already.
     from tileyard.frontend.written_again import read_again
 
     return read_again(program, start.options, architecture=architecture, with_tir=with_tir)
 
 
 def _steps(program: Program, start: _Start, pipeline: str) -> tuple[Step, ...]:
-    """What passes make of a Program: ours, or TileLang's own for an architecture."""
+    """The Programs after each pass: ours, or TileLang's own for an architecture."""
     if not pipeline.startswith(TILELANGS):
         return run_pipeline(program, pipeline, ways.lines_of(program))
     steps = []
@@ -157,7 +157,7 @@ def _steps(program: Program, start: _Start, pipeline: str) -> tuple[Step, ...]:
 
 
 def _elaborated(program: Program, start: _Start, target: Target) -> Elaborated:
-    """What the target is given for a Program."""
+    """The input of the target for a Program."""
     if not target.needs_tir:
         return ways.elaborated_alone(settle(program).program)
     made = _read_again(program, start, with_tir=True)
@@ -166,7 +166,7 @@ def _elaborated(program: Program, start: _Start, target: Target) -> Elaborated:
 
 
 def _cut(number: int, spec: TensorSpec, given: dict[str, Array]) -> Array:
-    """The first elements of the array that the kernel itself is given; one of our own where it has none that is as large."""
+    """The first elements of the kernel's own array; a new array if the kernel has none that is as large."""
     array = given.get(spec.name)
     if array is None or array.ndim != len(spec.shape):
         return make_input(number, spec)

@@ -1,4 +1,4 @@
-"""The content of the files that a step's result depends on, as one digest."""
+"""Computes one digest over the content of the files on which a step's result depends."""
 
 import os
 import re
@@ -16,32 +16,32 @@ from tileyard.model import Step
 
 CHUNK = 1 << 20
 LONGEST = 1000
-"""Longer arguments are no paths."""
+"""Most characters of a path: longer arguments are not paths."""
 IGNORED = frozenset({".git", "__pycache__", ".tileyard"})
-"""Folders whose content never counts."""
+"""Folders whose content is always ignored."""
 
 MOST_FILES = 1_000_000
 """Most files that the patterns of one step may name."""
 NO_CONTENT = ("/proc", "/sys", "/dev")
-"""Folders in which nothing is stored: their files are devices, processes and settings."""
+"""Folders without stored content: their files are devices, processes and settings."""
 
 _SIGN = re.compile(r"[*?[]")
 _Stamp = tuple[int, int, int, int]
 
 
 class FileDigests:
-    """Reads each file once for as long as it does not change; usable from any thread."""
+    """Reads each file once while it does not change; usable from any thread."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[_Stamp, str]] = {}
         self._lock = threading.Lock()
 
     def digest(self, folder: Path, patterns: Sequence[str]) -> str:
-        """The digest of names and contents of all files that fit; a pattern may fit none.
+        """The digest of names and contents of all files that match; a pattern may match none.
 
-        A pattern is a path or a glob below ``folder``, or absolute; a directory means all files in
-        it. Names count as they are found from ``folder``, so that the same tree elsewhere is the same.
-        Raises UsageError for a file that cannot be read, and for more than anybody could read.
+        A pattern is a path or a glob below ``folder``, or absolute; a directory selects all files in
+        it. Names are relative to ``folder``, so that the same tree elsewhere has the same digest.
+        Raises UsageError for a file that cannot be read, and for too many files.
         """
         parts: list[str] = []
         size = 0
@@ -59,9 +59,9 @@ class FileDigests:
         return digest_parts("files", *parts)
 
     def digest_file(self, path: Path) -> str:
-        """The digest of a file's content, and whether its owner may run it. Raises OSError."""
+        """A digest of a file's content and of whether its owner may run it. Raises OSError."""
         status = path.stat()
-        # A file can be changed and given its old time of modification again; then that of its change is another.
+        # A file can be changed and given its old modification time again; then its change time is different.
         stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
         with self._lock:
             known = self._known.get(str(path))
@@ -76,7 +76,7 @@ class FileDigests:
 
 
 def find_files(folder: Path, pattern: str) -> Iterator[Path]:
-    """The files that a pattern names, as ``FileDigests.digest`` reads it. Raises UsageError."""
+    """The files that a pattern matches, with the rules of ``FileDigests.digest``. Raises UsageError."""
     path = folder / pattern
     if path.is_file():
         yield path
@@ -87,7 +87,7 @@ def find_files(folder: Path, pattern: str) -> Iterator[Path]:
         if path.is_dir():
             yield from _walk(path)
         elif _SIGN.search(pattern):
-            if path.name == "**":  # before Python 3.13 it means folders alone
+            if path.name == "**":  # before Python 3.13 it selects only folders
                 path /= "*"
             base = Path(path.anchor)
             for found in base.glob(str(path.relative_to(base))):
@@ -101,7 +101,7 @@ def find_files(folder: Path, pattern: str) -> Iterator[Path]:
 
 
 def find_problem(pattern: Path) -> str:
-    """What is wrong with an absolute path or glob as a name of inputs, empty if nothing is."""
+    """Why an absolute path or glob cannot name inputs, empty if it can."""
     parts = pattern.parts
     signs = [number for number, part in enumerate(parts) if _SIGN.search(part)]
     fixed = os.path.normpath(Path(*parts[: signs[0]] if signs else parts))
@@ -136,5 +136,5 @@ def is_file(folder: Path, text: str) -> bool:
 
 
 def find_arguments(step: Step, folder: Path) -> list[str]:
-    """Arguments that are files as seen from the suite's folder: the step's result depends on them."""
+    """The arguments that are files relative to the suite's folder: the step's result depends on them."""
     return [text for text in step.argv if "{" not in text and is_file(folder, text)]

@@ -1,4 +1,4 @@
-"""Inputs and reference outputs: made once for each identity, then found in the object store."""
+"""Makes inputs and reference outputs once for each identity, and finds them again in the object store."""
 
 import functools
 import importlib.metadata
@@ -31,11 +31,11 @@ from tileyard.workers.threads import cap_threads
 
 RECORD_KIND = "golden"
 RECIPE = "1"
-"""The version of how golden results are made; a change to this module that changes them raises it."""
+"""The version of the way golden results are made; a change to this module that changes them raises it."""
 
 
 class GoldenRecord(Record):
-    """What the object store remembers of a golden result."""
+    """The object store's record of a golden result."""
 
     inputs: tuple[Digest, ...]
     outputs: tuple[Digest, ...]
@@ -45,7 +45,7 @@ class GoldenRecord(Record):
 class GoldenMaker:
     """Makes the golden result of one request, or finds it.
 
-    ``function`` is the reference, None for none. Raises UsageError and UserCodeError.
+    ``function`` is the reference, or None. Raises UsageError and UserCodeError.
     """
 
     found: Found
@@ -54,7 +54,7 @@ class GoldenMaker:
     objects: ObjectStore
 
     def make(self) -> Golden:
-        """Look the result up by its key; where it is new or has no key beforehand, compute it."""
+        """Look the result up by its key; compute it if it is new or has no key beforehand."""
         reference = self._bind()
         key = self._derive_key(reference)
         if key is None and self.request.only_identified:
@@ -92,7 +92,7 @@ class GoldenMaker:
     # ---- identity ---------------------------------------------------------------------------
 
     def _derive_key(self, reference: Reference | None) -> GoldenKey | None:
-        """The identity of the result; None where the user's code has none."""
+        """The identity of the result; None if the user's code has none."""
         inputs = self._identify_inputs()
         behaviour = "none"
         if inputs and self.request.draw != USUAL_DRAW:
@@ -138,7 +138,7 @@ class GoldenMaker:
         )
 
     def _round(self, outputs: Sequence[Array]) -> list[Array]:
-        """Floats in the kernel's own dtype, which may overflow where the reference's does not."""
+        """Convert floats to the kernel's own dtype, which may overflow when the reference's does not."""
         specs = (spec for spec in self.request.specs if spec.role != "in")
         dtypes = [find_dtype(spec.dtype) for spec in specs]
         return [
@@ -194,7 +194,7 @@ class GoldenMaker:
 
 
 def _fit(spec: TensorSpec, given: object, what: str) -> Array:
-    """An input of the user's in the parameter's dtype. Raises UserCodeError where it does not fit."""
+    """A user's input in the parameter's dtype. Raises UserCodeError if it does not fit."""
     with blame_user(what):
         array = to_numpy(given)
     if array.shape != spec.shape:
@@ -212,7 +212,7 @@ def _fit(spec: TensorSpec, given: object, what: str) -> Array:
 
 
 def _find(objects: ObjectStore, key: GoldenKey) -> GoldenRecord | None:
-    """The remembered result whose arrays are all there and sound."""
+    """The recorded result, if all its arrays exist and are undamaged."""
     data = objects.get_record(RECORD_KIND, key)
     if data is None:
         return None

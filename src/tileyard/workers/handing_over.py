@@ -1,7 +1,7 @@
-"""Outputs on their way from a runner to the judge: in memory that both processes have, or in the message itself.
+"""Passes outputs from a runner to the judge: in memory that both processes share, or in the message itself.
 
-The memory is an anonymous file of the engine's, whose descriptor both inherit. It has no name, so nobody
-else can open it, and it is gone with the last process that has it.
+The memory is an anonymous file of the engine's, whose descriptor both inherit. It has no name, so no other process
+can open it, and it disappears with the last process that has it.
 """
 
 import contextlib
@@ -21,25 +21,25 @@ from tileyard.targets.base import Array
 from tileyard.workers.protocol import Extent, HandedOutput
 
 IN_MESSAGE_BYTES = 4096
-"""Outputs of up to this size travel in the message: less than a page of memory is worth."""
+"""Most bytes of an output that travels in the message: it is not worth a page of memory."""
 
 ROOM_BYTES = 512 << 20
-"""The most bytes of outputs in all that are handed over and not judged, unless those of one interleaved batch or
-of one case are more.
+"""The most bytes of outputs in all that are handed over and not judged, unless one interleaved batch or
+one case has more.
 
 Several outputs of the largest kernels fit in, so that a device rarely waits for the judge; on a host with
 little memory it is a small part of what such kernels' inputs and references take.
 """
 MAPPED_BYTES = 128 << 20
-"""How much stays mapped: the end of a process takes the longer, the more is."""
+"""Bytes that stay mapped: the more is mapped, the longer the end of a process takes."""
 _PROT_NONE, _PROT_WRITE = 0, mmap.PROT_READ | mmap.PROT_WRITE
 
 
 class OutputMemory:
     """The runner's side: finds room for outputs, which are written there or copied to it.
 
-    What was mapped stays so, since to map it costs more than to fill it. Only what the case at hand writes can be touched:
-    a kernel that writes where it should not ends, and meets no other case's outputs.
+    Mapped memory stays mapped, since mapping costs more than filling. Only the memory that the present case writes is accessible:
+    a kernel that writes elsewhere ends, and does not change another case's outputs.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -53,13 +53,13 @@ class OutputMemory:
         os.set_inheritable(descriptor, False)
 
     def begin(self, taken: Iterable[Extent]) -> None:
-        """Leave these extents alone, and no others: their outputs are not judged yet."""
+        """Protect these extents, and no others: their outputs are not judged yet."""
         self.turn_to("")
         self._taken = sorted(taken, key=lambda extent: extent.start)
         self._handed.clear()
 
     def turn_to(self, case: str) -> None:
-        """Take outputs of this case from here on, and take back the room of arrays that were not handed over."""
+        """From now on take outputs of this case, and free the room of arrays that were not handed over."""
         for extent in self._made.values():
             self._close(extent)
             self._taken.remove(extent)
@@ -67,17 +67,17 @@ class OutputMemory:
         self._case = case
 
     def free(self, cases: Iterable[str]) -> None:
-        """Use room again that these cases took since ``begin``: their outputs are judged."""
+        """Free the room that these cases took since ``begin``: their outputs are judged."""
         for extent in (extent for case in cases for extent in self._handed.pop(case, ())):
             self._taken.remove(extent)
 
     def unmap(self) -> bool:
-        """Leave more of the address space to a kernel; False if nothing was mapped."""
+        """Unmap, to leave more of the address space to a kernel; False if nothing was mapped."""
         unmapped, self._mapped = self._mapped, {}
         return bool(unmapped)
 
     def allocate(self, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
-        """An array for an output, at the beginning of a page; ``put`` need not copy it. Raises MemoryError."""
+        """An array for an output, at the start of a page; ``put`` need not copy it. Raises MemoryError."""
         size = prod(shape) * dtype.itemsize
         if size <= IN_MESSAGE_BYTES:
             return _as_array(mmap.mmap(-1, IN_MESSAGE_BYTES), shape, dtype)
@@ -99,13 +99,13 @@ class OutputMemory:
     def _copy(self, array: Array) -> Extent:
         bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         extent = self._take_room(bits.nbytes)
-        # The system writes as fast as what is mapped for once, and needs no address space.
+        # A system call writes as fast as memory that is mapped for one use, and needs no address space.
         with contextlib.suppress(MemoryError):
             if extent in self._mapped or self._mapped_bytes + extent.size <= MAPPED_BYTES:
                 self._open(extent)[: bits.nbytes] = bits
                 return extent
         done = 0
-        while done < bits.nbytes:  # it may write less than it is given
+        while done < bits.nbytes:  # one call may write less than it is given
             done += os.pwrite(self._descriptor, bits[done:].data, extent.start + done)
         return extent
 
@@ -119,7 +119,7 @@ class OutputMemory:
         need, start, place = -(-size // page) * page, 0, 0
         if not self._taken and os.fstat(self._descriptor).st_size > max(need, ROOM_BYTES):
             self.unmap()
-            os.ftruncate(self._descriptor, max(need, ROOM_BYTES))  # what an unusual size has left
+            os.ftruncate(self._descriptor, max(need, ROOM_BYTES))  # drop an unusual excess
         for place, extent in enumerate([*self._taken, _END]):  # noqa: B007 - the last one is the end
             if extent.start - start >= need:
                 break
@@ -130,21 +130,21 @@ class OutputMemory:
         return found
 
     def _reserve(self, end: int) -> None:
-        """Have memory up to there: a page that is not to be had ends a process that writes to it."""
+        """Allocate memory up to ``end``: a page that is not available ends a process that writes to it."""
         size = os.fstat(self._descriptor).st_size
         if size < end:
             with _as_memory_error():
                 os.posix_fallocate(self._descriptor, size, end - size)
 
     def _open(self, extent: Extent) -> NDArray[np.uint8]:
-        """The bytes of an extent, to be written. Raises MemoryError."""
+        """The bytes of an extent, writable. Raises MemoryError."""
         known = self._mapped.pop(extent, None)
         if known is not None:
             self._set_access(known, _PROT_WRITE)
             self._mapped[extent] = known
             return known
         while self._mapped and self._mapped_bytes + extent.size > MAPPED_BYTES:
-            del self._mapped[next(iter(self._mapped))]  # the one that was used longest ago
+            del self._mapped[next(iter(self._mapped))]  # the least recently used one
         flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
         with _as_memory_error():
             mapped = mmap.mmap(self._descriptor, extent.size, flags=flags, offset=extent.start)
@@ -152,7 +152,7 @@ class OutputMemory:
         return self._mapped[extent]
 
     def _close(self, extent: Extent) -> None:
-        """Have nobody touch an extent; what is not mapped any more nobody can, but for a launch that is over."""
+        """Make an extent inaccessible; an unmapped one is that already, except to a launch that is over."""
         if extent in self._mapped:
             self._set_access(self._mapped[extent], _PROT_NONE)
 
@@ -176,19 +176,19 @@ def _as_memory_error() -> Iterator[None]:
 def _as_array(
     mapped: mmap.mmap | NDArray[np.uint8], shape: tuple[int, ...], dtype: "np.dtype[np.generic]"
 ) -> Array:
-    """The beginning of a mapping, which lasts as long as the array."""
+    """The start of a mapping as an array; the mapping lasts as long as the array."""
     array: Array = np.frombuffer(mapped, dtype, count=prod(shape)).reshape(shape)
     return array
 
 
 def count_output_bytes(specs: Iterable[TensorSpec]) -> int:
-    """The size of the parameters that a kernel writes."""
+    """Bytes of the parameters that a kernel writes."""
     written = [spec for spec in specs if spec.role != "in"]
     return sum(prod(spec.shape) * find_dtype(spec.dtype).numpy.itemsize for spec in written)
 
 
 def get_output(handed: HandedOutput) -> Array:
-    """An output that was handed over, read-only. Raises OSError or ValueError where it is not there."""
+    """An output that was handed over, read-only. Raises OSError or ValueError if it is missing."""
     dtype = find_dtype(handed.dtype).numpy
     if handed.extent is None:
         return np.frombuffer(handed.data, dtype).reshape(handed.shape)

@@ -1,4 +1,4 @@
-"""Reads on the output of a hot process which of its cases it is at, and how each one went."""
+"""Reads from the output of a hot process which of its cases it is running, and how each one went."""
 
 import math
 import re
@@ -12,12 +12,12 @@ from tileyard.processes.steps import Heard, note_in
 from tileyard.workers.protocol import CommandRun, RunEntry
 
 LONGEST = 300
-"""How much of a line becomes part of a message."""
+"""Most characters of a line that become part of a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A case with what a runner was given for it, and where its log is."""
+    """A case with what a runner received for it, and the path of its log."""
 
     case: Case
     entry: RunEntry
@@ -27,9 +27,9 @@ class Member:
 
 @dataclass(kw_only=True)
 class HotOutput(Heard):
-    """Tells of ``members``, by their names, as the process comes to them.
+    """Reports ``members``, by their names, as the process reaches them.
 
-    ``tell_began`` is called with a case that the process turned to, and ``tell_ended`` with one that it is done with, its
+    ``tell_began`` is called with a case that the process turned to, and ``tell_ended`` with one that it has finished, its
     outcome, a message, and when it began.
     Each case has its own limit, from when the process turned to it, if ``limits_cases``. ``limit_s`` is the
     process's own: for its start, for each gap between two cases, and for what it does after the last one. Each
@@ -57,16 +57,16 @@ class HotOutput(Heard):
 
     @property
     def due_s(self) -> float:
-        """The limit that runs now."""
+        """The limit that applies now, in seconds."""
         return self.limit_s if self.current is None else self.current.case.limits.run_s
 
     def log_of(self, text: str) -> str:
-        """That of the case which begins or ends in this line, else of the one that is running."""
+        """The log of the case that begins or ends in this line, else of the one that is running."""
         news = self._find_news(text)
         return self.log() if news is None else self.head(news[0])
 
     def log(self) -> str:
-        """That of the case that is running, or of the next one, or of the last."""
+        """The log of the running case, else of the next one, else of the last."""
         member = self.current
         if member is None:
             left = (m for m in self.members.values() if m.case.key not in self.answered)
@@ -74,14 +74,14 @@ class HotOutput(Heard):
         return "" if member is None else self.head(member)
 
     def head(self, member: Member) -> str:
-        """The log of a case, with its heading in it."""
+        """The log of a case, with its heading written."""
         if member.case.key not in self._headed:
             self._headed.add(member.case.key)
             note_in(member.log, self.heading)
         return str(member.log)
 
     def line(self, text: str) -> None:
-        """Take a line as the begin or the end of a case, if it is one of those still to come."""
+        """Take a line as the begin or the end of a case, if that case is still to come."""
         news = self._find_news(text)
         if news is not None:
             member, verdict = news
@@ -91,22 +91,22 @@ class HotOutput(Heard):
                 self._end(member, verdict, text.strip()[:LONGEST])
 
     def deadline_s(self, since_s: float, limit_s: float) -> float:
-        """When what runs now has to be over: a case, or what lies before, between and after cases."""
+        """When the present phase must be over: a case, or the time before, between and after cases."""
         if self.current is not None and not self.limits_cases:
             return math.inf
         return (self.since_s or since_s) + self.due_s
 
     def wants_end(self) -> bool:
-        """Between two cases, once no further one is to be begun."""
+        """Whether the process may end: between two cases, once no further one is to be begun."""
         return self.current is None and bool(self.answered) and self.is_stopped()
 
     def note_end(self, how: str) -> None:
-        """Say in the log of the last case that was answered for how the process ended after it."""
+        """Write into the log of the last reported case how the process ended after it."""
         if self._last is not None:
             note_in(self._last.log, f"after this case its process {how}; nobody is blamed")
 
     def _find_news(self, text: str) -> tuple[Member, str | None] | None:
-        """The case that a line tells of, with its verdict, or None where it only begins."""
+        """The case that a line reports, with its verdict, or None if the case only begins."""
         for form in (self._ended, self._began):
             found = form.search(text)
             member = self.members.get(found["case"]) if found is not None else None

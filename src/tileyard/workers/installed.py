@@ -1,10 +1,10 @@
-"""The content of the folders in which Python packages are installed.
+"""Computes digests of the content of the folders in which Python packages are installed.
 
-A package's ``RECORD`` says what was installed. A file that was changed after that was written is read; the rest, some
-gigabytes where there is torch, is believed. Equal content gives equal digests, wherever and in whatever way it was installed.
+A package's ``RECORD`` lists what was installed. A file that was changed after the record was written is read; the rest, some
+gigabytes with torch, is trusted. Equal content gives equal digests, independent of its location and of how it was installed.
 
-A home knows a folder's digest by the paths, sizes, inodes and times of change of all its files: 40 characters, for which files
-that are to be read are read once, and not by each run.
+A home stores a folder's digest by the paths, sizes, inodes and change times of all its files: 40 characters, so that
+files that must be read are read once, and not by each run.
 """
 
 import base64
@@ -24,23 +24,23 @@ KIND = "installed"
 RECIPE = "1"
 """The version of how digests are made; a change to this module that changes them raises it."""
 SETTLED_S = 2.0
-"""What was changed less than so long ago may change again without another time of change: file systems count it in steps."""
+"""Seconds after a change within which a file may change again without a new change time: file systems count it in steps."""
 CHUNK = 1 << 20
 _STARTED = ("sitecustomize.py", "usercustomize.py")
 
 
 class InstalledPackages:
-    """Digests of such folders, each made once; usable from any thread."""
+    """Digests of such folders, each computed once; usable from any thread."""
 
     def __init__(self, objects: ObjectStore, settled_s: float = SETTLED_S) -> None:
-        """``objects`` has those of earlier runs. Kept is what was not changed for ``settled_s`` seconds."""
+        """``objects`` contains the digests of earlier runs. Digests of folders unchanged for ``settled_s`` seconds are stored."""
         self._objects = objects
         self._settled_ns = int(settled_s * 1e9)
         self._known: dict[tuple[str, ...], str] = {}
         self._lock = threading.Lock()
 
     def digest(self, folders: Sequence[str]) -> str:
-        """The digest of all that is installed there. Raises OSError."""
+        """The digest of everything that is installed in these folders. Raises OSError."""
         key = tuple(dict.fromkeys(map(os.path.realpath, folders)))
         with self._lock:
             if key not in self._known:
@@ -55,13 +55,13 @@ class InstalledPackages:
             return known.decode()
         digest = digest_parts("installed", *_list(folder, "", _read_records(Path(folder))))
         if changed_ns <= began_ns - self._settled_ns:
-            with contextlib.suppress(HomeError):  # what cannot be kept is read by the next run
+            with contextlib.suppress(HomeError):  # what cannot be stored is read by the next run
                 self._objects.put_record(KIND, stamps, digest.encode())
         return digest
 
 
 def digest_started(folders: Sequence[str]) -> str:
-    """The digest of what an interpreter runs from these folders whenever it starts. Raises OSError."""
+    """The digest of the code in these folders that an interpreter runs at each start. Raises OSError."""
     parts: list[str] = []
     for folder in dict.fromkeys(map(Path, folders)):
         files = [*sorted(folder.glob("*.pth")), *(folder / name for name in _STARTED)]
@@ -70,7 +70,7 @@ def digest_started(folders: Sequence[str]) -> str:
 
 
 def _stamp(folder: str) -> tuple[str, int]:
-    """The digest of what a folder's files look like from outside, and when the last one of them was changed."""
+    """The digest of the metadata of a folder's files, and when the last one of them was changed."""
     stamps: list[str] = []
     changed_ns = 0
     for below, names, files in os.walk(folder, followlinks=True):
@@ -85,11 +85,11 @@ def _stamp(folder: str) -> tuple[str, int]:
 
 
 def _list(folder: str, shown: str, recorded: dict[str, tuple[str, int]]) -> list[str]:
-    """Names and contents of a folder's files, sorted; ``shown`` is what its names begin with."""
+    """Names and contents of a folder's files, sorted; ``shown`` is the prefix of the names."""
     parts: list[str] = []
     if not os.path.isdir(folder):  # noqa: PTH112 - tens of thousands of files, for which a Path costs more than all else
         return parts
-    is_about = shown.endswith(".dist-info/")  # which says when and how it was installed, too
+    is_about = shown.endswith(".dist-info/")  # which also records when and how it was installed
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         name = f"{shown}{entry.name}"
         if entry.is_dir():
@@ -97,7 +97,7 @@ def _list(folder: str, shown: str, recorded: dict[str, tuple[str, int]]) -> list
                 parts += _list(entry.path, f"{name}/", recorded)
         elif not is_about or entry.name == "METADATA":
             known, since_ns = recorded.get(name, ("", 0))
-            # Of a file that is changed, the time of that is later, whatever time it is given.
+            # A changed file has a later change time, whatever modification time it is given.
             if known and entry.stat().st_ctime_ns < since_ns:
                 parts += (name, known)
             elif entry.is_file():
@@ -106,7 +106,7 @@ def _list(folder: str, shown: str, recorded: dict[str, tuple[str, int]]) -> list
 
 
 def _read_records(folder: Path) -> dict[str, tuple[str, int]]:
-    """For each file that was installed, its recorded SHA-256 and when the record was written."""
+    """For each installed file, its recorded SHA-256 and when the record was written."""
     found: dict[str, tuple[str, int]] = {}
     for record in folder.glob("*.dist-info/RECORD"):
         since_ns = record.stat().st_ctime_ns

@@ -1,4 +1,4 @@
-"""The judge: compares what kernels have put out with their golden outputs, in a process without a device."""
+"""The judge: compares the outputs of kernels with their golden outputs, in a process without a device."""
 
 import sys
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ from tileyard.workers.kernel_checks import Output, compare_outputs
 from tileyard.workers.protocol import CaseToJudge, Judged, JudgeReady, JudgeRequest, Verdicts
 
 KEPT = 64
-"""Golden outputs that stay mapped: the configs of a kernel share theirs."""
+"""Number of golden outputs that stay mapped: the configs of a kernel share theirs."""
 
 
 class Judge:
-    """Gives verdicts. ``objects`` has the golden outputs."""
+    """Gives verdicts. ``objects`` contains the golden outputs."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._golden: dict[Digest, Array] = {}
 
     def judge(self, case: CaseToJudge) -> Judged:
-        """What the outputs of one case are worth."""
+        """The verdict on the outputs of one case."""
         try:
             mismatch, message = compare_outputs(self._outputs(case), case.check)
         except (*HOST_FAULTS, ValueError, MemoryError) as error:
@@ -37,7 +37,7 @@ class Judge:
         return Judged(outcome=outcome, message=message, mismatch=mismatch)
 
     def _outputs(self, case: CaseToJudge) -> Iterator[Output]:
-        """Read only if somebody looks."""
+        """The outputs, each read only when it is needed."""
         for handed, digest in zip(case.outputs, case.golden, strict=True):
             yield Output(handed.name, get_output(handed), self._want(digest), handed.precision)
 

@@ -1,4 +1,4 @@
-"""What the outputs of a kernel that ran are worth."""
+"""Checks the outputs of a kernel that ran."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from tileyard.targets.base import Array
 
 
 class Output(NamedTuple):
-    """A parameter that was written: what it holds, what it should hold, and the dtype that it is only as exact as, if any."""
+    """A parameter that was written: its content, the expected content, and the dtype to whose precision it was rounded, if any."""
 
     name: str
     got: Array
@@ -18,7 +18,7 @@ class Output(NamedTuple):
 
 
 def compare_outputs(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mismatch | None, str]:
-    """The first mismatch and what to say of it; of outputs that are right, what the check asks for."""
+    """The first mismatch and its message; for correct outputs, the message that the check requests."""
     closest = []
     for name, got, want, precision in outputs:
         allowed = check.tolerance or (default_tolerance(precision) if precision else None)
@@ -31,7 +31,7 @@ def compare_outputs(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mism
 
 
 def _explain_nan(mismatch: Mismatch) -> str:
-    """What the kernel's author cannot know: outputs are poisoned before it runs."""
+    """Explain a NaN with what the kernel's author cannot know: outputs are poisoned before it runs."""
     if mismatch.got != "nan" or mismatch.want == "nan":
         return ""
     return " (what a kernel does not write is nan)"

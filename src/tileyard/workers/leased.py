@@ -1,4 +1,4 @@
-"""How a worker learns the number of its lease, and waits for it where it was started early."""
+"""Tells a worker the number of its lease, and waits for the lease if the worker was started early."""
 
 import os
 from collections.abc import MutableMapping
@@ -8,9 +8,9 @@ PIPE_VARIABLE = "TILEYARD_LEASE_PIPE"
 
 
 def wait_for_lease(environ: MutableMapping[str, str]) -> int:
-    """The number of this process's first lease, 0 where it needs none; from its keeper's own hand.
+    """The number of this process's first lease, 0 if it needs none; it comes directly from its keeper.
 
-    Returns once the lease is held, and leaves its number in ``environ`` for what this process starts.
+    Returns once the lease is held, and leaves its number in ``environ`` for the processes that this one starts.
     Raises SystemExit if the keeper is gone.
     """
     pipe = environ.pop(PIPE_VARIABLE, "")

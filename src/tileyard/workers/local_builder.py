@@ -1,4 +1,4 @@
-"""One kernel built in this process, or found built: for callers that want it as a function, however many ask at once."""
+"""Builds one kernel in this process, or finds it built, for callers that need it as a function; several may ask at once."""
 
 import fcntl
 import os
@@ -18,15 +18,15 @@ from tileyard.settings import Settings
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernel, DescribeTarget
 
-if TYPE_CHECKING:  # what is built already is loaded without TileLang
+if TYPE_CHECKING:  # a kernel that is built already is loaded without TileLang
     from tileyard.frontend.tilelang import MadeKernel
 
 LOCKS = "building"
-"""Below the data directory: files that are locked while a kernel is built, some keys to each."""
+"""The folder below the data directory for files that are locked while a kernel is built; several keys share each file."""
 
 
 class LocalBuilder:
-    """Builds for one target into the home of ``settings``. Raises ToolMissingError where its tools are missing."""
+    """Builds for one target into the home of ``settings``. Raises ToolMissingError if its tools are missing."""
 
     def __init__(self, target: str, settings: Settings) -> None:
         self._target = target
@@ -43,7 +43,7 @@ class LocalBuilder:
         return build_key(made.kernel, self._target, self._fingerprint, {})
 
     def build(self, made: "MadeKernel") -> tuple[Artifact, bool]:
-        """The artifact of an elaborated kernel, and whether it was built for this. One of several callers builds it, the others wait.
+        """The artifact of an elaborated kernel, and whether this call built it. One of several callers builds it, the others wait.
 
         Raises UnsupportedError for an operation that is not covered, naming the line.
         """
@@ -66,7 +66,7 @@ class LocalBuilder:
 
 
 def _describe(failed: Build, usual: str) -> UnsupportedError:
-    """Why a build failed, with the operation and the line where they are known."""
+    """Why a build failed, with the operation and the line if they are known."""
     found = failed.diagnostic
     where = None if found is None else found.where
     return UnsupportedError(
@@ -79,7 +79,7 @@ def _describe(failed: Build, usual: str) -> UnsupportedError:
 
 @contextmanager
 def _alone(home: Path, key: BuildKey) -> Iterator[None]:
-    """Wait until no other process of this home builds this key. The kernel frees the lock if this process dies."""
+    """Wait until no other process of this home builds this key. The kernel releases the lock if this process dies."""
     path = home / LOCKS / f"{key[:2]}.lock"
     with writing_to(path):
         make_folder(path.parent)

@@ -1,4 +1,4 @@
-"""Compares what a case of programs has put out with what its golden step made."""
+"""Compares the outputs of a case of programs with the result of its golden step."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from tileyard.workers.protocol import Judged
 
 
 def compare_outputs(work: Path, golden: Path | None, checks: Sequence[OutputCheck]) -> Judged:
-    """The first output that is wrong decides. Without ``golden`` what it made is in ``work``."""
+    """The verdict on the outputs; the first wrong one decides. Without ``golden``, the golden step's result is in ``work``."""
     for check in checks:
         try:
             mismatch = compare_file(check, work, golden or work)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # importing it takes seconds
 
 
 TIMED_RUNS = 5
-"""Runs of a pass of which the median time is reported."""
+"""Number of runs of a pass of which the median time is reported."""
 
 
 def show_passes(
@@ -95,7 +95,7 @@ def _find_passes(request: ShowPasses) -> tuple[Pass, ...]:
 def _lower(
     found: Found, request: ShowPasses, architecture: str = ""
 ) -> "tuple[MadeKernel, Lowered]":
-    """A kernel, with an architecture as TileLang plans it for that; refuses one whose Program does not say everything."""
+    """Elaborate a kernel, for an architecture as TileLang plans it; refuse one whose Program does not express everything."""
     pipeline = f"{TILELANGS}{architecture}" if architecture else ""
     made = lower_config(found, request.arguments, request.config, pipeline=pipeline)
     lowered = made.lowered
@@ -127,7 +127,7 @@ def _print(step: Step) -> str:
 
 
 class StepChecker:
-    """Holds Programs against the ``written`` one, on inputs. Raises KernelFault where that fails by itself."""
+    """Compares Programs with the ``written`` one, on inputs. Raises KernelFault if that fails by itself."""
 
     def __init__(
         self, written: Step, arrays: Sequence[Array], scalars: Sequence[Value] = ()
@@ -136,17 +136,17 @@ class StepChecker:
         self._results = interpret_lanes(written.program, arrays, scalars)
 
     def check(self, steps: Sequence[Step]) -> list[str]:
-        """What is wrong with each step, empty where nothing is; steps behind the first wrong one are not looked at."""
+        """The fault of each step, empty if there is none; steps after the first wrong one are not checked."""
         faults: list[str] = []
         before = None
         for step in steps:
-            is_same = before == (step.program, step.lines)  # many passes leave many kernels alone
+            is_same = before == (step.program, step.lines)  # many passes change nothing
             faults.append("" if is_same or any(faults) else self.find_fault(step))
             before = (step.program, step.lines)
         return faults
 
     def find_fault(self, step: Step) -> str:
-        """What is wrong with one step, in a line; empty where nothing is."""
+        """The fault of one step, in one line; empty if there is none."""
         try:
             program = with_roles(step.program, self._written.program)
             verify(program)
@@ -169,7 +169,7 @@ class StepChecker:
 
 
 def with_roles(program: Program, written: Program) -> Program:
-    """``program`` with the roles that arrays have in the ``written`` one: a loop that TileLang drops, as it has no iterations, writes none."""
+    """``program`` with the roles that arrays have in the ``written`` one: a loop without iterations, which TileLang drops, writes none."""
     roles = {tensor.buffer.name: tensor.role for tensor in tensors(written)}
     params = [
         msgspec.structs.replace(one, role=roles.get(one.buffer.name, one.role))
@@ -181,7 +181,7 @@ def with_roles(program: Program, written: Program) -> Program:
 
 
 def _bits(array: Array) -> Array:
-    """The bytes of an array; NaNs are all alike."""
+    """The bytes of an array; all NaNs are equal."""
     content: Array = np.array(array).reshape(-1)
     is_nan = content != content
     if is_nan.any():

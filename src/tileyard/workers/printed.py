@@ -1,7 +1,7 @@
-"""What a runner's process prints, case by case: most print nothing, and then there is no file for it.
+"""Moves the output of a runner's process into the logs of its cases: most print nothing, and then there is no file.
 
 A file for each case costs more than running a short one: a file system that has lately removed many
-files looks for a free one for a millisecond.
+files searches for a free one for a millisecond.
 """
 
 import contextlib
@@ -12,14 +12,14 @@ from pathlib import Path
 from tileyard.modes import make_folder, open_file
 
 OUTPUT = 1
-"""Standard output, and standard error too, are the one file that this process was started with."""
+"""Standard output and standard error are the same file, with which this process was started."""
 CHUNK = 1 << 20
 
 
 class Printed:
-    """Moves what a case has printed from the process's own output to the log of that case.
+    """Moves the output of a case from the process's own output to the log of that case.
 
-    What is still there when the process dies is for the engine to put where it belongs.
+    The engine moves what is left when the process dies.
     """
 
     def __init__(self, home: Path, output: int = OUTPUT) -> None:
@@ -29,18 +29,18 @@ class Printed:
         self._start = 0
 
     def turn_to(self, log: str) -> None:
-        """From now on everything is printed for this log, a path below the home directory."""
+        """From now on all output belongs to this log, a path below the home directory."""
         self.settle()
         self._log = log
         self._start = os.fstat(self._output).st_size
 
     def settle(self) -> None:
-        """Put what was printed so far into its log; what a full disk does not take is lost."""
-        with contextlib.suppress(OSError):  # a full disk decides about the log, not about the case
+        """Move the output so far into its log; what does not fit on a full disk is lost."""
+        with contextlib.suppress(OSError):  # a full disk concerns the log, not the case
             sys.stdout.flush()
         if not self._log or os.fstat(self._output).st_size <= self._start:
             return
-        with contextlib.suppress(OSError):  # likewise
+        with contextlib.suppress(OSError):  # the same
             self._move(self._home / self._log)
         os.ftruncate(self._output, self._start)
 

@@ -1,4 +1,4 @@
-"""Programs by their content: the file that would be run, what the dynamic loader adds, and what cannot be seen of it."""
+"""Identifies programs by content: the file that would run, what the dynamic loader adds, and what cannot be determined."""
 
 import os
 import re
@@ -21,15 +21,15 @@ PYTHON = re.compile(r"python[\d.]*")
 STARTING = re.compile(r"f?execve|exec[lv]p?e?|execveat|posix_spawnp?|system|popen")
 """Functions of the C library that start other programs."""
 LOADING = re.compile(r"dlm?open")
-"""Those that load libraries which nobody has named before."""
+"""Functions that load libraries which are not named before."""
 PRELOADED = Path("/etc/ld.so.preload")
 LONGEST_LINE = 512
 
 
 class Program(Record):
-    """A program that was looked at. ``parts`` are digests by what they are of, ``doubts`` say why these are not all.
+    """The result of looking at a program. ``parts`` are digests by name; ``doubts`` are the reasons why they may not be all.
 
-    Of a script ``interpreter`` is what its first line says, else empty.
+    For a script ``interpreter`` is the one in its first line, else empty.
     """
 
     path: Path
@@ -39,12 +39,12 @@ class Program(Record):
 
     @property
     def is_python(self) -> bool:
-        """Whether it is an interpreter of Python, and no script that chooses one."""
+        """Whether it is a Python interpreter, and not a script that chooses one."""
         return not self.interpreter and PYTHON.fullmatch(self.path.name) is not None
 
 
 def find_by_name(name: str, env: Mapping[str, str], cwd: str) -> Path | None:
-    """The file that a step would run; None where there is none."""
+    """The file that a step would run; None if there is none."""
     if os.sep in name:
         path = Path(cwd, name)
         return path if path.is_file() and os.access(path, os.X_OK) else None
@@ -55,7 +55,7 @@ def find_by_name(name: str, env: Mapping[str, str], cwd: str) -> Path | None:
 
 
 class ProgramFiles:
-    """Looks at programs, at each of them once."""
+    """Looks at programs, once at each."""
 
     def __init__(self, digests: FileDigests) -> None:
         self._digests = digests
@@ -86,7 +86,7 @@ class ProgramFiles:
     def find_libraries(
         self, path: Path, env: Mapping[str, str]
     ) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Digests of the libraries that an ELF file is given, and what those of other places may do. Raises OSError."""
+        """Digests of the libraries that an ELF file loads, and what libraries from other places may do. Raises OSError."""
         finder = self._find_finder(env)
         parts: dict[str, str] = {}
         doubts: list[str] = []
@@ -137,7 +137,7 @@ class ProgramFiles:
 
 
 def _is_default(path: Path) -> bool:
-    """Whether a library is the system's own: what it can do is done where its users ask for that by name."""
+    """Whether a library is the system's own: it starts or loads only what its users pass to it by name."""
     return any(path.is_relative_to(folder.resolve()) for folder in DEFAULT_FOLDERS)
 
 

@@ -1,4 +1,4 @@
-"""What an author answers of the Programs of a config: what a check of its synchronization found, and what passes make of it."""
+"""Defines an author's answers about the Programs of a config: what a check of its synchronization found, and what passes make of it."""
 
 from tileyard.model import Diagnostic, Record, Value
 from tileyard.sync.findings import Finding
@@ -8,8 +8,8 @@ from tileyard.sync.suppressions import Allowed, Suppressed
 class SyncChecked(Record, tag="sync_checked"):
     """What was checked of one config: ``blocks`` of the grids of all ``instances``; what of it was not, in words.
 
-    An instance is a choice of sizes; it is empty where none of them makes a difference. ``trips`` has the trip counts by the line of each loop whose
-    iterations wait or overlap; one that has a period, in iterations, is checked for all trip counts.
+    An instance is a choice of sizes; it is empty if no size makes a difference. ``trips`` has the trip counts by the line of each loop whose
+    iterations wait or overlap; a loop that has a period, in iterations, is checked for all trip counts.
     ``suppressed`` are findings that comments in the file allow, ``unused`` the comments that allow nothing.
     """
 
@@ -27,10 +27,10 @@ class SyncChecked(Record, tag="sync_checked"):
 
 
 class PassStep(Record):
-    """The Program after the pass ``name``, with the line of each statement; the ``notes`` say what the pass left as it was.
+    """The Program after the pass ``name``, with the line of each statement; the ``notes`` state what the pass left unchanged.
 
-    ``fault`` is what is wrong with the Program, empty where nothing is or nobody looked. ``took_ms`` is the median time of the pass
-    in milliseconds, None where it was not asked for and for what is not a pass.
+    ``fault`` is what is wrong with the Program, empty if nothing is or it was not checked. ``took_ms`` is the median time of the pass
+    in milliseconds, None if it was not requested and for steps that are not passes.
     """
 
     name: str
@@ -41,7 +41,7 @@ class PassStep(Record):
 
 
 class PassesShown(Record, tag="passes_shown"):
-    """What each pass of a pipeline made of one config. The first of the ``steps`` is the kernel as it is written."""
+    """The result of each pass of a pipeline on one config. The first of the ``steps`` is the kernel as it is written."""
 
     kernel: str
     config: dict[str, Value]

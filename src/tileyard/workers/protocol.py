@@ -1,6 +1,6 @@
-"""What engine and workers say to each other: length-prefixed msgpack of these records.
+"""Defines the messages between engine and workers: length-prefixed msgpack of these records.
 
-One module because it is the whole language: who reads a question looks for its answer.
+One module because it is the whole language: a reader of a question looks for its answer.
 """
 
 import msgspec
@@ -38,12 +38,12 @@ from tileyard.workers.question import Question, Spent
 
 
 class CommandRun(Record):
-    """What is run for a case, beside its artifact.
+    """What is run for a case, besides its artifact.
 
     ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its temporary directory.
-    ``env`` is added to the runner's own environment. ``name`` is what a hot run calls the case. ``own_build`` identifies what the case itself needs of a build, which
-    others may share: whatever else was built beside it proves nothing about it. ``suite`` is the folder of its suite, ``toolchain`` that of
-    its side's own toolchain. ``is_judged`` says that somebody will look at the outputs, so exit
+    ``env`` is added to the runner's own environment. ``name`` is the case's name in a hot run. ``own_build`` identifies what the case
+    itself needs of a build, which others may share: other results of the same build prove nothing about it.
+    ``suite`` is the folder of its suite, ``toolchain`` that of its side's own toolchain. ``is_judged``: the outputs will be judged, so exit
     code 0 alone proves nothing. ``memory_bytes`` bounds the address space of each of its processes, 0 for
     no limit.
     """
@@ -72,7 +72,7 @@ class Kernels(Record, tag="kernels"):
 class Space(Record, tag="space"):
     """Answer to ExpandSpace: ``axes`` to multiply out, or a list of ``configs``.
 
-    ``flops`` is the kernel's work as its author states it, 0 where not stated.
+    ``flops`` is the kernel's work as its author states it, 0 if not stated.
     """
 
     axes: dict[str, tuple[Value, ...]] = {}
@@ -87,7 +87,7 @@ class Accepted(Record, tag="accepted"):
 
 
 class ElaboratedConfig(Record, tag="elaborated_config"):
-    """Answer to ElaborateConfig; ``log`` is what the user's code printed.
+    """Answer to ElaborateConfig; ``log`` is the output of the user's code.
 
     ``command`` is what a case of programs runs once it is built, None for a kernel.
     """
@@ -101,12 +101,12 @@ class Golden(Record, tag="golden"):
     """Answer to MakeGolden: blobs in ``.npy`` format in the object store.
 
     ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out``
-    and ``inout`` tensor in calling order, or none where the kernel has no reference.
-    ``tree`` is what the golden step of a case of programs made, as a directory, of which it gets ``part``; empty for none. ``used`` identifies
+    and ``inout`` tensor in calling order, or none if the kernel has no reference.
+    ``tree`` is the directory that the golden step of a case of programs made, of which the case gets ``part``; empty for none. ``used`` identifies
     everything that its run step uses besides the build.
-    ``flag`` is what people should see although nothing failed. ``is_identified`` says that the key was known before anything was computed, so that the same
-    code would give the same. ``parts`` are digests of what the result of such a case rests on, by what they are of; ``doubts`` say why these are
-    not all, and ``is_partial`` that the others follow from its build: it is not proven by them.
+    ``flag`` is a warning for people although nothing failed. ``is_identified``: the key was known before anything was computed, so that the same
+    code would give the same result. ``parts`` are digests of what the result of such a case rests on, by name; ``doubts`` are the reasons why they may
+    not be all; ``is_partial``: the others follow from its build, so these do not prove it.
     """
 
     key: GoldenKey
@@ -127,8 +127,8 @@ class Golden(Record, tag="golden"):
 class Failed(Record, tag="failed"):
     """The user's code, or the user's request, failed.
 
-    ``usage`` says that the request as a whole makes no sense (exit status 2); else only the case
-    at hand fails, with ``outcome``. ``log`` has the traceback, cut to the user's frames. What ``is_final`` was
+    ``usage``: the request as a whole is invalid (exit status 2); else only the present case
+    fails, with ``outcome``. ``log`` has the traceback, cut to the user's frames. If ``is_final``, the question was
     asked often enough.
     """
 
@@ -141,13 +141,13 @@ class Failed(Record, tag="failed"):
 
 
 class DescribeKernels(Question[Kernels], tag="describe_kernels"):
-    """Which kernels are there."""
+    """Ask for the kernels of the file."""
 
 
 class ExpandSpace(Question[Space], tag="expand_space"):
-    """The space of configs of one kernel, given its arguments.
+    """Ask for the space of configs of one kernel, given its arguments.
 
-    ``functions`` must be functions of the user's file, by what they are for. Without flops nothing is elaborated.
+    ``functions`` must be functions of the user's file, by purpose. Without flops nothing is elaborated.
     """
 
     kernel: str
@@ -157,7 +157,7 @@ class ExpandSpace(Question[Space], tag="expand_space"):
 
 
 class CheckConfigs(Question[Accepted], tag="check_configs"):
-    """Which of these configs does the kernel's ``where`` accept."""
+    """Ask which of these configs the kernel's ``where`` accepts."""
 
     kernel: str
     arguments: dict[str, Value]
@@ -165,7 +165,7 @@ class CheckConfigs(Question[Accepted], tag="check_configs"):
 
 
 class ElaborateConfig(Question[ElaboratedConfig], tag="elaborate_config"):
-    """Turn one config into a Kernel, behind the passes that ``pipeline`` or the config names for ``target``."""
+    """Turn one config into a Kernel, after the passes that ``pipeline`` or the config names for ``target``."""
 
     kernel: str
     arguments: dict[str, Value]
@@ -196,20 +196,20 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 
 def _sync_recipe() -> str:
-    """What decides the findings of a check, by the content of its modules."""
+    """The version of a check's rules: a digest over the content of its modules."""
     return digest_own_sources("tileyard.sync.blocks")
 
 
 class CheckSync(Question[SyncChecked], tag="check_sync"):
     """Check the synchronization of one config at sizes of the check's own choice, or on ``inputs``.
 
-    The values of arguments that are ``guessed`` are nobody's wish. With an ``architecture``, as ``sm_90a``, the kernel is
+    The values of ``guessed`` arguments were not requested by anyone. With an ``architecture``, such as ``sm_90a``, the kernel is
     checked as TileLang's passes plan it for that.
 
-    ``inputs`` are blobs in ``.npy`` format; where they are given, only the sizes of the arguments are checked, and what is found is
+    ``inputs`` are blobs in ``.npy`` format; if they are given, only the sizes of the arguments are checked, and the result is
     kept by content. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then, or Failed with
-    the outcome ``timeout``; with ``until_first`` no sizes are checked behind those with a finding. Answers to another ``recipe`` are not
-    used again. Findings have their timelines only where they are asked for.
+    the outcome ``timeout``; with ``until_first`` no sizes are checked after those with a finding. Answers to another ``recipe`` are not
+    used again. Findings have their timelines only on request.
     """
 
     kernel: str
@@ -225,7 +225,7 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
 
 
 class ShowPasses(Question[PassesShown], tag="show_passes"):
-    """Run the passes of a pipeline on one config; ``is_checked`` compares what each makes with the kernel as it is written.
+    """Run the passes of a pipeline on one config; ``is_checked`` compares the result of each with the kernel as it is written.
 
     ``pipeline`` is its name, or that of the file whose content is ``document``. With the name ``tilelang`` it is
     TileLang's plan for ``architecture``. ``is_timed`` asks how long each pass takes.
@@ -242,7 +242,7 @@ class ShowPasses(Question[PassesShown], tag="show_passes"):
 
 
 class Judged(Record, tag="judged"):
-    """What the outputs of a case are worth."""
+    """The verdict on the outputs of a case."""
 
     outcome: Outcome
     message: str = ""
@@ -273,7 +273,7 @@ AuthorReply = (
 
 
 class Answered(Record, tag="answered"):
-    """What an author's process sends: a reply, what it took, and what its answers so far depend on if that grew."""
+    """The message of an author's process: a reply, its cost, and what its answers so far depend on if that grew."""
 
     reply: AuthorReply
     spent: Spent | None = None
@@ -293,7 +293,7 @@ class BuildKernel(Record):
 
 
 class TargetInfo(Record, tag="target_info"):
-    """Answer to DescribeTarget. ``groups`` says that building several at once costs it less."""
+    """Answer to DescribeTarget. ``groups``: building several at once costs it less."""
 
     fingerprint: str
     needs_tir: bool
@@ -316,8 +316,8 @@ class BuiltKernels(Record, tag="built_kernels"):
 class DescribeTarget(Question[TargetInfo], tag="describe_target"):
     """Load a target. Answer: TargetInfo, or BuildRefused.
 
-    ``group_size`` is how many kernels it may build as one at most, 0 for what pays. ``caches`` names the folder
-    in which its tools keep what they need not do twice, apart from others' where it is not empty.
+    ``group_size`` is the most kernels it may build as one, 0 for its own choice. ``caches`` names the folder
+    in which its tools keep what they need not do twice, separate from others' if it is not empty.
     """
 
     target: str
@@ -326,7 +326,7 @@ class DescribeTarget(Question[TargetInfo], tag="describe_target"):
     caches: str = ""
 
     def check(self, answer: object) -> TargetInfo:
-        """See ``Question``. Raises ToolMissingError where the target cannot be used."""
+        """See ``Question``. Raises ToolMissingError if the target cannot be used."""
         if isinstance(answer, BuildRefused):
             raise ToolMissingError(answer.message, answer.hint)
         return super().check(answer)
@@ -335,7 +335,7 @@ class DescribeTarget(Question[TargetInfo], tag="describe_target"):
 class BuildKernels(Question[BuiltKernels], tag="build_kernels"):
     """Build these kernels in one call of the target. Answer: BuiltKernels.
 
-    Where they are built ``anew``, no binary that was compiled before is used.
+    With ``anew``, no binary that was compiled before is used.
     """
 
     kernels: tuple[BuildKernel, ...]
@@ -343,14 +343,14 @@ class BuildKernels(Question[BuiltKernels], tag="build_kernels"):
 
 
 class SharedBegan(Record, tag="shared_began"):
-    """Ahead of an answer: the worker turned to what many kernels share, as precompiled headers.
+    """Before an answer: the worker turned to what many kernels share, such as precompiled headers.
 
-    What passes from here on is held against no kernel.
+    The time from here on counts against no kernel.
     """
 
 
 class SharedEnded(Record, tag="shared_ended"):
-    """After SharedBegan: the worker is back at the kernels."""
+    """After SharedBegan: the worker returned to the kernels."""
 
 
 CompilerRequest = DescribeTarget | BuildKernels
@@ -364,8 +364,8 @@ CompilerReply = TargetInfo | BuildRefused | BuiltKernels | CompilerNotice
 class RunEntry(Record):
     """What a runner needs for one case; everything it names is in the object store already.
 
-    ``command`` is what a case of programs runs, None for a kernel. ``lines`` says where the user wrote
-    each statement, by its number, for what the kernel says.
+    ``command`` is what a case of programs runs, None for a kernel. ``lines`` has the user's source line of
+    each statement, by its number, for the kernel's messages.
     """
 
     case: str
@@ -386,10 +386,10 @@ class Extent(Record):
 
 
 class HandedOutput(Record):
-    """A parameter that a kernel has written, for the judge: ``dtype`` is TVM's name, and ``precision`` that of another one which it is only as exact as.
+    """A parameter that a kernel has written, for the judge: ``dtype`` is TVM's name, ``precision`` that of the dtype to which it was rounded.
 
-    It is in ``extent`` of the memory that runner and judge have under the descriptor ``memory``, or in
-    ``data`` where ``extent`` is None.
+    It is in ``extent`` of the memory that runner and judge share under the descriptor ``memory``, or in
+    ``data`` if ``extent`` is None.
     """
 
     name: str
@@ -429,16 +429,16 @@ class RunnerReady(Record, tag="runner_ready"):
 
 
 class CaseBegan(Record, tag="case_began"):
-    """The runner turned to this case: whatever happens next is its doing."""
+    """The runner turned to this case: what happens next is attributed to the case."""
 
     case: str
 
 
 class CaseRan(Record, tag="case_ran"):
-    """A case ended inside the runner, which ran under the lease of this number.
+    """A case ended inside the runner, which ran under the lease with this number.
 
-    ``outputs`` are to be compared with the golden ones before anything is known of the case. ``insists`` is how a
-    case that ends as ``infra_error`` ends after all, if this is what happens each time it is run.
+    ``outputs`` are to be compared with the golden ones before anything is known of the case. ``insists`` is the final outcome of a
+    case that ends as ``infra_error`` each time it is run.
     """
 
     case: str
@@ -459,7 +459,7 @@ class BatchRan(Record, tag="batch_ran"):
 
 
 class RunnerSpent(Record, tag="runner_spent"):
-    """In place of BatchRan: this process can use its device no more; the rest is for a fresh runner."""
+    """Replaces BatchRan: this process can no longer use its device; the rest is for a new runner."""
 
     batch: str
 
@@ -472,7 +472,7 @@ RunnerReply = RunnerReady | CaseBegan | CaseRan | BatchRan | RunnerSpent
 
 
 class CaseToJudge(Record):
-    """The outputs of a kernel that ran, the digests of what they should be, and how they are compared."""
+    """The outputs of a kernel that ran, the digests of the expected outputs, and how they are compared."""
 
     outputs: tuple[HandedOutput, ...]
     golden: tuple[Digest, ...]

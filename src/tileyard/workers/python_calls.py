@@ -1,4 +1,4 @@
-"""How a step calls Python: which code it is to run, and what the interpreter says of itself."""
+"""Reads how a step calls Python: which code it runs, and what the interpreter reports about itself."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tileyard.model import Record
 
 WITHOUT_VALUE = re.compile(r"-(B|bb?|d|E|i|I|OO?|P|q|R|s|S|u|v)")
-"""Options of Python that stand alone."""
+"""Options of Python that take no value."""
 PROBE = """
 import sys
 sys.path[:] = [place for place in sys.path if place]
@@ -18,11 +18,11 @@ own = [paths["stdlib"], paths["platstdlib"], *(p for p in sys.path if p.endswith
 names = sorted(sys.stdlib_module_names)
 print(json.dumps(dict(path=sys.path, installed=installed, own=own, own_names=names, version=sys.version)))
 """
-"""Asked in ``/``, and of nothing there: older Pythons do not know ``-P``."""
+"""Run in ``/``, without using anything there: older Pythons do not know ``-P``."""
 
 
 class PythonCall(Record):
-    """How an interpreter is called: files that hold code, the first of them the script if it ``is_script``."""
+    """How an interpreter is called: files with code, the first of them the script if it ``is_script``."""
 
     options: tuple[str, ...]
     code: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ def read_call(arguments: Sequence[str]) -> PythonCall | str:
 
 
 class PythonSite(Record):
-    """What an interpreter says of itself: where it looks for modules behind the script's folder, and which are its own."""
+    """What an interpreter reports about itself: where it looks for modules after the script's folder, and which are its own."""
 
     path: tuple[str, ...]
     installed: tuple[str, ...]

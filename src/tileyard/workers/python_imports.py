@@ -1,4 +1,4 @@
-"""What a step in Python imports, read from its source: the files, and what cannot be read from it. Nothing is imported."""
+"""Finds the imports of a step in Python by reading its source: the files, and what cannot be determined. Nothing is imported."""
 
 import ast
 import os
@@ -15,19 +15,19 @@ PROGRAMS = frozenset({"subprocess", "pty"})
 CALLS = re.compile(
     r"system|popen|exec[lv]p?e?|posix_spawnp?|spawn[lv]p?e?|startfile|create_subprocess_(exec|shell)"
 )
-"""Functions that start other programs, by their names."""
+"""Names of functions that start other programs."""
 STARTING, LOADING = ("os", "posix", "asyncio"), ("importlib", "runpy")
-"""Modules that have these functions, and those that load code by name."""
+"""Modules that contain these functions, and modules that load code by name."""
 LIBRARIES = frozenset({"ctypes", "cffi", "_ctypes"})
 LOADERS = frozenset({"imp", "zipimport", "pkgutil"})
-"""Modules by which code is loaded that no import names."""
+"""Modules that load code which no import names."""
 NAMED = frozenset({"import_module", "__import__", "run_module"})
 RUN = frozenset({"run_path", "SourceFileLoader", "spec_from_file_location", "ExtensionFileLoader"})
 EXECUTED = frozenset({"exec", "eval", "compile"})
 
 
 class Found(Record):
-    """Files that are imported; whether installed packages are; modules that are nowhere; doubts; and whether arguments are run as code."""
+    """Files that are imported; whether installed packages are; modules that were not found; doubts; and whether arguments are run as code."""
 
     files: tuple[Path, ...]
     absent: tuple[str, ...] = ()
@@ -37,12 +37,12 @@ class Found(Record):
 
 
 class ImportReader:
-    """Follows imports from the code of one step. ``suite`` is where modules lie that a changed path may lead to."""
+    """Follows imports from the code of one step. A changed path may lead to modules in ``suite``."""
 
     def __init__(self, site: PythonSite, folders: Sequence[str], suite: Path) -> None:
         own = {os.path.normpath(folder) for folder in (*site.own, *site.installed)}
         self.places = (site.path, tuple(folders), suite)
-        """What its answers depend on besides what is read."""
+        """What its answers depend on besides the sources."""
         self._site = site
         self._local = [
             Path(one) for one in (*folders, *site.path) if os.path.normpath(one) not in own
@@ -62,7 +62,7 @@ class ImportReader:
         self._sets_arguments = False
 
     def read(self, code: Iterable[str], files: Iterable[Path], modules: Iterable[str]) -> Found:
-        """All that is reached from code in a text, files and modules."""
+        """Everything that code in a text, files and modules reaches."""
         for file in files:
             self._add(file)
         for name in modules:
@@ -97,7 +97,7 @@ class ImportReader:
         self._doubts[text] = None
 
     def _add_candidates(self) -> bool:
-        """Where code changes its path, every module of the suite that is called as one that is imported counts."""
+        """If code changes its path, count every module of the suite with the name of an imported one."""
         known = len(self._files)
         for folder, names, files in os.walk(self._suite):
             names[:] = [name for name in names if not name.startswith(".")]
@@ -177,9 +177,9 @@ class ImportReader:
     # ---- finding modules -------------------------------------------------------------------------
 
     def _import(self, name: str, least: str = "") -> None:
-        """Find a module with the packages that it lies in. Of ``least.name`` the last part may be no module.
+        """Find a module with the packages that contain it. The last part of ``least.name`` may be something other than a module.
 
-        Where several places have one of this name, all count: the order in which they are looked into may change.
+        If several places have a module of this name, all count: the search order may change.
         """
         top = name.partition(".")[0]
         self._named.add(top)
@@ -199,7 +199,7 @@ class ImportReader:
         return bool(self._find_module(folder, name)) or (folder / name).is_dir()
 
     def _find_module(self, folder: Path, name: str) -> tuple[Path, ...]:
-        """As ``find_module``; each folder is looked into once."""
+        """As ``find_module``; each folder is searched once."""
         asked = (folder, name)
         if asked not in self._modules:
             if folder not in self._listed:
@@ -217,7 +217,7 @@ class ImportReader:
             self._doubt(f"it can import what is known only when it runs ({name})")
 
     def _import_from(self, folder: Path, prefix: str, name: str) -> bool:
-        """Add what a dotted name leads to below a folder; whether that is anything."""
+        """Add what a dotted name leads to below a folder; return whether it leads to anything."""
         has_found = False
         for part in f"{prefix}{name}".split("."):
             found = self._find_module(folder, part)
@@ -231,7 +231,7 @@ class ImportReader:
 
 
 def _list_folder(folder: Path) -> frozenset[str]:
-    """The names in a folder; none where there is no such folder."""
+    """The names in a folder; empty if the folder does not exist."""
     try:
         return frozenset(os.listdir(folder))  # noqa: PTH208 - names only: a Path for each costs more than all else
     except OSError:
@@ -239,7 +239,7 @@ def _list_folder(folder: Path) -> frozenset[str]:
 
 
 def _find_module(folder: Path, name: str, listed: frozenset[str]) -> tuple[Path, ...]:
-    """The file of a module, or of a package; several where it depends on the interpreter."""
+    """The file of a module, or of a package; several if it depends on the interpreter."""
     package = folder / name / "__init__.py"
     if name in listed and package.is_file():
         return (package,)

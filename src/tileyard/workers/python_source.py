@@ -1,4 +1,4 @@
-"""What counts in the source of a Python module for what it imports and starts: read once for each source, whatever file has it."""
+"""Finds the parts of a Python module's source that decide what it imports and starts: once per source, even if several files have it."""
 
 import ast
 import re
@@ -11,13 +11,13 @@ _LOOKED_AT = re.compile(
     rb"|SourceFileLoader|spec_from_file_location|ExtensionFileLoader|eval|compile|meta_path|path_hooks|argv"
 )
 _NAMES_PATH = re.compile(rb"\bsys\b.*\bpath\b|\bpath\b.*\bsys\b", re.DOTALL)
-"""Texts in which something else than an import can count. Names of other letters can be equal to these."""
+"""Texts in which more than an import can matter. Names in other letters can be equal to these."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The nodes that count, whether arguments are changed, names of arguments only, and lines that change a path otherwise than by where
-    the file lies.
+    """The relevant nodes, whether arguments are changed, names of arguments only, and lines that change a path otherwise than by the file's
+    own location.
     """
 
     nodes: tuple[ast.AST, ...] = ()
@@ -29,7 +29,7 @@ class Source:
 
 @lru_cache(maxsize=4096)
 def read_source(source: bytes) -> Source:
-    """What counts of a source; equal sources are read once."""
+    """The relevant parts of a source; equal sources are read once."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
@@ -63,7 +63,7 @@ def _is_import(node: ast.AST) -> bool:
 
 
 def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """The statements of a module, those within others included."""
+    """The statements of a module, including nested ones."""
     left: list[ast.AST] = [tree]
     while left:
         node = left.pop(0)
@@ -91,7 +91,7 @@ def _find_given(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def is_of_arguments(node: ast.expr) -> bool:
-    """``sys.argv``, or a part of it."""
+    """Whether a node is ``sys.argv``, or a part of it."""
     match node:
         case ast.Subscript(value=value):
             return is_of_arguments(value)
@@ -102,7 +102,7 @@ def is_of_arguments(node: ast.expr) -> bool:
 
 
 def _changes_path(node: ast.AST) -> bool:
-    """Whether folders are added to ``sys.path``, or others put in its place."""
+    """Whether a node adds folders to ``sys.path``, or replaces it."""
     match node:
         case ast.Call(func=ast.Attribute(attr=called, value=value)):
             return called == "addsitedir" or (called not in ("remove", "pop") and _is_path(value))

@@ -1,4 +1,4 @@
-"""A question that a process is asked, which knows the type of its answer."""
+"""Defines a question to a process, which knows the type of its answer."""
 
 from typing import Generic, TypeVar, get_args
 
@@ -11,7 +11,7 @@ class Question(Record, Generic[AnswerT]):
     """Base of requests that have one answer, of the type that the request's own class names."""
 
     def check(self, answer: object) -> AnswerT:
-        """The answer, which is of that type. Raises AssertionError where it is of another."""
+        """The answer, checked to be of that type. Raises AssertionError if it is of another."""
         (kind,) = get_args(type(self).__orig_bases__[0])  # type: ignore[attr-defined]  # of a generic class
         if not isinstance(answer, kind):
             raise AssertionError(f"{type(self).__name__} was answered with {answer}")
@@ -19,7 +19,7 @@ class Question(Record, Generic[AnswerT]):
 
 
 class Spent(Record):
-    """What an answer took of a process, which took ``start_s`` to start and has had ``peak_bytes`` of memory."""
+    """The cost of an answer: the process took ``start_s`` to start and has used up to ``peak_bytes`` of memory."""
 
     seconds: float
     cpu_s: float

@@ -1,4 +1,4 @@
-"""Calling a user's reference by the conventions of ``tileyard.kernel``."""
+"""Calls a user's reference by the conventions of ``tileyard.kernel``."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ Used = TypeVar("Used")
 class Reference:
     """A reference bound to one kernel's tensors.
 
-    ``what`` names it in messages. ``arguments`` are the kernel's, as the user's code has them;
+    ``what`` is its name in messages. ``arguments`` are the kernel's, as the user's code has them;
     ``by_name`` are those of its parameters that get an argument. ``outputs`` are the names of the
     output tensors that it takes, in the order in which it takes them, each with its parameter.
     """
@@ -40,7 +40,7 @@ class Reference:
     def run(self, inputs: Sequence[Array], *, prefers_torch: bool) -> list[Array]:
         """The ``out`` and ``inout`` tensors in calling order, from fresh copies of ``inputs``.
 
-        NumPy arrays come first unless torch is preferred; where they raise TypeError or
+        NumPy arrays are tried first unless torch is preferred; if they raise TypeError or
         AttributeError, torch tensors are tried. Raises UserCodeError.
         """
 
@@ -82,7 +82,7 @@ class Reference:
         return call, result, {**given, **outs}
 
     def _collect(self, result: object, arrays: Mapping[str, Any]) -> list[Array]:
-        """The golden outputs, from what was returned and what was written in place."""
+        """The golden outputs, from the return values and the arrays that were written in place."""
         written = [spec for spec in self.specs if spec.role != "in"]
         final = {spec.name: arrays[spec.name] for spec in written}
         if result is not None:
@@ -136,7 +136,7 @@ def bind_reference(
     specs: Sequence[TensorSpec],
     arguments: Mapping[str, object],
 ) -> Reference:
-    """Decide what each parameter of a reference gets. Raises UsageError where that cannot be."""
+    """Decide what each parameter of a reference gets. Raises UsageError if that is impossible."""
     names = [spec.name for spec in specs if spec.role != "out"]
     outs = [spec.name for spec in specs if spec.role == "out"]
     parameters = parameters_of(function)

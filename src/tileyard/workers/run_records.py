@@ -1,6 +1,6 @@
-"""What runs were made of, kept beside the object store by run key, so that they can be repeated.
+"""Records what each run was made of, beside the object store by run key, so that runs can be repeated.
 
-One file that is only appended to: a record of its own for each of thousands of short cases would cost
+One append-only file: a separate record for each of thousands of short cases would cost
 more than running them.
 """
 
@@ -23,14 +23,14 @@ FILE_NAME = "runs.jsonl"
 
 
 class RunRecord(Record):
-    """One case as a runner gets it."""
+    """One case in the form that a runner receives."""
 
     case: Case
     entry: RunEntry
 
 
 class RunRecords:
-    """Appends to the records of one object store; each run key once."""
+    """Appends to the records of one object store, each run key once."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._path = _path_of(objects)
@@ -44,7 +44,7 @@ class RunRecords:
             self._unwritten += b"\n" + key.encode() + b" " + msgspec.json.encode(record) + b"\n"
 
     def flush(self) -> None:
-        """Write what was added at the end. Raises HomeError; what could not be written is for the next time."""
+        """Append what was added. Raises HomeError; what could not be written is kept for the next call."""
         if not self._unwritten:
             return
         with writing_to(self._path):
@@ -52,12 +52,12 @@ class RunRecords:
 
 
 def find_run(objects: ObjectStore, key: str) -> RunRecord | None:
-    """The latest run with this key; None where it was never made here, or its record is torn."""
+    """The latest run with this key; None if it was never made here, or its record is torn."""
     return find_runs(objects, (key,)).get(key)
 
 
 def find_runs(objects: ObjectStore, keys: Iterable[str]) -> dict[str, RunRecord]:
-    """The latest run with each of these keys, without those that ``find_run`` has none for."""
+    """The latest run with each of these keys, omitting those for which ``find_run`` returns None."""
     wanted = {key.encode(): key for key in keys}
     found: dict[str, RunRecord] = {}
     try:
@@ -72,9 +72,9 @@ def find_runs(objects: ObjectStore, keys: Iterable[str]) -> dict[str, RunRecord]
 
 
 def sweep_runs(objects: ObjectStore) -> int:
-    """Drop the runs that cannot be repeated, since their artifact is gone; how many bytes that frees.
+    """Drop the runs that cannot be repeated, since their artifact is gone; return the bytes that this frees.
 
-    While a run goes on nothing is dropped: it may be writing. Raises OSError.
+    While a run is active nothing is dropped: it may be writing. Raises OSError.
     """
     path = _path_of(objects)
     with gate(objects.root, fcntl.LOCK_EX):

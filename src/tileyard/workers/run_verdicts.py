@@ -1,4 +1,4 @@
-"""What the end of a run step says of its case: whose doing it was."""
+"""Derives the outcome of a case from the end of its run step: who caused it."""
 
 import errno
 import os
@@ -24,16 +24,16 @@ UNFIT: Final = frozenset(
         errno.ETXTBSY,
     }
 )
-"""Refusals to start a program that say something of its file."""
+"""Errors at the start of a program that its file causes."""
 UNFIT_ARGUMENTS: Final = frozenset({0, errno.E2BIG, errno.EINVAL})
-"""Those that say something of its arguments, 0 being such as no system call takes."""
+"""Errors that its arguments cause; 0 is for arguments that no system call takes."""
 
 
 def judge_run(end: StepEnd, order: StepOrder, own: Sequence[Path]) -> tuple[Outcome, str]:
-    """What the end of a run step says of the case; ``passed`` is still open to others to judge.
+    """The outcome of a case from the end of its run step; ``passed`` may still change when others judge it.
 
     ``own`` are the folders of what the case brings: a program in them that cannot be started is the case's
-    own failure. Any other is part of the host, as a wrapper is that reaches the device.
+    own failure. Any other is part of the host, such as a wrapper that reaches the device.
     """
     if end.ok:
         return Outcome.PASSED, describe_complaints(end, "")

@@ -1,6 +1,6 @@
 """The runner: loads artifacts on the device its lease is for, runs them, hands their outputs over and times them.
 
-It neither builds nor judges. Whatever is slow to make (inputs, golden results, artifacts) is in the object
+It neither builds nor judges. Everything that is slow to make (inputs, golden results, artifacts) is in the object
 store before the lease is asked for, and stays loaded from case to case.
 
 One module because each way in which a case can end gives back what the steps before have taken.
@@ -79,7 +79,7 @@ from tileyard.workers.timed_launches import (
 
 INPUT_CACHE_BYTES = 1 << 30
 INTERLEAVED_NS = 6e9
-"""How long an interleaved batch is timed, unless its fewest rounds take longer."""
+"""Nanoseconds for which an interleaved batch is timed, unless its fewest rounds take longer."""
 
 
 class Ran(NamedTuple):
@@ -92,7 +92,7 @@ class Ran(NamedTuple):
 class Runner:
     """Runs batches, one after another, under a lease.
 
-    ``home`` is the directory with the object store, and ``memory`` takes the outputs that are to be judged.
+    ``home`` is the directory with the object store, and ``memory`` receives the outputs that are to be judged.
     """
 
     def __init__(self, home: Path, channel: Channel, lease: int, memory: OutputMemory) -> None:
@@ -115,7 +115,7 @@ class Runner:
         self._stopped = False
         self._memory.begin(request.taken)
         if all(entry.command is not None for entry in request.entries):
-            # Whoever listens ends this process, and with it the device's use, at a case's limit.
+            # The reader of the answers ends this process, and with it the device's use, at a case's limit.
             self._commands.run(request)
         elif request.batch.order == "interleaved":
             self._run_interleaved(request)
@@ -128,7 +128,7 @@ class Runner:
         self._channel.send(over(batch=request.batch.id))
 
     def _is_stopped(self) -> bool:
-        """Whether to begin no further case of the batch: that was said, or the engine is gone."""
+        """Whether to begin no further case of the batch: a StopBatch came, or the engine is gone."""
         while not self._stopped and self._channel.has_news():
             news = self._channel.receive(RunnerRequest)
             if isinstance(news, OutputsJudged):
@@ -179,9 +179,9 @@ class Runner:
     def _time_in_turn(
         self, request: RunBatch, members: list[tuple[Case, "Ran", TimedLaunch]]
     ) -> Sequence[Sequence[float]]:
-        """Samples of all members; one that fails is answered for, and left out from then on.
+        """Samples of all members; one that fails is reported, and left out from then on.
 
-        Members are gone where the runner is spent: a fresh one times them.
+        If the runner is spent, all members are removed: a new runner times them.
         """
         while members:
             policy = members[0][0].timing or TimingPolicy()
@@ -201,7 +201,7 @@ class Runner:
         return []
 
     def _run_once(self, request: RunBatch, entry: RunEntry) -> "CaseRan | Ran":
-        """Load, run once and hand the outputs over: the launch ready to be timed, or how the case ended."""
+        """Load, run once and hand the outputs over: return the launch ready to be timed, or how the case ended."""
         started = time.monotonic()
         case = _case(request, entry)
         self._printed.turn_to(entry.log)
@@ -237,7 +237,7 @@ class Runner:
     def _fail(
         self, case: Case, error: MemoryError | TileyardError, started: float | None = None
     ) -> CaseRan:
-        """How a case ended by an error, since ``started`` where its time is reported."""
+        """The result of a case that ended with an error; ``started`` is None if its time is not reported."""
         outcome, message = self._explain(error)
         return CaseRan(
             case=case.key,
@@ -248,7 +248,7 @@ class Runner:
         )
 
     def _explain(self, error: MemoryError | TileyardError) -> tuple[Outcome, str]:
-        """What an error means for the case that ran, and whether any other can run here."""
+        """The outcome and message of an error; notes whether another case can still run here."""
         self._is_spent = self._is_spent or isinstance(error, ContextLostError)
         if isinstance(error, MemoryError):
             return Outcome.OUT_OF_MEMORY, str(error) or "memory limit reached"
@@ -300,13 +300,13 @@ class Runner:
             make = Scattered(f"{batch.id}/{digest}") if is_fresh else np.empty
             array: Array = make(stored.shape, stored.dtype)
             np.copyto(array, stored)
-            # What nobody can write, a device may keep a copy of.
+            # A device may keep a copy of an array that cannot be written.
             array.setflags(write=False)
             self._arrays[digest] = array
         return self._arrays[digest]
 
     def _tell(self, ran: CaseRan) -> None:
-        """Answer for a case whose log is complete."""
+        """Send the result of a case whose log is complete."""
         self._printed.settle()
         self._channel.send(ran)
 
@@ -316,20 +316,20 @@ def _case(request: RunBatch, entry: RunEntry) -> Case:
 
 
 def _is_checked(case: Case, entry: RunEntry) -> bool:
-    """Somebody compares its outputs with others."""
+    """Whether its outputs are compared with others."""
     return case.check.enabled and bool(entry.golden.outputs)
 
 
 def main(home: str, memory: str, *targets: str) -> None:
     """Serve batches until the engine closes the channel; touch nothing before the lease is held.
 
-    ``memory`` is the descriptor of what takes outputs. ``targets`` are imported ahead, each as
-    ``name=plug-in``, which is empty for one of ours.
+    ``memory`` is the descriptor of the memory for outputs. ``targets`` are imported ahead, each as
+    ``name=plug-in``; the plug-in is empty for our own.
     """
     with Channel.serving() as channel:
         for described in targets:
             name, _, plugin = described.partition("=")
-            with contextlib.suppress(Exception):  # the first case that needs it tells
+            with contextlib.suppress(Exception):  # the first case that needs it reports the error
                 target = make_target(name, {name: plugin} if plugin else {})
                 if isinstance(target, StartsPrograms):
                     target.get_ready()
@@ -337,7 +337,7 @@ def main(home: str, memory: str, *targets: str) -> None:
         lease = wait_for_lease(os.environ)
         runner = Runner(Path(home), channel, lease, OutputMemory(int(memory)))
         while (request := channel.receive(RunnerRequest)) is not None:
-            if isinstance(request, RunBatch):  # others came after their batch, and say nothing
+            if isinstance(request, RunBatch):  # others came after their batch, and need no answer
                 runner.run(request)
 
 

@@ -1,4 +1,4 @@
-"""The step host: runs programs side by side that need no device, or share none with anybody.
+"""The step host: runs, side by side, programs that need no device, or share none with others.
 
 One process for all of them: golden and check steps, and the runs of cases on anonymous slots. Each
 is served by a thread that waits most of the time.
@@ -48,7 +48,7 @@ from tileyard.workers.protocol import BatchRan, Judged, RunBatch
 from tileyard.workers.step_identity import NOWHERE, USES, StepIdentities, Surroundings
 
 GOLDEN = "golden-tree"
-"""The kind of record that says which tree a golden step has made."""
+"""The kind of record that names the tree that a golden step has made."""
 
 
 class StepHost:
@@ -66,7 +66,7 @@ class StepHost:
         self._alone: defaultdict[GoldenKey, threading.Lock] = defaultdict(threading.Lock)
 
     def serve(self, asked: Asked) -> None:
-        """Carry out one request and tell its answers."""
+        """Carry out one request and send its answers."""
         try:
             reply = self._answer(asked.number, asked.request)
         except TileyardError as error:
@@ -92,7 +92,7 @@ class StepHost:
             case CompareOutputs():
                 return self._compare(request)
             case StopBatches():
-                # Batches that come after this one are run.
+                # Batches that come after this one still run.
                 self._stopped.set()
                 self._stopped = threading.Event()
                 return Done()
@@ -111,7 +111,7 @@ class StepHost:
             return self._make_tree(request)
 
     def _make_tree(self, request: DoStep) -> StepDone:
-        """What the step made when it last ran with this key, or what it makes now."""
+        """The result of the step's last run with this key, or of a new run."""
         known = self._objects.get_record(GOLDEN, request.key)
         if known is not None and self._has_files(Digest(known.decode())):
             return StepDone(tree=Digest(known.decode()))
@@ -133,13 +133,13 @@ class StepHost:
         return StepDone(end=end, tree=tree)
 
     def _has_files(self, tree: Digest) -> bool:
-        """Whether there is a tree of this name, with anything but folders in it."""
+        """Whether there is a tree with this digest that contains more than folders."""
         return self._trees.has(tree) and self._trees.listing(tree).has_files
 
     def _run(
         self, request: DoStep, temporary: Path, out: Path | None = None
     ) -> tuple[StepEnd, str]:
-        """How the program ended, and one line on what went wrong, empty if nothing did."""
+        """How the program ended, and one line about the failure, empty if there was none."""
         make_folder(temporary)
         made = self._stores.find_made(request.golden, request.build, request.part)
         step, places = request.step, {**find_site().places, **request.places, **made}
@@ -163,7 +163,7 @@ class StepHost:
         return end, "" if end.ok else describe_end(end, order)
 
     def _identify(self, request: IdentifyStep) -> StepIdentified:
-        """What a step uses; its parts are kept, so that it can be said what has changed."""
+        """Identify what a step uses; its parts are stored, so that changes can be named later."""
         made, site = (
             self._stores.find_made(request.golden, request.build, request.part),
             request.site,
@@ -191,12 +191,12 @@ class StepHost:
         return compare_outputs(Path(request.work), golden, request.checks)
 
     def _tell(self, number: int, reply: HostReply) -> None:
-        with self._sending, contextlib.suppress(OSError):  # nobody is there any more to hear it
+        with self._sending, contextlib.suppress(OSError):  # the engine is gone
             self._channel.send(Told(number=number, reply=reply))
 
 
 def _describe_nothing(request: DoStep, end: StepEnd) -> str:
-    """Why a golden step failed that ended well."""
+    """Why a golden step failed although its program ended well."""
     said = f"ended with exit code 0 after {end.seconds:.2f} s and left {{out}} empty"
     if any("runpy.run_path" in text and "run_name" not in text for text in request.step.argv):
         return f"{said}; what a script does for __main__ needs run_path(..., run_name='__main__')"

@@ -1,7 +1,7 @@
-"""What a step uses outside of its suite: programs, libraries, modules and variables, by content; and what cannot be known.
+"""Identifies what a step uses outside of its suite: programs, libraries, modules and variables, by content; and what stays unknown.
 
-A step that says which programs it ``runs`` vouches for that list and its ``inputs``, and nothing of it is in doubt. What others start or
-load while they run is looked for in their files, and what cannot be seen there leaves a doubt: their cases are not proven.
+A step that states which programs it ``runs`` vouches for that list and its ``inputs``, and leaves no doubt about them. The programs and libraries
+that others start or load are searched for in their files, and what cannot be seen there leaves a doubt: their cases are not proven.
 """
 
 import os
@@ -26,23 +26,23 @@ from tileyard.workers.python_calls import PROBE, PythonCall, PythonSite, read_ca
 from tileyard.workers.python_imports import Found, ImportReader
 
 USES = "uses"
-"""The kind of record that says which parts a digest of what a step uses is over."""
+"""The kind of record that lists the parts behind a digest of what a step uses."""
 NOWHERE = "/-"
-"""A folder that is not there, for those that are made when a step runs."""
+"""A folder that does not exist, in place of folders that are made when a step runs."""
 VOUCH = "say with `runs` which programs the step starts"
 END = r"[^\s\"'`:;,|&<>(){}]+"
-"""What a path within a longer text consists of."""
+"""The characters of a path within a longer text."""
 STARTED = ("sitecustomize", "usercustomize")
-"""Modules that every interpreter imports which finds them."""
+"""Modules that every interpreter imports if it finds them."""
 VERSION_S = 60.0
-"""How long a command may take that says a version."""
+"""Seconds that a command which prints a version may take."""
 MOST_BYTES = 1 << 20
 NOT_VOUCHED = re.compile(r"(ba|da|z|k)?sh|env|busybox|perl|ruby|node|lua|java|make")
 """Programs that run what they are given: their version does not identify that."""
 
 
 class StepUse(Record):
-    """Digests by what they are of, and why these are not all. ``modules`` are the files of Python code that it imports."""
+    """Digests by name, and the reasons why they may not be all. ``modules`` are the files of Python code that it imports."""
 
     parts: dict[str, str]
     doubts: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class StepUse(Record):
 
 
 class Surroundings(Record):
-    """Where a step would run: the places that are known, the folders that others have, and its suite's.
+    """Where a step would run: the known places, the working directory, and its suite's folder.
 
     ``env`` is what it gets besides what it is given.
     """
@@ -62,7 +62,7 @@ class Surroundings(Record):
 
 
 class StepIdentities:
-    """Identifies steps; usable from any thread. Commands that say versions, and interpreters, are asked once."""
+    """Identifies steps; usable from any thread. Version commands and interpreters are asked once."""
 
     def __init__(self, digests: FileDigests, objects: ObjectStore) -> None:
         self.digests = digests
@@ -73,7 +73,7 @@ class StepIdentities:
         self._imported: dict[tuple[object, ...], Found] = {}
 
     def identify(self, step: Step, around: Surroundings, environ: Mapping[str, str]) -> StepUse:
-        """What a step uses where it is given variables of ``environ``. Raises BindError, OSError."""
+        """What a step uses if it gets variables of ``environ``. Raises BindError, OSError."""
         look = _Look(self, step, around, environ)
         faults = look.faults
         try:
@@ -82,7 +82,7 @@ class StepIdentities:
                 faults.append("with `inherit = true` it gets every variable")
             if step.runs is None:
                 faults += [f"{text}; {VOUCH}" for text in look.doubts]
-            if not faults:  # of others it is not known whether they write what they name
+            if not faults:  # a step with faults may write the files that it names
                 look.at_named_files()
         except OSError as error:
             faults.append(f"{error.filename}: {error.strerror}")
@@ -90,15 +90,15 @@ class StepIdentities:
         return StepUse(parts=look.parts, doubts=doubts, modules=tuple(look.modules))
 
     def ask(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: str) -> tuple[str, str]:
-        """What a command prints, or what is wrong with it."""
+        """The output of a command, or what is wrong with it."""
         key = (argv, tuple(sorted(env.items())), cwd)
-        with self._alone[key]:  # others ask other commands meanwhile
+        with self._alone[key]:  # other commands can run meanwhile
             if key not in self._printed:
                 self._printed[key] = ask_command(argv, env, cwd)
             return self._printed[key]
 
     def find_imports(self, call: PythonCall, files: Sequence[Path], reader: ImportReader) -> Found:
-        """What a call of Python imports."""
+        """The imports of a call of Python."""
         key = (call.code, call.modules, tuple(files), reader.places)
         if key not in self._imported:
             self._imported[key] = reader.read(call.code, files, (*call.modules, *STARTED))
@@ -106,7 +106,7 @@ class StepIdentities:
 
 
 class _Look:
-    """One look at one step. ``doubts`` are those that a step may vouch for, ``faults`` the others."""
+    """One examination of one step. ``doubts`` are those that a step may vouch for, ``faults`` the others."""
 
     def __init__(
         self, known: StepIdentities, step: Step, around: Surroundings, environ: Mapping[str, str]
@@ -131,7 +131,7 @@ class _Look:
         self.faults: list[str] = []
 
     def at_all(self) -> None:
-        """Programs, libraries, modules, variables. Raises OSError."""
+        """Add programs, libraries, modules and variables. Raises OSError."""
         step = self._step
         for name, text in self._deciding.items():
             self._put(f"variable {name}", digest_parts(text))
@@ -143,13 +143,13 @@ class _Look:
         for name in step.inherits:
             text = self._deciding.get(name, "")
             path = find_by_name(text, self._env, self._cwd) if text else None
-            if path is not None:  # who may start it has a doubt of its own
+            if path is not None:  # a program that may start it has a doubt of its own
                 doubts, faults = len(self.doubts), len(self.faults)
                 self._look_at(path, text, ())
                 del self.doubts[doubts:], self.faults[faults:]
 
     def at_named_files(self) -> None:
-        """The files that its arguments and variables name, from where it runs. Raises OSError."""
+        """Add the files that its arguments and variables name, relative to where it runs. Raises OSError."""
         folder = f"{self._suite}{os.sep}"
         within = re.compile(re.escape(folder) + END)
         texts = (*self._argv[1:], *self._named)
@@ -159,7 +159,7 @@ class _Look:
                 self._put(f"file {self._show(path)}", self._known.digests.digest_file(path))
 
     def _put(self, name: str, digest: str) -> None:
-        """Add a part; of several that are called the same all count, in their order."""
+        """Add a part; all parts with the same name count, in their order."""
         known = self.parts.get(name, digest)
         self.parts[name] = digest if known == digest else digest_parts(known, digest)
 
@@ -246,7 +246,7 @@ class _Look:
 
 
 def ask_command(argv: tuple[str, ...], env: Mapping[str, str], cwd: str) -> tuple[str, str]:
-    """What a command prints, and what is wrong with it, empty for nothing."""
+    """The output of a command, and what is wrong with it, empty if nothing is."""
     printed = Printed(MOST_BYTES)
     order = StepOrder(argv=argv, env=dict(env), cwd=cwd, log=os.devnull, limit_s=VERSION_S)
     try:

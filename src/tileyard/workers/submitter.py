@@ -1,7 +1,7 @@
-"""The submitter: runs one call of a foreign queue's client, asks for its task, and cancels that when it is due.
+"""The submitter: runs one call of a foreign queue's client, follows its task, and cancels the task when necessary.
 
-It is a worker of its own, so that the task is cancelled when the engine dies: it then sees its channel end (and TERM
-from its keeper), knows the task's name, and has its keeper's grace to tell the queue. One module because a task can be
+It is a separate worker, so that the task is cancelled when the engine dies: it then sees its channel end (and TERM
+from its keeper), knows the task's name, and has its keeper's grace period to tell the queue. One module because a task can be
 cancelled at each step of the call.
 """
 
@@ -22,13 +22,13 @@ from tileyard.workers.task_lines import LAST_LINES, Side
 
 READ_BYTES = 1 << 16
 NAME_LIMIT_S = 2.0
-"""How long a client that is to be ended may take to print its task's name."""
+"""Seconds that a client which must end may take to print its task's name."""
 TERM_LIMIT_S = 2.0
-"""How long the client may take to obey TERM."""
+"""Seconds that the client may take to obey TERM."""
 
 
 class Asked(Record):
-    """How a task is followed whose client only submits it, as `ForeignQueue` says: all with ``{job}``."""
+    """How to follow a task whose client only submits it, as in `ForeignQueue`: all with ``{job}``."""
 
     wait: tuple[str, ...]
     status: tuple[str, ...]
@@ -38,7 +38,7 @@ class Asked(Record):
 
 
 class Submit(Record, tag="submit"):
-    """Run the client, and ask for its task where it only submits. Answers: Printed as it prints, then SubmitEnded."""
+    """Run the client, and follow its task if the client only submits. Answers: Printed for its output, then SubmitEnded."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -50,21 +50,21 @@ class Submit(Record, tag="submit"):
 
 
 class Cancel(Record, tag="cancel"):
-    """Cancel the task and end the client. A SubmitEnded follows."""
+    """Cancel the task and end the client. SubmitEnded follows."""
 
 
 class Printed(Record, tag="printed"):
-    """What the client printed."""
+    """Output of the client."""
 
     side: Side
     text: str
 
 
 class SubmitEnded(Record, tag="submit_ended"):
-    """The client ended, with a code or by a signal; ``error`` says why it did not even start.
+    """The client ended, with a code or by a signal; ``error`` is the reason if it did not even start.
 
-    ``job`` is the task's name where it was seen. ``cancelled`` says how the cancel command went,
-    empty where none was run.
+    ``job`` is the task's name if it was seen. ``cancelled`` is the result of the cancel command,
+    empty if none was run.
     """
 
     code: int | None = None
@@ -79,7 +79,7 @@ SubmitterReply = Printed | SubmitEnded
 
 
 class Submitter:
-    """One call. ``stopping`` is set once the task is not wanted any more."""
+    """One call. ``stopping`` is set once the task is no longer wanted."""
 
     def __init__(self, channel: Channel, request: Submit) -> None:
         self._channel = channel
@@ -92,14 +92,14 @@ class Submitter:
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Run the client to its end, or to a cancelled one, and say how it ended."""
+        """Run the client to its end, or cancel it, and report how it ended."""
         asked = self._request.asked
         code = await self._run_client(self._request.argv)
         if asked is not None and code == 0 and not self.stopping.is_set():
             code = await self._ask(asked)
         is_unknown = isinstance(code, str) and not self._job
         if not (self._cancelled or self._last_line_seen or is_unknown):
-            self._cancelled = await self._cancel()  # a task that its client has left may run on
+            self._cancelled = await self._cancel()  # a task may run on after its client has ended
         if isinstance(code, str):
             self._tell(SubmitEnded(error=code, job=self._job, cancelled=self._cancelled))
             return
@@ -113,7 +113,7 @@ class Submitter:
         )
 
     async def _run_client(self, argv: Sequence[str]) -> int | str:
-        """Run one to its end, or to a cancelled one; its code, or why there is none."""
+        """Run one client to its end, or cancel it; return its code, or why there is none."""
         process = await self._start(argv, PIPE)
         if isinstance(process, str):
             return process
@@ -130,14 +130,14 @@ class Submitter:
             await _end(process)
         stopped.cancel()
         code = await ending
-        # Somebody else may hold the client's pipes still: its end is what counts.
+        # Another process may still hold the client's pipes: the client's own end counts.
         await asyncio.wait(reading, timeout=TERM_LIMIT_S)
         for task in reading:
             task.cancel()
         return code
 
     async def _ask(self, asked: Asked) -> int | str:
-        """Follow a task that was submitted: its own code, or why that is not known."""
+        """Follow a task that was submitted; return its own code, or why that is not known."""
         if not self._job:
             return f"{self._request.argv[0]} did not say how its task is called"
         code: int | str = 0
@@ -165,7 +165,7 @@ class Submitter:
         return code
 
     async def _read(self, argv: list[str]) -> bytes:
-        """What a command of the queue's prints in time; why it failed is passed on, and it is asked again."""
+        """The output of a command of the queue's, if it comes in time; if it fails, the reason is passed on, and the call is repeated later."""
         process = await self._start(argv, PIPE)
         if isinstance(process, str):
             self._tell(Printed(side="stderr", text=f"{process}\n"))
@@ -203,7 +203,7 @@ class Submitter:
                 self._named.set()
 
     async def _wait_named(self, ending: asyncio.Task[int]) -> None:
-        """Give a client that has just submitted the time to say how its task is called."""
+        """Give a client that has just submitted the time to print its task's name."""
         if self._request.job and self._request.cancel and not self._job:
             named = asyncio.create_task(self._named.wait())
             await asyncio.wait(
@@ -212,7 +212,7 @@ class Submitter:
             named.cancel()
 
     async def _cancel(self) -> str:
-        """Tell the queue; how that went, in one line."""
+        """Cancel the task in the queue; return the result in one line."""
         request = self._request
         if not request.cancel:
             return ""
@@ -221,7 +221,7 @@ class Submitter:
         argv = fill_cancel(request.cancel, self._job)
         code = await self._run_cancel(argv)
         if code == -signal.SIGTERM:
-            # When the engine dies, the keeper says TERM to the whole tree, which may be just now.
+            # When the engine dies, the keeper sends TERM to the whole tree, perhaps at this moment.
             code = await self._run_cancel(argv)
         return code if isinstance(code, str) else f"{' '.join(argv)} ended with code {code}"
 
@@ -240,7 +240,7 @@ class Submitter:
             return f"{argv[0]} took longer than {limit_s:g} s"
 
     async def _start(self, argv: Sequence[str], output: int) -> Process | str:
-        """A command of the queue's, or why it cannot be run."""
+        """Start a command of the queue's, or return why it cannot be run."""
         request = self._request
         try:
             return await asyncio.create_subprocess_exec(
@@ -266,7 +266,7 @@ def _read_code(text: str) -> int | str:
 
 
 async def _end(process: Process) -> None:
-    """TERM, and KILL where that does not help."""
+    """Send TERM, and KILL if that does not help."""
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     try:
@@ -285,7 +285,7 @@ async def _serve(channel: Channel, request: Submit) -> None:
 
     def listen() -> None:
         channel.receive(SubmitterRequest)  # a Cancel, or the engine's end
-        with contextlib.suppress(RuntimeError):  # the loop may be done
+        with contextlib.suppress(RuntimeError):  # the loop may have ended
             loop.call_soon_threadsafe(submitter.stopping.set)
 
     threading.Thread(target=listen, daemon=True).start()
@@ -298,7 +298,7 @@ def main() -> None:
     request = channel.receive(SubmitterRequest)
     if isinstance(request, Submit):
         asyncio.run(_serve(channel, request))
-    os._exit(0)  # the thread may wait for the engine still
+    os._exit(0)  # the thread may still wait for the engine
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Checks the synchronization of an elaborated kernel on the inputs of a run, and keeps what is found by content."""
+"""Checks the synchronization of an elaborated kernel on the inputs of a run, and stores the findings by content."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,14 +32,14 @@ RECORD_KIND = "sync"
 def check_made(
     made: "MadeKernel", request: CheckSync, objects: ObjectStore, clock: Clock | None = None
 ) -> SyncChecked | Failed:
-    """Check what was elaborated. Raises UsageError, also for a kernel that has no Program or whose sizes are open."""
+    """Check an elaborated kernel. Raises UsageError, also for a kernel that has no Program or whose sizes are not bound."""
     lowered = made.lowered
     if lowered is None:
         refusal = made.kernel.refusal
         raise UsageError(refusal.message if refusal else "it has no Program")
     program, lines = lowered.written, lowered.written_lines
     unchecked = tuple(name_place(each.where, each.message) for each in lowered.given_up)
-    if unchecked:  # without these nothing can be said of the others
+    if unchecked:  # without these, nothing is certain about the others
         return SyncChecked(
             kernel=request.kernel,
             config=dict(request.config),
@@ -91,7 +91,7 @@ def _key(
     request: CheckSync,
     scalars: Sequence[Value],
 ) -> Digest:
-    """Over what decides what is found, and at which lines."""
+    """The key over everything that decides the findings and their lines."""
     parts = (
         print_program(program),
         canonical_json(sorted(lines.items())),
@@ -110,5 +110,5 @@ def _find(objects: ObjectStore, key: Digest) -> Checked | None:
 
 
 def name_place(where: SourceLine | None, message: str) -> str:
-    """A message behind its line, if that is known."""
+    """A message after its line, if that is known."""
     return message if where is None else f"{where.file}:{where.line}: {message}"

@@ -1,6 +1,6 @@
-"""Checks the synchronization of a kernel at small sizes: chooses and elaborates them, makes inputs, and has blocks run.
+"""Checks the synchronization of a kernel at small sizes: chooses and elaborates them, makes inputs, and runs blocks.
 
-One module because what is elaborated for one question is used for all.
+One module because the elaborated kernels are shared by all questions.
 """
 
 import itertools
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 BUDGET_S = 60.0
 
 GUESSES = (64, 128, 256, 1024, 32, 16, 8, 4, 2, 1)
-"""Values that are tried for arguments that nobody has given."""
+"""Values that are tried for arguments without a given value."""
 
 FEW_STAGES = 2
 
@@ -60,15 +60,15 @@ _REFUSALS = (UserCodeError, UsageError, UnsupportedError, InvalidProgramError, B
 def check_sizes(
     found: Found, request: CheckSync, objects: ObjectStore, clock: Clock | None = None
 ) -> SyncChecked:
-    """Check one config, with an architecture as it is planned for that, and against what is written.
+    """Check one config, as it is planned for an architecture if there is one, and against the kernel as written.
 
-    Raises what elaborating it raises, and UsageError where it fails by itself.
+    Raises what elaborating it raises, and UsageError if it fails by itself.
     """
     return _Check(found, request, objects, clock or Clock()).run()
 
 
 def _guess(names: Sequence[str]) -> Iterator[dict[str, Value]]:
-    """Values for the arguments of these names: the same for all, and then with one that is 1."""
+    """Values for the arguments with these names: the same for all, and then with one that is 1."""
     for guess in GUESSES if names else (0,):
         yield {name: guess_value(name, guess) for name in names}
     for guess, one in itertools.product(GUESSES[:2], names):
@@ -95,13 +95,13 @@ class _Check:
         self._budget_s = request.limit_s or BUDGET_S
 
     def run(self) -> SyncChecked:
-        """Plan the instances, and check as many as there is time for."""
+        """Plan the instances, and check as many as the time allows."""
         arguments, lowered = self._begin()
         written = self._make(arguments)
-        if isinstance(written, TileyardError):  # whose loops say which sizes there are
+        if isinstance(written, TileyardError):  # its loops decide which sizes there are
             raise written
         unchecked = [name_place(each.where, each.message) for each in lowered.given_up]
-        if not unchecked:  # else nothing can be said of what is left
+        if not unchecked:  # otherwise nothing is certain about the rest
             sizes = {
                 name: value
                 for name, value in {**self._found.parameters.defaults, **arguments}.items()
@@ -156,7 +156,7 @@ class _Check:
                 made = UsageError("its grid is empty at the sizes that were tried")
             errors.append(made)
             if len(errors) >= len(GUESSES) and isinstance(errors[0], UnsupportedError):
-                raise errors[0]  # no size changes what it is made of
+                raise errors[0]  # no size changes its operations
         if guessed:
             raise UsageError(f"it needs a value for {', '.join(guessed)}: {errors[0]}")
         raise errors[0]
@@ -166,7 +166,7 @@ class _Check:
         return measured is None or min(measured.grid, default=1) > 0
 
     def _with_few_stages(self, arguments: dict[str, Value], guessed: list[str]) -> dict[str, Value]:
-        """With guesses that say how deep a pipeline is, which is never as deep as a size is large."""
+        """Replace guesses that set the depth of a pipeline, which is never as deep as a size is large."""
         for name in guessed:
             if isinstance(arguments[name], str):
                 continue
@@ -179,7 +179,7 @@ class _Check:
     def _make(
         self, arguments: dict[str, Value], architecture: str = ""
     ) -> "MadeKernel | TileyardError":
-        """The kernel at these arguments, elaborated once for those of its own; or why it cannot be."""
+        """The kernel at these arguments, elaborated once for each set of its own arguments; or why it cannot be elaborated."""
         own = {k: v for k, v in arguments.items() if k in self._found.parameters.own}
         key = canonical_json([own, architecture])
         try:
@@ -200,7 +200,7 @@ class _Check:
             return error
 
     def _measure(self, arguments: dict[str, Value]) -> Measured | None:
-        """The loops are those that the user wrote, whatever the kernel is planned for."""
+        """Measure the loops that the user wrote, even if the kernel is planned for an architecture."""
         made = self._make(arguments)
         if isinstance(made, TileyardError) or made.lowered is None:
             return None
@@ -212,7 +212,7 @@ class _Check:
     # ---- instances --------------------------------------------------------------------------
 
     def _check_all(self, instances: tuple[Instance, ...], arguments: dict[str, Value]) -> None:
-        """Check the cheapest instance first, and none that would take longer than there is time left."""
+        """Check the cheapest instance first, and skip those that would take longer than the time that is left."""
         self._start_s = self._clock.monotonic_s()
         for one in instances:
             if self._request.until_first and self._tally.findings:
@@ -237,7 +237,7 @@ class _Check:
         return spent_s + expected_s <= self._budget_s
 
     def _look_for_period(self, stretch: Stretch, arguments: dict[str, Value]) -> None:
-        """Have a loop run as often as it takes to know that it repeats, if it does and there is time."""
+        """Run a loop as often as is necessary to know that it repeats, if it does and there is time."""
         found = {trips: stretch.at(trips) for trips in stretch.trips}
 
         def form_at(trips: int) -> Form | None:
@@ -251,7 +251,7 @@ class _Check:
 
         while not self._tally.findings:
             if any(one is not None and one.text not in self._seen for one in found.values()):
-                return  # there was no time for it, or nothing can be said
+                return  # there was no time for it, or nothing is known about it
             seen = {n: None if one is None else self._seen[one.text] for n, one in found.items()}
             if sum(one is not None for one in seen.values()) < 2:
                 return
@@ -295,7 +295,7 @@ class _Check:
             planned = Recorded(program, lines)
             self._tally.add_findings(self._reordered(arguments, planned, inputs), instance.text)
         self._tally.add_findings(tuple(map(describe_race, lowered.races)), instance.text)
-        if 0 in arguments.values():  # no sum of nothing is defined
+        if 0 in arguments.values():  # an empty sum is not defined
             kept = tuple(one for one in checked.findings if one.kind != "uninitialised")
             checked = msgspec.structs.replace(checked, findings=kept)
         self._tally.add(program, lines, checked, instance)
@@ -309,7 +309,7 @@ class _Check:
     def _reordered(
         self, arguments: dict[str, Value], planned: Recorded, inputs: list[Array]
     ) -> tuple[Finding, ...]:
-        """What comes in another order than the one that is written."""
+        """The accesses whose order differs from the written one."""
         made = self._make(arguments)
         if isinstance(made, TileyardError) or made.lowered is None:
             return ()
@@ -318,7 +318,7 @@ class _Check:
         return tuple(find_reordered(written, planned, inputs, scalars))
 
     def _left_out(self, refused: tuple[Instance, ...]) -> Iterator[str]:
-        """What was wanted and not checked, in words."""
+        """The choices of sizes that were planned and not checked, in words."""
         yield from self._tally.untaken()
         skipped = [*(one.text for one in refused), *self._skipped]
         if skipped:

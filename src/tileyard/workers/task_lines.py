@@ -1,8 +1,8 @@
-"""What a task in a foreign queue prints for machines: a stable prefix and JSON, one line each.
+"""Formats and reads the lines that a task in a foreign queue prints for machines: a stable prefix and JSON, one line each.
 
-Between the two sides lies somebody else's program, which may lose, cut, repeat, decorate and mix
-what passes through it. So a line carries the token of its task and a digest of itself; what does
-not hold together counts as never printed.
+Between the two sides is another program, which may lose, cut, repeat, decorate and mix
+what passes through it. So a line carries the token of its task and a digest of itself; a line that
+does not agree with its digest counts as never printed.
 """
 
 import re
@@ -18,11 +18,11 @@ from tileyard.workers.protocol import RunEntry
 Side = Literal["stdout", "stderr"]
 
 MAX_LOG_CHARS: Final = 16_384
-"""How much of a case's log travels with its result: the end, which says most."""
+"""Most characters of a case's log that travel with its result: the end, which is most informative."""
 
 
 class Submitted(Record):
-    """What every task knows: ``device``, ``device_variable`` and ``prologue`` are those of the queue."""
+    """The part that every task has: ``device``, ``device_variable`` and ``prologue`` are those of the queue."""
 
     token: str
     device: str
@@ -31,9 +31,9 @@ class Submitted(Record):
 
 
 class Task(Submitted, kw_only=True):
-    """What is submitted: a batch, everything that it needs by content, and where it is to run.
+    """The content of a task: a batch, everything that it needs by content, and where it runs.
 
-    ``variables`` are the names of the environment that was passed; their digest travels apart from them.
+    ``variables`` are the names of the environment that was passed; their digest travels separately.
     """
 
     batch: Batch
@@ -43,7 +43,7 @@ class Task(Submitted, kw_only=True):
 
 
 class TaskStarted(Record):
-    """The queue gave a device, and our runner is about to be started on it."""
+    """The queue gave a device, and our runner is about to start on it."""
 
     token: str
     host: str
@@ -53,7 +53,7 @@ class TaskStarted(Record):
 
 
 class CaseTurnedTo(Record):
-    """The runner turned to this case: whatever happens next is its doing."""
+    """The runner turned to this case: what happens next is attributed to the case."""
 
     token: str
     case: str
@@ -61,7 +61,7 @@ class CaseTurnedTo(Record):
 
 
 class CaseResult(Record):
-    """How a case ended. ``log`` is the end of what it printed."""
+    """How a case ended. ``log`` is the end of its output."""
 
     token: str
     case: str
@@ -86,7 +86,7 @@ class TaskEnded(Record):
 
 
 class TokenRead(Record):
-    """What the far side found under the name that it was asked for; ``problem`` where nothing."""
+    """The content that the far side found under the given name; ``problem`` if there was none."""
 
     token: str
     host: str
@@ -111,7 +111,7 @@ INFRASTRUCTURE_CODE: Final = 3
 
 
 def exit_code(outcomes: set[Outcome]) -> int:
-    """What a task ends with: 0 all well, 1 a case failed, 3 infrastructure only."""
+    """The exit code of a task: 0 if all is well, 1 if a case failed, 3 for infrastructure only."""
     bad = outcomes - WELL
     if not bad:
         return 0
@@ -125,11 +125,11 @@ def format_line(line: Line) -> str:
 
 
 def try_read_line(text: str) -> Line | None:
-    """The record in a line of output; None where there is none, or it is not whole.
+    """The record in a line of output; None if there is none, or it is not whole.
 
-    What a queue put before it, such as a time or the number of a process, does not matter.
+    A prefix that a queue added, such as a time or a process number, is ignored.
     """
-    found = _BEGINNING.search(text)  # the first: a log inside a line may hold lines
+    found = _BEGINNING.search(text)  # the first: a log inside a line may contain lines
     if found is None:
         return None
     try:

@@ -1,6 +1,6 @@
-"""Arrays between NumPy and torch, without a copy, and torch code that names a GPU on the CPU.
+"""Passes arrays between NumPy and torch without a copy, and runs torch code that names a GPU on the CPU.
 
-torch is imported only where a reference needs it.
+torch is imported only if a reference needs it.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def to_torch(array: Array) -> Any:  # noqa: ANN401 - torch is an optional depend
 
 
 def to_numpy(value: Any) -> Array:  # noqa: ANN401 - whatever a reference returned
-    """An array of what a reference returned: a NumPy array, a tensor, a number, nested lists."""
+    """Convert a reference's result to an array: a NumPy array, a tensor, a number, nested lists."""
     if not hasattr(value, "detach"):
         return np.asarray(value)
     tensor = value.detach().cpu().contiguous()
@@ -53,7 +53,7 @@ def to_numpy(value: Any) -> Array:  # noqa: ANN401 - whatever a reference return
 
 @contextlib.contextmanager
 def keep_on_cpu() -> Iterator[None]:
-    """Inside, tensors that this thread asks torch to make on or move to a GPU stay on the CPU.
+    """Within the block, tensors that this thread asks torch to make on or move to a GPU stay on the CPU.
 
     Kernel files written for a GPU name it in their references and inputs.
     """

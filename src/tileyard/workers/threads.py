@@ -1,4 +1,4 @@
-"""Holding numeric libraries that are already loaded to a number of threads."""
+"""Limits the number of threads of numeric libraries that are already loaded."""
 
 import contextlib
 import ctypes
@@ -23,9 +23,9 @@ _PAIRS = (
 
 @contextlib.contextmanager
 def cap_threads(threads: int) -> Iterator[None]:
-    """Inside, NumPy's and torch's operations use at most ``threads`` threads; restored afterwards.
+    """Within the block, NumPy's and torch's operations use at most ``threads`` threads; restored afterwards.
 
-    Libraries that are loaded later are not held.
+    Libraries that are loaded later are not limited.
     """
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec("threadpoolctl") is not None:
@@ -45,7 +45,7 @@ def cap_threads(threads: int) -> Iterator[None]:
 
 
 def find_controls() -> Iterator[tuple["ctypes._NamedFuncPointer", "ctypes._NamedFuncPointer"]]:
-    """How to read and to set the threads of every such library in this process."""
+    """Functions that read and set the number of threads, for every such library in this process."""
     try:
         mapped = Path("/proc/self/maps").read_text()
     except OSError:

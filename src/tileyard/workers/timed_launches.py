@@ -1,4 +1,4 @@
-"""Launches while they are timed: as their policy says, and each to blame for what it raises itself."""
+"""Times launches as their policy requires, and attributes what a launch raises to its own case."""
 
 import random
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class TimingFailed(Exception):
 
 
 class TimedLaunch:
-    """A launch of an interleaved batch: whatever it raises while it is timed is its own case's."""
+    """A launch of an interleaved batch: whatever it raises while it is timed belongs to its own case."""
 
     def __init__(self, case: Case, launch: Launch) -> None:
         self._case = case
@@ -32,7 +32,7 @@ class TimedLaunch:
         self.run, self.read, self.reset = launch.run, launch.read, launch.reset
 
     def prepare(self, policy: TimingPolicy) -> None:
-        """Have samples be taken as the policy says."""
+        """Choose how samples are taken, as the policy requires."""
         try:
             prepare_timing(self._launch, policy)
         except (MemoryError, TileyardError) as error:
@@ -49,25 +49,25 @@ class TimedLaunch:
 class Scattered:
     """Makes arrays that begin at random places of a page, always the same ones for a ``seed``.
 
-    What a kernel's time owes to where its arrays lie so differs from process to process, and is seen as noise.
+    The effect of the arrays' addresses on a kernel's time then differs from process to process, and shows up as noise.
     """
 
     def __init__(self, seed: str) -> None:
         self._draw = random.Random(seed)
 
     def __call__(self, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
-        """An array, of which each line of the cache is whole."""
+        """An array that begins at a cache line."""
         return allocate(shape, dtype, self._draw.randrange(0, PAGE, CACHE_LINE))
 
 
 def prepare_timing(launch: Launch, policy: TimingPolicy) -> None:
-    """Have samples be taken as the policy says, where the launch knows several ways. Raises MemoryError."""
+    """Choose how samples are taken, if the launch knows several ways. Raises MemoryError."""
     if isinstance(launch, TimedByPolicy):
         launch.time_by(policy)
 
 
 def summarize(samples: Sequence[float], case: Case, state: dict[str, str]) -> Measurement:
-    """What samples of a case that was timed in turn with others come to."""
+    """The measurement from the samples of a case that was timed in turn with others."""
     confidence = (case.timing or TimingPolicy()).confidence
     interval = median_interval(samples, confidence)
     return Measurement(

@@ -1,4 +1,4 @@
-"""Runs of programs that are compared: what each of them took or printed, in which order, and when that is enough."""
+"""Compares runs of programs: what each of them took or printed, in which order, and when that is enough."""
 
 import math
 import random
@@ -15,15 +15,15 @@ from tileyard.processes.steps import Heard, StepEnd
 from tileyard.workers.hot_output import Member
 
 MOST_S: Final = 2.0
-"""After so many seconds of a batch no further round of runs is begun."""
+"""Seconds of a batch after which no further round of runs begins."""
 CLOSE: Final = 1.01
-"""A best run is confirmed by another one that is at most this many times as bad."""
+"""A best run is confirmed by another one that is at most this factor worse."""
 FEWEST: Final = 4
-"""Runs of each member before that counts."""
+"""Number of runs of each member before a best run can be confirmed."""
 
 
 class Ran(NamedTuple):
-    """A run that ended well; ``message`` flags what people should see of it."""
+    """A run that ended well; ``message`` is a warning for people."""
 
     end: StepEnd
     message: str
@@ -39,13 +39,13 @@ class PrintedNumber(Heard):
         self._text: str | None = None
 
     def line(self, text: str) -> None:
-        """Keep the number of a line that has one: the last counts."""
+        """Keep the number of a line that has one: the last one counts."""
         found = self._pattern.search(text)
         if found is not None:
             self._text = found[1] or ""
 
     def read(self) -> float:
-        """The number. Raises UsageError where nothing was printed that has a ratio to another one."""
+        """The number. Raises UsageError if no number was printed that has a ratio to another one."""
         if self._text is None:
             raise UsageError(f"printed no line like its measure {self._pattern.pattern!r}")
         try:
@@ -61,7 +61,7 @@ class PrintedNumber(Heard):
 
 @dataclass(kw_only=True)
 class Runs:
-    """The runs of one member of a batch, until it is ``answered``. ``message`` is what the last one flagged."""
+    """The runs of one member of a batch, until it is ``answered``. ``message`` is the warning of the last one."""
 
     member: Member
     samples_ns: list[float] = field(default_factory=list)
@@ -71,19 +71,19 @@ class Runs:
 
     @property
     def measure(self) -> Measure | None:
-        """What is compared."""
+        """The measure that is compared."""
         work = self.member.case.work
         return work.measure if isinstance(work, CommandWork) else None
 
     def hear(self) -> PrintedNumber | None:
-        """What the output of the next run is to be given to; None where only its time counts."""
+        """The reader for the output of the next run; None if only its time counts."""
         measure = self.measure
         return PrintedNumber(measure) if measure and measure.of == "printed" else None
 
     def take(self, ran: Ran, heard: PrintedNumber | None) -> None:
-        """Take in a run. Raises UsageError where it did not print its number."""
+        """Add a run. Raises UsageError if it did not print its number."""
         is_cpu = self.measure is not None and self.measure.of == "cpu_time"
-        # A CPU's time has grains: what took less than one still took something.
+        # CPU time has a granularity: a run that took less than one unit still took something.
         self.samples_ns.append(float(max(ran.end.cpu_ns if is_cpu else ran.end.ran_ns, 1_000)))
         self.message = ran.message
         if heard is not None:
@@ -91,12 +91,12 @@ class Runs:
 
     @property
     def is_exact(self) -> bool:
-        """It prints the same number each time: more runs would say nothing more."""
+        """Whether it prints the same number each time: more runs would add nothing."""
         return len(set(self.printed)) == 1
 
     @property
     def is_confirmed(self) -> bool:
-        """Two runs agree on what is the best that can be had: no other work has disturbed them."""
+        """Whether two runs agree on the best possible result: no other work has disturbed them."""
         if len(self.samples_ns) < FEWEST:
             return False
         best, second, *_ = sorted(self.printed or self.samples_ns, reverse=self._is_more_better)
@@ -107,7 +107,7 @@ class Runs:
         return self.measure is not None and self.measure.better == "higher"
 
     def summarize(self, policy: TimingPolicy) -> Measurement:
-        """What all runs say together."""
+        """The measurement from all runs."""
         interval = median_interval(self.samples_ns, policy.confidence)
         return Measurement(
             median_ns=interval.median,
@@ -128,7 +128,7 @@ def draw_orders(members: int, rounds: int, seed: str) -> Iterator[tuple[int, ...
 
 
 def is_enough(runs: Sequence[Runs], spent_s: float) -> bool:
-    """Whether a batch is over after a round: its time is, one has failed, or the best runs of all are known."""
+    """Whether a batch is over after a round: its time is used up, a member has failed, or the best runs of all are known."""
     has_failed = any(one.answered for one in runs)
     is_known = all(one.is_exact or one.is_confirmed for one in runs)
     return spent_s >= MOST_S or has_failed or is_known

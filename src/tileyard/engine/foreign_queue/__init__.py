@@ -1,1 +1,1 @@
-"""Devices behind a queue that is already there: batches become its tasks; the near side and the far side."""
+"""Runs batches as tasks of an existing queue of devices: the near side and the far side."""

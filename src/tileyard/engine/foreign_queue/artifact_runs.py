@@ -1,7 +1,7 @@
-"""The far side of a task: runs a batch of built artifacts on one device and prints what comes of it.
+"""Runs a batch of built artifacts on one device, on the far side of a task, and prints the results.
 
-It builds nothing, and needs the object store alone: no kernel source, no kernel language, no
-database. A case that crashes or hangs ends its own runner; the rest goes on in a fresh one.
+It builds nothing, and needs only the object store: no kernel source, no kernel language, no
+database. A case that crashes or hangs ends its own runner; the others run in a new one.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from tileyard.workers.task_lines import (
 )
 
 TIMED_AT_ONCE: Final = 1
-"""Timed cases that the runner gets together: the next one is abandoned by times that were judged, and a task
-that is killed loses no verdict but that of the case it is at."""
+"""Number of timed cases that the runner gets at once: the next one is abandoned by times that were judged, and a task
+that is killed loses only the verdict of its current case."""
 ATTEMPTS: Final = 2
-"""How often in a row a runner may fail to start before the rest of a batch is given up."""
+"""Number of start failures of a runner in a row after which the rest of a batch is given up."""
 
 Tell = Callable[[Line], None]
 
 
 class TaskRun:
-    """One batch on one device. ``home`` is where the cases' logs are written meanwhile."""
+    """One batch on one device. ``home`` is where the cases' logs are written during the run."""
 
     def __init__(
         self, task: Task, started: TaskStarted, home: Path, tell: Tell, judging: FarJudging
@@ -57,7 +57,7 @@ class TaskRun:
         self._outcomes: set[Outcome] = set()
 
     async def run(self, slot: Slot) -> int:
-        """Run every case, print each result as it comes, and return the exit code."""
+        """Run every case, print each result as it arrives, and return the exit code."""
         self._tell(self._started)
         judging = asyncio.create_task(self._judging.judge_all(self._end))
         try:
@@ -83,7 +83,7 @@ class TaskRun:
             memory_bytes = self._cases[entries[0].case].runner_bytes
             try:
                 if not held:
-                    # Nobody reads a task's output for who else waits.
+                    # Nobody reads in a task's output who else waits for the device.
                     await slot.acquire(memory_bytes, lambda _: None)
                 with self._judging.beside(is_timed=self._is_timed):
                     held = await slot.run(self._bounded_batch(), entries, self)
@@ -93,15 +93,15 @@ class TaskRun:
                 failures += 1
                 if failures >= ATTEMPTS or error.outcome is Outcome.QUEUE_TIMEOUT:
                     self._give_up(error)
-        # Nobody waits for verdicts with a device in hand.
+        # The device must not be held while verdicts are awaited.
         await slot.release()
 
     def began(self, case: str) -> None:
-        """Say which case is being run."""
+        """Print which case is being run."""
         self._tell(CaseTurnedTo(token=self._task.token, case=case))
 
     def ran(self, reply: CaseRan, device: str, lease: int) -> None:
-        """Print the result of a case once its outputs are judged, if it has any."""
+        """Print the result of a case, after its outputs, if any, are judged."""
         entry = self._left.pop(reply.case)
         self._judging.add(reply, entry.golden.outputs, self._cases[reply.case])
 
@@ -127,7 +127,7 @@ class TaskRun:
         return any(case.timing is not None for case in self._cases.values())
 
     def _bounded_batch(self) -> Batch:
-        """The batch, whose cases are abandoned above the best time that is certain by now."""
+        """The batch; its cases are abandoned above the best time that is certain by now."""
         bound_ns = self._judging.bound_ns
         if not bound_ns:
             return self._task.batch
@@ -140,9 +140,9 @@ class TaskRun:
         return msgspec.structs.replace(self._task.batch, cases=cases)
 
     def _next_entries(self) -> tuple[RunEntry, ...]:
-        """What is left, up to the first case that needs another memory limit.
+        """The remaining cases, up to the first one that needs another memory limit.
 
-        Few enough that their outputs have room and that those which are timed know of each other's times.
+        Few enough that their outputs have room, and that timed cases know each other's times.
         """
         left = tuple(self._left.values())
         if self._task.batch.order == "interleaved":
@@ -166,7 +166,7 @@ class TaskRun:
 
 
 def read_task(named: str, objects: ObjectStore) -> Task:
-    """The task in a file, or in the object of this digest. Raises UsageError and DamagedError."""
+    """The task in a file, or in the object with this digest. Raises UsageError and DamagedError."""
     path = Path(named)
     try:
         data = path.read_bytes() if path.is_file() else objects.get_bytes(Digest(named))
@@ -179,7 +179,7 @@ def read_task(named: str, objects: ObjectStore) -> Task:
 
 
 def check_environment(task: Task, digest: str, environ: Mapping[str, str]) -> None:
-    """Raise DamagedError unless every variable arrived as it was sent; values are not shown."""
+    """Raise DamagedError unless every variable arrived unchanged; values are not shown."""
     arrived = {name: environ[name] for name in task.variables if name in environ}
     missing = [name for name in task.variables if name not in environ]
     if missing:

@@ -1,7 +1,7 @@
-"""One call of a foreign queue's client: started under a keeper, followed, and ended in any case.
+"""Makes one call of a foreign queue's client: starts it under a keeper, follows it, and ends it in any case.
 
-The call has a deadline of its own around whatever the queue's limits are, and a task that is not
-wanted any more is cancelled before its client is let go.
+The call has its own deadline outside the queue's limits. A task that is no longer wanted is
+cancelled before its client ends.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from tileyard.workers.submitter import Asked, Cancel, Printed, Submit, SubmitEnd
 from tileyard.workers.task_lines import Side
 
 END_MARGIN_S = 5.0
-"""What ending a client may take beyond its cancel command."""
+"""Seconds that ending a client may take in addition to its cancel command."""
 
 
 class Deadline(Record):
-    """When a call is to be given up, on the loop's clock, and the name of that limit."""
+    """When a call is given up, on the loop's clock, and the name of that limit."""
 
     at: float
     limit: str
 
 
 class Deadlines:
-    """When the call for a task is to be given up: the innermost limit that counts now. It begins now.
+    """When the call for a task is given up: the innermost limit that applies now. It begins now.
 
     ``limits`` are those of the cases, in seconds.
     """
@@ -58,7 +58,7 @@ class Deadlines:
         )
 
     def next(self) -> Deadline:
-        """Asked whenever something was heard."""
+        """The deadline that applies now; asked for after each output."""
         queue, current = self._queue, self._submission.current
         if not queue.streams:
             return self._whole
@@ -92,7 +92,7 @@ AskDeadline = Callable[[], Deadline]
 
 
 class QueueCall:
-    """One call. Reports of it do not show the values of the environment."""
+    """One call. Reports about it do not show the values of the environment."""
 
     def __init__(self, queue: ForeignQueue, command: Sequence[str], run_limit_s: float) -> None:
         environment = queue.pick_environment(os.environ)
@@ -104,9 +104,9 @@ class QueueCall:
         self._shown = tuple(fill_submit(queue, command, hidden, run_limit_s))
 
     async def follow(self, hear: Hear, deadline: AskDeadline, log: Path) -> ClientEnd:
-        """Submit, pass on what is printed, and say how it ended.
+        """Submit, pass on the output, and return how the call ended.
 
-        ``log`` gets what the submitting process itself has to say. ``deadline`` is asked anew whenever something was heard. When it passes, or this is
+        ``log`` receives the messages of the submitting process itself. ``deadline`` is called again after each output. When it passes, or this is
         cancelled, the task is cancelled and the client ended. Raises WorkerStartError.
         """
         queue = self._queue
@@ -118,7 +118,7 @@ class QueueCall:
                 env=dict(os.environ),
                 cwd=self.cwd,
                 log=str(log),
-                grace_s=grace_s,  # what it has for the cancel command when the engine dies
+                grace_s=grace_s,  # the time for the cancel command if the engine dies
             )
         )
         try:
@@ -169,7 +169,7 @@ class QueueCall:
 
     @staticmethod
     async def _end(worker: Worker, grace_s: float) -> None:
-        """Let the submitter cancel what is still in the queue, then see that its tree is gone."""
+        """Let the submitter cancel what is still in the queue, then check that its tree is gone."""
         with contextlib.suppress(WorkerLostError, TimeoutError):
             async with asyncio.timeout(grace_s):
                 await worker.send(Cancel())

@@ -1,4 +1,4 @@
-"""Judges what the runner of a task hands over: beside it, or between its runs where the judge needs its cores."""
+"""Judges the outputs that the runner of a task hands over: beside it, or between its runs if the judge needs its cores."""
 
 import asyncio
 import contextlib
@@ -35,13 +35,13 @@ class FarJudging:
         self._changed.set()
 
     def finish(self) -> None:
-        """Nothing will be added."""
+        """No more cases will be added."""
         self._is_finished = True
         self._changed.set()
 
     @contextlib.contextmanager
     def beside(self, *, is_timed: bool) -> Iterator[None]:
-        """A block in which the device runs; the judge waits for its end where it would disturb."""
+        """A block in which the device runs; the judge waits for its end if it would disturb the run."""
         is_apart = set(self._device.cores).isdisjoint(self._judge.cores)
         self._may_judge = is_apart or not is_timed
         try:
@@ -51,7 +51,7 @@ class FarJudging:
             self._changed.set()
 
     async def judge_all(self, end: Callable[[CaseRan], None]) -> None:
-        """Call ``end`` with how each case ended, until all that was added by ``finish`` is judged."""
+        """Call ``end`` with the result of each case, until all cases that were added before ``finish`` are judged."""
         try:
             while self._waiting or not self._is_finished:
                 if self._waiting and (self._may_judge or not self._next.outputs):
@@ -64,12 +64,12 @@ class FarJudging:
             self._changed.set()
 
     async def wait_for_verdicts(self) -> None:
-        """Wait until nothing is left to be judged."""
+        """Wait until every case is judged."""
         while self._waiting and not self._is_over:
             await self._wait()
 
     async def close(self) -> None:
-        """End the judge, and give the memory back. The runner is gone."""
+        """End the judge, and free the memory. The runner must be gone."""
         await self._judge.close()
         self._handed_over.close()
 

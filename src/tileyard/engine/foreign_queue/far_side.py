@@ -1,4 +1,4 @@
-"""What ``tileyard run-artifact`` does once its options are read: opens the device and runs a task."""
+"""Carries out ``tileyard run-artifact`` after its options are read: opens the device and runs a task."""
 
 import asyncio
 import os
@@ -33,15 +33,15 @@ from tileyard.workers.task_lines import INFRASTRUCTURE_CODE, Task, TaskEnded, Ta
 
 INTERRUPTED_CODE = 128 + signal.SIGTERM
 TOKENS = "tokens"
-"""The folder of the object store in which ``doctor`` leaves what the far side is to read."""
+"""The folder of the object store in which ``doctor`` leaves the files that the far side must read."""
 
 
 def run_submitted(named: str, objects: Path, device: str, environment: str, tell: Tell) -> int:
-    """Run the batch in a file, or in the object of this digest, on a device that a queue gave.
+    """Run the batch in a file, or in the object with this digest, on a device that a queue gave.
 
-    ``device`` is what the queue calls it, empty to look into the environment. ``environment`` is
-    the digest of what was passed. The task's prologue is read first: it may set variables. What makes the batch as a whole impossible is in its last
-    line. Raises UsageError and DamagedError where there is no batch at all.
+    ``device`` is the queue's name for it, empty to read it from the environment. ``environment`` is
+    the digest of the variables that were passed. The task's prologue is read first: it may set variables. The last line of the output reports
+    what makes the batch as a whole impossible. Raises UsageError and DamagedError if there is no batch at all.
     """
     task = read_task(named, ObjectStore(objects))
     try:
@@ -68,7 +68,7 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
     )
     with tempfile.TemporaryDirectory(prefix="tileyard-task-") as folder:
         home = Path(folder)
-        # Logs are written apart from the objects, which may be on a file system that is not ours.
+        # Logs are separate from the objects, which may be on a file system that is not ours.
         (home / "objects").symlink_to(objects.absolute(), target_is_directory=True)
         settings = msgspec.structs.replace(
             read_settings(os.environ, Path.cwd()), home=home, plugins=task.plugins
@@ -82,7 +82,7 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
 
 
 async def _run_until_told(run: TaskRun, slot: Slot) -> int:
-    """Run; TERM, by which queues end a task, ends the runner and leaves nothing behind."""
+    """Run. On TERM, by which queues end a task, end the runner and leave nothing behind."""
     running = asyncio.ensure_future(run.run(slot))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -94,14 +94,14 @@ async def _run_until_told(run: TaskRun, slot: Slot) -> int:
 
 
 def find_device(name: str) -> Device:
-    """A device of this host by its name, ready to be leased. Raises UsageError."""
+    """The device of this host with this name, ready to be leased. Raises UsageError."""
     device = parse_device(name, read_settings(os.environ, Path.cwd()))
     prepare_locks(device)
     return device
 
 
 def read_token(token: str, objects: Path) -> TokenRead:
-    """What this side sees of a file that the other side has left in the object store."""
+    """What this side sees of a file that the other side left in the object store."""
     path = objects / TOKENS / token
     problem, found = "", ""
     try:

@@ -1,6 +1,6 @@
-"""The device that a queue gave to the far side of a task.
+"""Finds the device that a queue gave to the far side of a task.
 
-A task holds it from its start: what is imported to find out which one it is, is waited for with the device in hand.
+A task holds it from its start: every import that finding it needs takes time in which the device is held.
 """
 
 import os
@@ -21,7 +21,7 @@ from tileyard.workers.task_lines import Submitted
 
 
 def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) -> str:
-    """What the device is called here. Raises DamagedError where the queue did not give one."""
+    """The local name of the device. Raises DamagedError if the queue did not give one."""
     value = given or environ.get(task.device_variable, "")
     if "{device}" in task.device and not value:
         raise DamagedError(
@@ -31,10 +31,10 @@ def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) ->
 
 
 def accept_device(name: str) -> Device:
-    """A device that a queue gave: no lock is taken for it. Raises UsageError.
+    """Accept a device that a queue gave, without a lock. Raises UsageError.
 
-    One of a class that is neither found nor declared on this side is taken at the queue's word; what
-    the queue has set for it in the environment stays.
+    A device of a class that is neither found nor declared on this side is accepted as the queue names it; the
+    queue's settings for it in the environment stay.
     """
     if "," not in name:
         return _accept(name, 0, 1)

@@ -1,4 +1,4 @@
-"""Whether the far side of a queue sees the object store of this one: shown, not assumed."""
+"""Checks that the far side of a queue sees the object store of this one."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ from tileyard.model import Record
 from tileyard.modes import make_folder, write_file
 
 READ_LIMIT_S = 60.0
-"""How long the far side may take to read one file, our program's start included."""
+"""Seconds that the far side may take to read one file, including the start of our program."""
 
 
 class Reach(Record):
-    """What came of reading a file back through a queue. ``message`` says which side sees what.
+    """The result of reading a file back through a queue. ``message`` states which side sees what.
 
-    ``ok`` is None where the queue gave no device in time, so that nothing is known.
+    ``ok`` is None if the queue gave no device in time, so that nothing is known.
     """
 
     queue: str
@@ -37,7 +37,7 @@ class Reach(Record):
 def check_reach(queue: ForeignQueue, objects: Path) -> Reach:
     """Leave a token in the object store and have it read back on a device of the queue.
 
-    Never raises for what is wrong with the queue: that is the answer. Takes as long as the queue
+    Never raises for a problem of the queue: that is the answer. Takes as long as the queue
     needs to give a device, within its limits.
     """
     try:
@@ -74,7 +74,7 @@ async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
         message = f"{queue.submit[0]} could not be started: {error}"
         return Reach(queue=queue.name, ok=False, message=message)
     finally:
-        with contextlib.suppress(OSError):  # what was made for this goes, as far as it is empty
+        with contextlib.suppress(OSError):  # remove the folders made for this, if empty
             path.unlink()
             for folder in (path.parent, objects, objects.parent):
                 folder.rmdir()

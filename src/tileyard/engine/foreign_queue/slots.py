@@ -1,4 +1,4 @@
-"""Devices of a queue that is already there: each batch becomes a task that runs our own runner.
+"""Provides the devices of an existing queue: each batch becomes a task that runs our own runner.
 
 Nothing is held between batches.
 """
@@ -30,7 +30,7 @@ from tileyard.workers.protocol import RunEntry
 class Lenders:
     """This host and the queues of a run, as one provider: the devices of the yard, in their order.
 
-    ``others`` lend what is neither this host's nor a queue's.
+    ``others`` lend devices of neither this host nor a queue.
     """
 
     def __init__(self, yard: Yard, queues: Sequence[ForeignQueue], *others: LeaseProvider) -> None:
@@ -45,17 +45,17 @@ class Lenders:
         self.slots: Sequence[Slot] = tuple(slots[device.name] for device in yard.devices)
 
     async def open(self) -> None:
-        """Open each; nothing is left behind where one cannot be."""
+        """Open each provider; if one cannot be opened, nothing is left behind."""
         for lender in self._lenders:
             await lender.open()
 
     def withdraw(self) -> None:
-        """Tell each."""
+        """Withdraw from each provider."""
         for lender in self._lenders:
             lender.withdraw()
 
     async def close(self) -> None:
-        """Close each."""
+        """Close each provider."""
         await asyncio.gather(*(lender.close() for lender in self._lenders))
 
 
@@ -71,7 +71,7 @@ class QueueProvider:
         self.slots: Sequence[Slot] = self._slots
 
     async def open(self) -> None:
-        """Raise ToolMissingError where a tool is not there, UsageError inside a task of a queue, or if it gives one device only."""
+        """Raise ToolMissingError if a tool is missing, UsageError inside a task of a queue, or if the queue gives only one device."""
         refuse_nesting(self._queue, os.environ)
         refuse_several(self._queue, max(slot.device.count for slot in self._slots), "a case")
         require_tools(self._queue)
@@ -82,11 +82,11 @@ class QueueProvider:
             slot.withdraw()
 
     async def close(self) -> None:
-        """Nothing is held: a task ends with the ``run`` that submitted it."""
+        """Do nothing: a task ends with the ``run`` that submitted it."""
 
 
 class QueueSlot(UnheldSlot):
-    """One task of the queue at a time, to each of which the queue gives a device on its own."""
+    """Runs one task of the queue at a time; the queue gives a device to each task separately."""
 
     def __init__(self, queue: ForeignQueue, device: Device, yard: Yard) -> None:
         self.device = device
@@ -97,7 +97,7 @@ class QueueSlot(UnheldSlot):
         self._task: QueueTask | None = None
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
-        """Submit as many of ``entries`` as one task may hold, and answer for what it ran."""
+        """Submit as many of ``entries`` as one task may hold, and report the results of those that ran."""
         chosen = self._choose(batch, entries, watch)
         if chosen:
             self._task = QueueTask(self._queue, self._yard, watch, batch, chosen)
@@ -117,7 +117,7 @@ class QueueSlot(UnheldSlot):
     ) -> tuple[RunEntry, ...]:
         """The first entries that together stay within the queue's longest task.
 
-        Cases that are timed in turn cannot be parted. One that is too long even on its own is
+        Cases that are timed in turn cannot be separated. A case that is too long even alone is
         answered at once.
         """
         cases = {case.key: case for case in batch.cases}
@@ -140,7 +140,7 @@ class QueueSlot(UnheldSlot):
 
 
 def require_tools(queue: ForeignQueue) -> None:
-    """Raise ToolMissingError where the queue's client, or what cancels, is not on this machine."""
+    """Raise ToolMissingError if the queue's client, or its cancel command, is missing on this machine."""
     for field in ("submit", *OF_TASKS):
         argv: tuple[str, ...] = getattr(queue, field)
         if argv and shutil.which(argv[0]) is None:
@@ -151,6 +151,6 @@ def require_tools(queue: ForeignQueue) -> None:
 
 
 def _hasten(queue: ForeignQueue, yard: Yard) -> ForeignQueue:
-    """The queue, waited for no longer than this run waits for any device."""
+    """The queue, with its wait limited to this run's wait for a device."""
     limit_s = min(queue.queue_limit_s, yard.queue_limit_s)
     return msgspec.structs.replace(queue, queue_limit_s=limit_s)

@@ -1,7 +1,7 @@
-"""What is known of one task in a foreign queue, from what its client printed and how it ended.
+"""Derives what is known of one task in a foreign queue from the output of its client and the way it ended.
 
 Pure: text in, verdicts out. A case has a verdict once its result line has arrived whole and the
-far side is known to have gone on from it: by a further line, or by an exit code that fits. A line
+far side is known to have continued after it: by a further line, or by an exit code that fits. A line
 without such an end, or an end without a line, is an ``infra_error``.
 """
 
@@ -29,7 +29,7 @@ SHORT_TAIL_CHARS: Final = 160
 
 
 class ClientEnd(SubmitEnded, kw_only=True):
-    """How a call of the queue's client ended; ``limit`` names the limit of ours that ended it, empty for none."""
+    """How a call of the queue's client ended; ``limit`` names our limit that ended it, empty for none."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -55,7 +55,7 @@ class Submission:
     """One task: ``read`` what its client prints, then ``conclude`` from its end."""
 
     def __init__(self, token: str, cases: Sequence[str]) -> None:
-        """``cases`` are those that the task holds."""
+        """``cases`` are the cases of the task."""
         self.token = token
         self.started: TaskStarted | None = None
         self.ended: TaskEnded | None = None
@@ -69,20 +69,20 @@ class Submission:
         self._held: CaseResult | None = None
 
     def read(self, side: Side, text: str) -> list[CaseTurnedTo | CaseResult]:
-        """Take in output; return what is new: cases turned to, and results that are now certain."""
+        """Take in output; return the new events: cases turned to, and results that are now certain."""
         self.tails[side] = (self.tails[side] + text)[-TAIL_CHARS:]
         *lines, self._partial[side] = (self._partial[side] + text).split("\n")
         return [news for line in lines for news in self._take(line)]
 
     def take_over(self, text: str) -> list[CaseResult]:
-        """Begin anew with all lines that the far side has written, of which the client may have lost some; the results that are certain."""
+        """Restart with all lines that the far side has written, some of which the client may have lost; return the results that are certain."""
         self._turned_to, self._results, self._held = [], {}, None
         news = [one for line in text.split("\n") for one in self._take(line)]
         return [one for one in news if isinstance(one, CaseResult)]
 
     def conclude(self, end: ClientEnd) -> tuple[list[CaseResult], list[CaseRan]]:
         """The last certain results, and an ``infra_error`` for each case that was begun and has none."""
-        # The last line may lack its end where the client was cut off.
+        # The last line may lack its end if the client was cut off.
         certain = [
             news
             for side in self._partial
@@ -104,7 +104,7 @@ class Submission:
         return certain, faults
 
     def find_loss(self, end: ClientEnd, meanings: dict[int, ExitMeaning]) -> tuple[Outcome, str]:
-        """Why no case was begun at all: ``queue_timeout`` or ``infra_error``, and a message."""
+        """Why no case was begun: ``queue_timeout`` or ``infra_error``, and a message."""
         meaning = meanings.get(end.code) if end.code is not None else None
         if self.ended is not None and self.ended.message:
             return Outcome.INFRA_ERROR, f"the far side refused the task: {self.ended.message}"
@@ -117,7 +117,7 @@ class Submission:
         return Outcome.INFRA_ERROR, self.explain(f"no result line came: {end.describe()}", end)
 
     def explain(self, said: str, end: ClientEnd) -> str:
-        """One line with all that is known of the call."""
+        """One line with everything that is known of the call."""
         tails = "; ".join(
             f"{side} ends {self.tails[side].strip()[-SHORT_TAIL_CHARS:]!r}" for side in self.tails
         )
@@ -159,7 +159,7 @@ class Submission:
     def _fits(self, end: ClientEnd) -> bool:
         """Whether the client's end agrees with the lines.
 
-        Code 0 beside a failed case is a code that was swallowed on the way: the line is the worse
+        If a case failed and the code is 0, the code was lost on the way: the line is the worse
         of the two, and counts.
         """
         if end.limit or end.error:

@@ -1,4 +1,4 @@
-"""One batch as a task of a foreign queue: what is submitted, what is heard, what is answered."""
+"""Runs one batch as a task of a foreign queue: submits it, reads its output, reports its results."""
 
 import asyncio
 import os
@@ -23,9 +23,9 @@ from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Side, Task
 
 START_LIMIT_S: Final = 60.0
-"""How long a runner may take to start on the far side."""
+"""Seconds that a runner may take to start on the far side."""
 RESTART_LIMIT_S: Final = 20.0
-"""What a case that ends its runner costs beside its own limit."""
+"""Seconds that a case that ends its runner costs in addition to its own limit."""
 
 
 class QueueTask:
@@ -56,9 +56,9 @@ class QueueTask:
         self._withdrawn = False
 
     async def run(self) -> None:
-        """Submit, and answer for every case that was begun. Raises LeaseLostError for none.
+        """Submit, and report every case that was begun. Raises LeaseLostError if none was begun.
 
-        A task that was withdrawn is answered for by nobody.
+        A task that was withdrawn has no results.
         """
         task = self._write_task()
         objects = self._yard.objects
@@ -111,7 +111,7 @@ class QueueTask:
             )
         )
 
-    # ---- what is heard ------------------------------------------------------------------------
+    # ---- output ------------------------------------------------------------------------------
 
     def _hear(self, side: Side, text: str) -> None:
         if side == "stderr":
@@ -149,15 +149,15 @@ class QueueTask:
         return f"{name} {started.device}@{started.host}" if started is not None else name
 
     def _lose(self, end: ClientEnd) -> None:
-        """Nothing was begun: these cases had their wait, or LeaseLostError says what is wrong."""
+        """No case was begun: answer these cases with ``queue_timeout``, or raise LeaseLostError with what is wrong."""
         outcome, message = self._submission.find_loss(end, self._queue.exit_codes)
         if outcome is not Outcome.QUEUE_TIMEOUT:
             raise LeaseLostError(message, outcome)
-        # Each case has waited for the whole limit. To ask again would be to wait for ever.
+        # Each case has waited for the whole limit. Asking again could mean waiting for ever.
         for entry in self._entries:
             self._answer(CaseRan(case=entry.case, outcome=outcome, seconds=0.0, message=message))
 
-    # ---- what is kept -------------------------------------------------------------------------
+    # ---- logs --------------------------------------------------------------------------------
 
     def _describe_streams(self, end: ClientEnd) -> str:
         tails = self._submission.tails
@@ -165,7 +165,7 @@ class QueueTask:
         return f"---- {end.describe()}\n---- argv {list(end.argv)}\n---- in {end.cwd}\n{streams}"
 
     def _keep_stderr(self, end: ClientEnd) -> None:
-        """A client that ended well and complained all the same is worth a look."""
+        """Keep the messages of a client that ended well and still complained."""
         text = "".join(self._stderr)
         if not text.strip() or end.code != 0:
             return
@@ -183,7 +183,7 @@ class QueueTask:
 
 
 def far_side_command(queue: ForeignQueue, objects: Path, *what: str) -> list[str]:
-    """Our own command as it is run on a device of the queue."""
+    """Our own command, to be run on a device of the queue."""
     digest = digest_environment(queue.pick_environment(os.environ))
     return [
         queue.python or sys.executable,
@@ -200,7 +200,7 @@ def far_side_command(queue: ForeignQueue, objects: Path, *what: str) -> list[str
 
 
 def task_limit_s(batch: Batch, members: Sequence[Case]) -> float:
-    """How long a task with these cases may take if each of them needs all of its limit."""
+    """Seconds that a task with these cases may take if each of them needs all of its limit."""
     runs_s = sum(case.limits.run_s for case in members)
     if batch.order == "interleaved":
         runs_s *= 2  # checked one by one, then timed in turn

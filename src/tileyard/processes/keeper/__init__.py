@@ -4,8 +4,8 @@ Run as ``python -S -E -I .../keeper/start.py KEY=VALUE.. -- ARGV..``. Every work
 start, so it uses the standard library only, and of that only what loads fast: ctypes instead of
 ``signal`` (which brings ``enum``), and relative imports, so that nothing else of ours is loaded.
 
-It is child subreaper: whatever the worker leaves behind, detached or not, becomes its child, so
-that having no children is the proof that the tree is gone. Only then does it give the lease back.
+It is child subreaper: every process that the worker leaves behind, detached or not, becomes its child, so
+having no children proves that the tree is gone. Only then does it give the lease back.
 
 Options: ``parent`` (pid of the starter), ``tree`` (a token that marks the tree's environment),
 ``outer`` (tokens of the trees that the starter is in), ``memory`` (bytes of address space),
@@ -15,21 +15,21 @@ command: it keeps the three standard streams, core dumps and its place before th
 ``fixed`` (the worker's addresses are not randomized),
 ``step`` (a program of a user's, started through ``fork_server``: it keeps its output streams, and what it
 leaves behind is killed at once),
-``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and its
+``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and the lease's
 number is written to the descriptor that ``TILEYARD_LEASE_PIPE`` names in the worker's environment),
-``count`` and ``priority`` of the lease. After these, for each device that would do: ``choice``
+``count`` and ``priority`` of the lease. After these, for each suitable device: ``choice``
 (its name), ``lock`` (repeated), ``env`` (repeated, ``K=V``), ``device-cores``, ``probe`` (repeated),
 ``probe-limit`` (seconds).
 
 The control pipe (0 by default) takes orders, one a line: ``kill SECONDS``, ``lease
-BYTES`` (ask for the lease of an early worker, and hold it to this much memory), ``probe``
+BYTES`` (ask for the lease of an early worker, and limit it to this much memory), ``probe``
 (probe the devices after the end), ``signal N``, ``signal-group N``, ``stop``, ``continue``. Its end
-means that the starter is gone; the starter's pidfd is watched too, since a fork of it may hold a
+shows that the starter is gone; the starter's pidfd is watched too, since a fork of it may hold a
 copy of the pipe. Its parent-death signal is not used: it follows the thread that started the
 keeper. The reports pipe (1) takes one JSON line per event; 2 is the log, the worker's stdout and
 stderr.
 
-The protocol by which keepers of all users share devices is in ``directory`` (what lies on disk),
+The protocol by which keepers of all users share devices is in ``directory`` (the files on disk),
 ``deciding`` (who gets what), ``ticket`` (from request to lease), ``holding`` (the lease) and
 ``quarantine``.
 """

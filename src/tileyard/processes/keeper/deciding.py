@@ -1,12 +1,12 @@
-"""Who gets what: a pure function of who asks, in which order, and what is taken.
+"""Decides who gets which devices: a pure function of the requests, their order, and what is taken.
 
-A request wishes for ``count`` of some devices; a device has parts, each of which one lease at a
-time can have. Requests are served in order, and each claims every part that it could use: nothing
-behind it may take these, be they free or taken, so that nobody starves. It is given all that it
+A request asks for ``count`` of some devices; a device has parts, and only one lease at a
+time can hold a part. Requests are served in order, and each claims every part that it could use: no request
+after it may take these, whether they are free or taken, so that nobody starves. It receives everything that it
 needs in one step, so that nobody waits while holding.
 
-For every part this makes a chain of those who want it. The first of a chain waits for the holder
-of the part, every other one for the one right ahead in that chain: whatever changes wakes one.
+For every part this makes a chain of the requests that want it. The first of a chain waits for the holder
+of the part, every other one for the one directly ahead in that chain: each change wakes one.
 """
 
 TYPE_CHECKING = False  # typing would cost 5 ms
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 AGEING_NS = 60 * 10**9
-"""One step of priority weighs as much as having waited for so long."""
+"""Nanoseconds of waiting that weigh as much as one step of priority."""
 
 
 class Choice:
-    """A device that would do, and its parts."""
+    """A suitable device, and its parts."""
 
     def __init__(self, device: str, parts: tuple[str, ...]) -> None:
         self.device = device
@@ -34,10 +34,10 @@ class Wish:
 
 
 class Decision:
-    """What a request gets: ``devices``, or else what it waits for.
+    """The result for a request: ``devices``, or else what it waits for.
 
-    ``parts`` are taken ones that it is the next to have; ``ahead`` are indexes of requests, 0 for
-    the one right ahead. Both are empty if too few of its devices are well, ever to be given to it.
+    ``parts`` are taken parts for which it is next; ``ahead`` are indexes of requests, 0 for
+    the one directly ahead. Both are empty if too few of its devices are well for it ever to be served.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Decision:
 
 
 def order_key(priority: int, asked_ns: int) -> int:
-    """Lower comes first. A higher priority is a lead in time, so the order never changes later."""
+    """The sort key of a request: lower comes first. A higher priority is a lead in time, so the order never changes later."""
     return asked_ns - priority * AGEING_NS
 
 
 def pick(wish: Wish, taken: set[str]) -> tuple[Choice, ...]:
-    """As many devices as are wished for without the parts in ``taken``; empty if there are too few.
+    """``count`` devices without the parts in ``taken``; empty if there are too few.
 
-    Where several are wished for, those with fewer parts come first: a device may contain another.
+    If several are requested, those with fewer parts come first: a device may contain another.
     """
     choices = sorted(wish.choices, key=lambda c: len(c.parts)) if wish.count > 1 else wish.choices
     used = set(taken)
@@ -81,15 +81,15 @@ def parts_of(wish: Wish, sick: set[str]) -> set[str]:
 
 
 def decide(wish: Wish, ahead: "Iterable[Wish]", busy: set[str], sick: set[str]) -> Decision:
-    """What a wish gets while parts are ``busy`` or ``sick``.
+    """The result for a wish while parts are ``busy`` or ``sick``.
 
-    ``ahead`` are the wishes that come before it, the one right ahead first; no more of them are
-    looked at than it takes.
+    ``ahead`` are the wishes that come before it, the nearest first; only as many of them are
+    read as necessary.
     """
     wanted = parts_of(wish, sick)
     if not wanted:
         return Decision()
-    claims: dict[str, int] = {}  # of each part, the index of the one right ahead
+    claims: dict[str, int] = {}  # for each part, the index of the request directly ahead
     for index, other in enumerate(ahead):
         for part in parts_of(other, sick) & wanted:
             claims.setdefault(part, index)
@@ -105,10 +105,10 @@ def decide(wish: Wish, ahead: "Iterable[Wish]", busy: set[str], sick: set[str]) 
 
 
 def find_due(wishes: list[Wish], busy: set[str], sick: set[str]) -> list[int]:
-    """Which of these wishes, in the order in which they are served, could be granted right now.
+    """The wishes, in the order in which they are served, that could be granted right now.
 
-    Their owners have only to look. One that does not, because it was stopped, would hold up all
-    that are behind it.
+    Their owners only have to look. One that does not, because it was stopped, would block all
+    requests after it.
     """
     due = []
     claimed: set[str] = set()

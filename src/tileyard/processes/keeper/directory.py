@@ -1,13 +1,13 @@
-"""The lock directory of a host as everyone finds it: requests that wait, leases that are held.
+"""Reads and writes the lock directory of a host: requests that wait, leases that are held.
 
-``requests/`` holds a file for each request that has to wait, ``leases/`` one for each part of a
+``requests/`` contains a file for each request that has to wait, ``leases/`` one for each part of a
 leased device, named ``PART.NUMBER``. The number is the time since the host started, at the grant, so
-nobody can set it back or use it up. A record stays when its lease ends, and says whether the end was a
-clean one; its user removes it after a later lease.
+nobody can set it back or use it up. A record stays when its lease ends, and states whether the end was
+clean; its user removes it after a later lease.
 
 Decisions are made under the lock on the directory itself, which is held for a millisecond at a time.
-What is decided without it is noticed: a lease counts only if, once its records can be seen, no other
-one of the same parts can.
+A decision without the lock is detected: a lease counts only if, once its records are visible, no other
+one of the same parts is.
 """
 
 import fcntl
@@ -32,17 +32,17 @@ from .files import (
 from .quarantine import Quarantines
 
 MAX_DIGITS = 15
-"""Longer lease numbers are not ours: a host would have to run for thirty years."""
+"""Most digits of a lease number: for a longer one a host would have to run for thirty years."""
 MAX_PRIORITY = 1000
 MAX_COMMAND = 400  # characters; enough for people to recognise it
 HELD, ENDED = b"held ", b"ended"
 
 
 class Request:
-    """What a request that waits says of itself; since when it waits says the kernel."""
+    """The content of a waiting request; the kernel records since when it waits."""
 
     def __init__(self, name: str, seen: Seen) -> None:
-        """Raises ValueError, KeyError where the file does not hold a request of this name."""
+        """Raises ValueError or KeyError if the file does not contain a request with this name."""
         pairs = seen.read()
         one = dict(pairs)
         if one["request"] != name:
@@ -58,12 +58,12 @@ class Request:
 
 
 def name_request(priority: int) -> str:
-    """A name for a new request: its priority, the time, and something that nobody else has."""
+    """A name for a new request: its priority, the time, and a part that no other request has."""
     return f"{priority}.{time.time_ns():020d}.{os.getpid()}.{os.urandom(4).hex()}"
 
 
 def order_of(name: str, asked_ns: int) -> tuple[int, str]:
-    """Sorts requests into the order in which they are served. Raises ValueError if it is none."""
+    """The sort key that puts requests into the order in which they are served. Raises ValueError if ``name`` is not one."""
     priority, _, rest = name.partition(".")
     clamped = max(-MAX_PRIORITY, min(MAX_PRIORITY, int(priority)))
     return order_key(clamped, asked_ns), rest
@@ -77,10 +77,10 @@ def next_number() -> int:
 class LeaseRecord:
     """The record of a lease of one part: held while ``is_live``, and how it ended after that.
 
-    ``pid`` and ``start`` are the holder's process and when it started, ``session`` is that of the
-    leased tree or 0, ``since`` is in seconds since the epoch; numbers of processes are those of the
-    holder's own container. ``changed_ns`` is when it was last written, as the kernel says. A record
-    that cannot be understood is neither live nor clean.
+    ``pid`` and ``start`` are the holder's process and its start time, ``session`` is that of the
+    leased tree or 0, ``since`` is in seconds since the epoch; process numbers are those of the
+    holder's own container. ``changed_ns`` is the kernel's time of the last write. A record
+    that cannot be read is neither live nor clean.
     """
 
     def __init__(self, part: str, number: int, seen: Seen) -> None:
@@ -111,23 +111,23 @@ class LeaseRecord:
 
 
 def mark_session(fd: int, session: int) -> None:
-    """Add to a record of one's own which session the leased tree is."""
+    """Add the session of the leased tree to a record of our own."""
     os.pwrite(fd, b"session %010d" % session, len(HELD) + 1)
 
 
 def mark_ended(fd: int) -> None:
-    """Say in a record of one's own that nothing is left of its tree. Needs no room on the disk."""
+    """Note in a record of our own that nothing is left of its tree. Needs no room on the disk."""
     os.pwrite(fd, ENDED, 0)
 
 
 class LockDirectory:
-    """An open lock directory. What it returns is as of now: only under ``try_lock`` does it stay so.
+    """An open lock directory. Its answers describe the present moment: they stay true only under ``try_lock``.
 
-    ``orders`` says where each request stands that was listed last.
+    ``orders`` has the sort key of each request in the last list.
     """
 
     def __init__(self, path: str) -> None:
-        """Raises RefusedError where it cannot be trusted, OSError where it cannot be used."""
+        """Raises RefusedError if it cannot be trusted, OSError if it cannot be used."""
         self.path = path
         self.root = open_directory(path)
         try:
@@ -141,14 +141,14 @@ class LockDirectory:
         self._with_drafts: set[int] = set()
 
     def close(self) -> None:
-        """Let go of it; also ends the lock."""
+        """Close it; this also ends the lock."""
         self.quarantines.close()
         close_all([self.root, self.requests, self.leases])
 
     # ---- the lock on the directory ------------------------------------------------------------
 
     def try_lock(self) -> bool:
-        """Keep others from deciding, unless somebody is deciding now."""
+        """Prevent others from deciding; False if somebody is deciding now."""
         try:
             fcntl.flock(self.root, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -159,10 +159,10 @@ class LockDirectory:
         """Let others decide."""
         fcntl.flock(self.root, fcntl.LOCK_UN)
 
-    # ---- what is there ------------------------------------------------------------------------
+    # ---- content ------------------------------------------------------------------------------
 
     def list_requests(self) -> list[str]:
-        """The names of all requests in order, also of those whose owners are dead."""
+        """The names of all requests in order, including those of dead owners."""
         names = set(self._list(self.requests))
         for name in self.orders.keys() - names:
             del self.orders[name]
@@ -176,7 +176,7 @@ class LockDirectory:
         return sorted(self.orders, key=self.orders.__getitem__)
 
     def read_request(self, name: str) -> Request | None:
-        """The request of this name if its owner lives. A dead one of this user is taken away."""
+        """The request with this name if its owner lives. A dead one of this user is removed."""
         seen = open_seen(self.requests, name)
         if seen is None:
             return None
@@ -205,7 +205,7 @@ class LockDirectory:
         return numbers
 
     def read_records(self, part: str, numbers: list[int]) -> list[LeaseRecord]:
-        """The records of a part with these numbers; links, pipes and what vanished are left out."""
+        """The records of a part with these numbers; links, pipes and vanished files are omitted."""
         records = []
         for number in numbers:
             seen = open_seen(self.leases, f"{part}.{number}")
@@ -220,15 +220,15 @@ class LockDirectory:
             self._with_drafts.add(folder)
         return names
 
-    # ---- one's own files ----------------------------------------------------------------------
+    # ---- our own files ----------------------------------------------------------------------
 
     def remove_leftovers(self) -> None:
-        """Take away what this user's processes began to make when they were killed."""
+        """Remove the unfinished files of this user's killed processes."""
         for folder in self._with_drafts:
             remove_drafts(folder, os.listdir(folder))
 
     def add_request(self, name: str, wish: Wish, command: str) -> int:
-        """Ask, and return the descriptor on which the request lives. Raises OSError."""
+        """Publish a request; return the descriptor that keeps it alive. Raises OSError."""
         pairs = [
             ("request", name),
             ("pid", str(os.getpid())),
@@ -239,17 +239,17 @@ class LockDirectory:
         return publish(self.requests, name, format_lines(pairs), is_unique=True)
 
     def add_record(self, part: str, number: int, facts: list[tuple[str, str]]) -> int:
-        """Take a part, and return the descriptor on which the lease lives.
+        """Take a part; return the descriptor that keeps the lease alive.
 
         Raises FileExistsError if that number is taken, and OSError.
         """
-        # state and session come first, in a width that can be written over
+        # state and session come first, with a fixed width, so that they can be overwritten
         head = HELD + b"\nsession %010d\n" % 0
         lines = format_lines([("lease", f"{escape(part)}.{number}"), *facts])
         return publish(self.leases, f"{part}.{number}", head + lines)
 
     def has_rivals(self, parts: dict[str, str], number: int, known: dict[str, list[int]]) -> bool:
-        """Whether somebody else has taken or had one of the parts since the numbers that are ``known``."""
+        """Whether another lease of one of the parts exists that is not among the ``known`` numbers."""
         numbers = self.list_numbers()
         rivals = (
             record

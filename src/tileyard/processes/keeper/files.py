@@ -1,14 +1,14 @@
-"""The lock directory and the files in it that processes of several users share, used safely.
+"""Safe access to the lock directory and the files in it that processes of several users share.
 
 Directories are made, opened and checked through descriptors, never by path twice. The lock directory
-belongs to root and then serves all users, or to this user and then nobody else. The owner of a
-directory can remove what others put there, sticky or not, so one of a third user is refused, and so are
-folders in it that belong to somebody else than the directory.
+belongs to root and then serves all users, or to this user and then serves nobody else. The owner of a
+directory can remove other users' files in it, sticky or not, so a third user's directory is refused, and so are
+folders in it whose owner is not the directory's.
 
 A file becomes visible under its name only when it is complete and locked by its owner. The lock is
-an open file description lock for writing, which the kernel gives to nobody who cannot write the
+an open file description lock for writing, which the kernel grants only to processes that can write the
 file: others can test it and wait for its end, but can neither take nor imitate it. It ends when its
-owner dies. Content is text, one ``key value`` per line, with whatever could disturb it escaped.
+owner dies. Content is text, one ``key value`` per line, with every disturbing character escaped.
 """
 
 import errno
@@ -24,9 +24,9 @@ FOLDERS = ("requests", "leases", "quarantine")
 OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 SHARED_TOP, SHARED_FOLDER, PRIVATE = 0o755, 0o1777, 0o700
 MAX_BYTES = 1 << 16
-"""Larger files are not ours."""
+"""Most bytes of a file that is ours."""
 DRAFT_NS = 60 * 10**9
-"""What has been unfinished for longer, its maker was killed."""
+"""Nanoseconds after which the maker of an unfinished file counts as killed."""
 FILE_MODE = 0o644
 FLOCK = "hhqqi4x"  # struct flock, as fcntl takes it
 PLAIN = frozenset(map(chr, range(33, 127))) - {"%"}
@@ -36,14 +36,14 @@ PLAIN = frozenset(map(chr, range(33, 127))) - {"%"}
 
 
 def open_directory(path: str) -> int:
-    """The lock directory. Raises RefusedError where it cannot be trusted, FileNotFoundError, OSError."""
+    """The lock directory. Raises RefusedError if it cannot be trusted, FileNotFoundError, OSError."""
     return _open_checked(path, None, (0, os.geteuid()), path)
 
 
 def open_folders(root: int, path: str, names: tuple[str, ...] = FOLDERS) -> list[int]:
-    """Folders of the lock directory ``root``, which is at ``path``; made if its owner misses them.
+    """Folders of the lock directory ``root``, which is at ``path``; created if they are missing and this user owns it.
 
-    Raises RefusedError where one cannot be trusted or only root can make it, OSError.
+    Raises RefusedError if one cannot be trusted or only root can make it, OSError.
     """
     owner = os.fstat(root).st_uid
     fds: list[int] = []
@@ -72,7 +72,7 @@ def _open_folder(root: int, owner: int, name: str, path: str) -> int:
 
 
 def is_replaced(root: int, path: str) -> bool:
-    """Whether another directory than the open one is at ``path`` by now."""
+    """Whether ``path`` now leads to another directory than the open one."""
     try:
         now = os.stat(path, follow_symlinks=False)
     except OSError:
@@ -82,9 +82,9 @@ def is_replaced(root: int, path: str) -> bool:
 
 
 def make_directory(path: str) -> None:
-    """Make the lock directory, for all users if this one is root; harmless if there is one by now.
+    """Make the lock directory, for all users if this one is root; harmless if it exists by now.
 
-    It gets its name when it is complete. Raises OSError, FileNotFoundError if there is none.
+    It gets its name when it is complete. Raises OSError, FileNotFoundError if there is still none.
     """
     above, name = os.path.split(path)
     parent = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -101,7 +101,7 @@ def make_directory(path: str) -> None:
             for folder in FOLDERS:
                 _remove_folder(folder, root)
             _remove_folder(draft, parent)
-            os.stat(name, dir_fd=parent, follow_symlinks=False)  # somebody else was faster
+            os.stat(name, dir_fd=parent, follow_symlinks=False)  # another process was faster
         finally:
             os.close(root)
     finally:
@@ -109,7 +109,7 @@ def make_directory(path: str) -> None:
 
 
 def _make_folder(root: int, name: str) -> None:
-    """Make a folder for those who can enter ``root``, which belongs to this user."""
+    """Make a folder for the users who can enter ``root``, which belongs to this user."""
     try:
         os.mkdir(name, PRIVATE, dir_fd=root)
     except FileExistsError:
@@ -120,7 +120,7 @@ def _make_folder(root: int, name: str) -> None:
     fd = os.open(name, OPEN, dir_fd=root)
     try:
         if above.st_mode & 0o001:
-            os.fchmod(fd, SHARED_FOLDER)  # apart from mkdir, which heeds the umask
+            os.fchmod(fd, SHARED_FOLDER)  # separate from mkdir, which applies the umask
         else:
             os.fchown(fd, -1, above.st_gid)
             os.fchmod(fd, SHARED_FOLDER & ~0o007)
@@ -201,18 +201,18 @@ def parse_lines(data: bytes) -> list[tuple[str, str]]:
 
 
 def lock_for_writing(fd: int) -> None:
-    """Mark a new file as its owner's for as long as the descriptor is open anywhere."""
+    """Mark a new file as its owner's while the descriptor is open in any process."""
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))
 
 
 def is_locked(fd: int) -> bool:
-    """Whether the owner of the file still has it."""
+    """Whether the owner of the file still holds it."""
     answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, struct.pack(FLOCK, fcntl.F_RDLCK, 0, 0, 0, 0))
     return bool(struct.unpack(FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 
 def wait_unlocked(fd: int) -> None:
-    """Block until the owner of the file has let go of it. Raises OSError if that cannot be waited for."""
+    """Block until the owner of the file has released it. Raises OSError if that cannot be waited for."""
     fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, struct.pack(FLOCK, fcntl.F_RDLCK, 0, 0, 0, 0))
 
 
@@ -220,7 +220,7 @@ def wait_unlocked(fd: int) -> None:
 
 
 class Seen:
-    """A file of the lock directory as it was found. ``fd`` is the finder's to close."""
+    """A file that was found in the lock directory. The finder must close ``fd``."""
 
     def __init__(self, fd: int, status: os.stat_result) -> None:
         self.fd = fd
@@ -229,14 +229,14 @@ class Seen:
         self.ctime_ns = status.st_ctime_ns
 
     def read(self) -> list[tuple[str, str]]:
-        """Its lines. Raises ValueError where it holds something else."""
+        """Its lines. Raises ValueError if it contains something else."""
         if not 0 < self.size <= MAX_BYTES:
             raise ValueError("not of ours")
         return parse_lines(os.pread(self.fd, MAX_BYTES, 0))
 
 
 def open_seen(folder: int, name: str) -> Seen | None:
-    """Open what somebody has put there, if it is a plain file; never waits for a pipe."""
+    """Open a file of any user, if it is a plain file; never waits for a pipe."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         fd = os.open(name, flags, dir_fd=folder)
@@ -250,11 +250,11 @@ def open_seen(folder: int, name: str) -> Seen | None:
 
 
 def publish(folder: int, name: str, data: bytes, *, is_unique: bool = False) -> int:
-    """Make a file, complete and locked; return its descriptor. Nothing that is there is replaced.
+    """Make a file, complete and locked; return its descriptor. No existing file is replaced.
 
-    With ``is_unique`` nobody else can have thought of the name; then the file's ctime is the moment
-    in which it became visible, and stays so. Raises FileExistsError if the name is taken, and
-    OSError, as for a full disk; then it is not there.
+    With ``is_unique`` no other process can have chosen the name; then the file's ctime is and stays the moment
+    in which it became visible. Raises FileExistsError if the name is taken, and
+    OSError, for example if the disk is full; then the file does not exist.
     """
     draft = f".{os.urandom(6).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -277,7 +277,7 @@ def publish(folder: int, name: str, data: bytes, *, is_unique: bool = False) -> 
 
 
 def remove(folder: int, name: str) -> None:
-    """Take a file away if it is there and ours to take."""
+    """Remove a file if it exists and we may remove it."""
     try:
         os.unlink(name, dir_fd=folder)
     except OSError:
@@ -285,7 +285,7 @@ def remove(folder: int, name: str) -> None:
 
 
 def remove_drafts(folder: int, names: list[str]) -> None:
-    """Take away what we began to make and were killed before it was done."""
+    """Remove files that processes of this user had not finished when they were killed."""
     for name in names:
         seen = open_seen(folder, name) if name.startswith(".") else None
         if seen is not None:

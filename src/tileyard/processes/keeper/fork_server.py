@@ -1,12 +1,12 @@
 """A fork server: starts keepers as copies of itself, which takes a millisecond instead of twenty.
 
 Run as ``python -S -E -I .../keeper/start.py serve SOCKET``. Each request on the socket is four descriptors (the
-program's stdout and stderr, the keeper's control and reports) and, behind its size, a text of items that end
-with NUL: how many arguments follow, the keeper's arguments as the package describes them, and the program's
-environment. There is no answer but the keeper's own reports.
+program's stdout and stderr, the keeper's control and reports) and, after its size, a text of items that end
+with NUL: the number of arguments that follow, the keeper's arguments as the package describes them, and the program's
+environment. The only answer are the keeper's own reports.
 
-It is child subreaper, too: what a keeper leaves behind that was itself killed becomes a child of this process,
-which ends it and then reports that keeper as ``lost``. Nothing that runs depends on this process.
+It is child subreaper, too: processes that a killed keeper leaves behind become children of this process,
+which ends them and then reports that keeper as ``lost``. Nothing that runs depends on this process.
 """
 
 import _socket
@@ -28,11 +28,11 @@ SIZE_BYTES = 8
 FDS = 4
 POLL_S = 0.01
 CONFIRM_S = 5.0
-"""How long what a killed keeper left behind may take to vanish."""
+"""Seconds that the processes left by a killed keeper may take to vanish."""
 
 
 class ForkServer:
-    """Serves one process, to which the socket leads, and ends with it."""
+    """Serves the one process at the other end of the socket, and ends with it."""
 
     def __init__(self, socket: _socket.socket) -> None:
         self.socket = socket
@@ -56,7 +56,7 @@ class ForkServer:
                     return
 
     def serve(self) -> bool:
-        """Take one request; False where there will be no further one."""
+        """Take one request; False if there will be no further one."""
         head, ancillary, _, _ = self.socket.recvmsg(
             SIZE_BYTES, _socket.CMSG_SPACE(4 * FDS), _socket.MSG_CMSG_CLOEXEC
         )
@@ -65,7 +65,7 @@ class ForkServer:
         head += self.read(SIZE_BYTES - len(head)) if head else b""
         size = int.from_bytes(head, "little")
         text = self.read(size) if len(head) == SIZE_BYTES else b""
-        if not text or len(text) < size:  # who asks is gone, perhaps in the middle of a word
+        if not text or len(text) < size:  # the other side is gone, perhaps mid-request
             return False
         items = [os.fsdecode(item) for item in text.split(b"\0")]
         count = 1 + int(items[0])
@@ -77,7 +77,7 @@ class ForkServer:
         return True
 
     def read(self, size: int) -> bytes:
-        """Exactly that many bytes; fewer where the other side is gone."""
+        """Exactly ``size`` bytes; fewer if the other side is gone."""
         data = b""
         while len(data) < size and (part := self.socket.recv(size - len(data))):
             data += part
@@ -104,7 +104,7 @@ class ForkServer:
             os._exit(1)
 
     def reap(self) -> None:
-        """Take in what has ended; of keepers that were killed, end what they have left behind."""
+        """Reap ended children; end the processes that killed keepers have left behind."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -120,7 +120,7 @@ class ForkServer:
                 os.close(report.reports)
 
     def end_orphans(self) -> list[int]:
-        """End what is below this process and below no keeper; return what would not end."""
+        """End the processes that are below this process and below no keeper; return those that would not end."""
         deadline = time.monotonic() + CONFIRM_S
         while orphans := descendants_of(os.getpid(), self.reports):
             for pid, parent in orphans:
@@ -137,7 +137,7 @@ class ForkServer:
 def main(fd: int) -> None:
     """Serve the process at the other end of a socket."""
     server = ForkServer(_socket.socket(fileno=fd))
-    gc.disable()  # what it looks at, a copy would have to copy
+    gc.disable()  # objects that it visits would have to be copied in a fork
     gc.freeze()
     server.run()
     os._exit(0)

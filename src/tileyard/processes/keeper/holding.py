@@ -1,11 +1,11 @@
-"""A lease that is held: its records, and how it is given back; and what killed holders have left.
+"""Holds a lease: its records, its return, and the processes that killed holders have left.
 
-What is left of a tree whose keeper was itself killed is found by the next holder, and ended. A process
-shows by its environment which tree it belongs to. Where that cannot be read, because it is another user's
-or was wiped, its session and its parent have to tell; such a process is never signalled, but as long as
-it is there nobody can say that the tree is gone.
+The rest of a tree whose keeper was itself killed is found by the next holder, and ended. A process's
+environment shows to which tree it belongs. If that cannot be read, because it is another user's
+or was wiped, its session and its parent decide; such a process is never signalled, but while
+it exists nobody can say that the tree is gone.
 
-A record can be forged, but not its owner: one that is not root's speaks of its owner's processes only.
+A record can be forged, but not its owner: one that is not root's concerns only its owner's processes.
 """
 
 import os
@@ -34,11 +34,11 @@ from .tree import (
 
 
 class LeaseFacts:
-    """What a lease's records say of its holder.
+    """The facts about its holder in a lease's records.
 
     ``tree`` is the token that its processes carry, ``outer`` are those of the leases under which the
-    holder itself runs. ``process_space`` tells containers apart, whose process numbers mean nothing
-    to each other.
+    holder itself runs. ``process_space`` distinguishes containers, whose process numbers are
+    unrelated.
     """
 
     def __init__(self, command: str, tree: str, outer: tuple[str, ...] = ()) -> None:
@@ -63,7 +63,7 @@ class LeaseFacts:
 
 
 def find_process_space() -> int:
-    """The number of this process's PID namespace, 0 where the kernel does not say."""
+    """The number of this process's PID namespace, 0 if the kernel does not report it."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -73,8 +73,8 @@ def find_process_space() -> int:
 class Holding:
     """A lease of one or several devices, all under one number. It ends with its process, at the latest.
 
-    ``taken_ns`` is when it was decided. ``unclean`` are records of earlier leases of these devices whose holders were killed: what is
-    left of them has to be ended before the devices are used.
+    ``taken_ns`` is when it was decided. ``unclean`` are records of earlier leases of these devices whose holders were killed: their
+    remaining processes must end before the devices are used.
     """
 
     def __init__(
@@ -92,21 +92,21 @@ class Holding:
         self._fds = fds
 
     def note_session(self, session: int) -> None:
-        """Say for later which session the leased tree is."""
+        """Record the session of the leased tree, for later holders."""
         for fd in self._fds:
             mark_session(fd, session)
 
     def release(self, *, is_clean: bool = True) -> None:
-        """Give the devices back, which wakes who is next. Harmless when repeated.
+        """Give the devices back, which wakes the next in turn. Harmless when repeated.
 
-        ``is_clean`` says that nothing is left of this tree, nor of those in ``unclean``.
+        ``is_clean``: nothing is left of this tree, nor of those in ``unclean``.
         """
         for fd in self._fds:
             if is_clean:
                 try:
                     mark_ended(fd)
                 except OSError:
-                    pass  # the next holder then looks for what is not there
+                    pass  # the next holder then searches for processes that do not exist
             os.close(fd)
         self._fds.clear()
 
@@ -118,9 +118,9 @@ def take_parts(
     numbers: dict[str, list[int]],
     facts: LeaseFacts,
 ) -> Holding | None:
-    """The lease of these devices, all of them or none; None if somebody else decided at the same time.
+    """The lease of these devices, all of them or none; None if another process decided at the same time.
 
-    ``records`` and ``numbers`` are what there is of earlier leases, by part, highest first. Raises
+    ``records`` and ``numbers`` are those of earlier leases, by part, highest first. Raises
     RefusedError or OSError, and has then taken nothing.
     """
     number = next_number()
@@ -144,10 +144,10 @@ def take_parts(
 
 
 def find_unclean(earlier: dict[str, list[LeaseRecord]]) -> list[LeaseRecord]:
-    """The leases of each part that had no clean end, unless a later one tells that nothing is left.
+    """The leases of each part that had no clean end, unless a later one states that nothing is left.
 
-    Only the same user's later lease, root's and this user's own are believed: the word of anybody
-    else would let a stranger hide what a killed holder has left.
+    Only later leases of the same user, of root and of this user are believed: otherwise a
+    stranger could hide the processes that a killed holder has left.
     """
     found = []
     for records in earlier.values():
@@ -161,17 +161,17 @@ def find_unclean(earlier: dict[str, list[LeaseRecord]]) -> list[LeaseRecord]:
 
 
 def forget_earlier(directory: LockDirectory, holding: Holding) -> None:
-    """Remove what earlier leases of the same devices have left: this user's, or all if this one is root."""
+    """Remove the records of earlier leases of the same devices: this user's, or all if this one is root."""
     for record in holding.earlier:
         if os.geteuid() in (0, record.uid):
             remove(directory.leases, f"{record.part}.{record.number}")
 
 
-# ---- what killed holders have left ------------------------------------------------------------
+# ---- processes of killed holders --------------------------------------------------------------
 
 
 def end_survivors(records: list[LeaseRecord]) -> list[int]:
-    """Kill what is known to be left of these leases' trees; return all pids that were still there."""
+    """Kill the known processes of these leases' trees; return all pids that still existed."""
     if not records:
         return []
     found = []
@@ -183,7 +183,7 @@ def end_survivors(records: list[LeaseRecord]) -> list[int]:
                 found.append(pid)
         elif pid != os.getpid() and is_of(pid, variables, records):
             parent = parent_of(pid)
-            if is_of(pid, read_process(pid, "environ"), records):  # it still is who it was
+            if is_of(pid, read_process(pid, "environ"), records):  # it is still the same process
                 signal_child(pid, parent, SIGKILL)
             found.append(pid)
     return found
@@ -204,9 +204,9 @@ def uid_of(pid: int) -> int:
 
 
 def is_suspect(pid: int, record: LeaseRecord) -> bool:
-    """Whether a process, whose environment nobody can read, may belong to a lease's tree.
+    """Whether a process with an unreadable environment may belong to a lease's tree.
 
-    It is the holder's user's and is in its session, or an orphan that started after it.
+    It belongs to the holder's user and is in its session, or is an orphan that started after it.
     """
     if uid_of(pid) != record.uid or is_over(pid) or start_of(pid) < record.start:
         return False
@@ -215,6 +215,6 @@ def is_suspect(pid: int, record: LeaseRecord) -> bool:
 
 
 def is_over(pid: int) -> bool:
-    """Whether a process is gone, or a zombie that somebody still has to reap."""
+    """Whether a process is gone, or a zombie that is still to be reaped."""
     state = read_process(pid, "stat").rpartition(b")")[2].split()[:1]
     return not state or state[0] in (b"Z", b"X")

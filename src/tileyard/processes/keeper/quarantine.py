@@ -1,12 +1,12 @@
-"""Devices that nobody may have for now: statements in ``quarantine/`` of the lock directory.
+"""Keeps devices out of use: statements in ``quarantine/`` of the lock directory.
 
-A statement is a file named after a part of a device, ``PART`` or ``PART@ANYTHING``; its owner is who put
+A statement is a file named after a part of a device, ``PART`` or ``PART@ANYTHING``; its owner is the user who put
 the device there, and its content is JSON with ``device``, ``reason``, ``since`` (seconds since the
-epoch), ``by`` (a pid) and ``by_hand`` (where a person put it there). A device is in quarantine while a
+epoch), ``by`` (a pid) and ``by_hand`` (if a person put it there). A device is in quarantine while a
 statement on any of its parts counts.
 
 In a sticky directory only its owner can remove a statement. Others lift it with a file of their own,
-``PART@lifted.ANYTHING``, whose ``lifts`` names statements by inode and time of change. So nobody
+``PART@lifted.ANYTHING``, whose ``lifts`` names statements by inode and change time. So nobody
 needs a common clock or a lock, a statement that nobody had seen is never lifted by mistake, and
 touching a statement makes it count again. Anybody may lift, as anybody may state.
 """
@@ -20,13 +20,13 @@ from .files import open_directory, open_folders, remove
 MAX_BYTES = 1 << 14
 LIFTED = "lifted."
 PROBES = "probes."
-"""What begins the second part of a file's name that is not a statement."""
+"""The start of the second part of a file name that is not a statement."""
 
 
 class Quarantine:
-    """Why a device is out of use: ``by`` is the pid that put it there, ``uid`` whose file it is.
+    """Why a device is out of use: ``by`` is the pid that put it there, ``uid`` the owner of the file.
 
-    ``token`` is what lifts this statement and no other. ``by_hand`` says that a person made it.
+    ``token`` lifts this statement and no other. ``by_hand``: a person made it.
     """
 
     def __init__(self, name: str, status: os.stat_result, facts: dict[str, object]) -> None:
@@ -45,7 +45,7 @@ class Quarantines:
     """The open folder of all statements on a host's devices."""
 
     def __init__(self, folder: int) -> None:
-        """Takes the descriptor over; -1 is a folder that does not exist, and holds nothing."""
+        """Takes ownership of the descriptor; -1 is a folder that does not exist, and contains nothing."""
         self.folder = folder
 
     def __enter__(self) -> "Quarantines":  # noqa: PYI034 - typing would cost 5 ms
@@ -65,8 +65,8 @@ class Quarantines:
     def find(self, part: str, *, lifted: bool = False) -> list[Quarantine]:
         """The statements on one part that count, or those that are ``lifted``, by their time.
 
-        Links and pipes say nothing, nor do further names of files about other parts. A file that is
-        there but cannot be understood counts: it takes a person to say that all is well.
+        Links and pipes do not count, nor do further names of files about other parts. A file that
+        exists but cannot be read counts: only a person can decide that all is well.
         """
         statements: list[Quarantine] = []
         lifts: set[object] = set()
@@ -78,7 +78,7 @@ class Quarantines:
                 continue
             facts = parse_facts(data)
             if facts.get("part", part) != part:
-                continue  # a second name of what was stated of something else
+                continue  # a second name of a statement about another part
             if rest.startswith(LIFTED):
                 named = facts.get("lifts")
                 lifts.update(map(str, named) if isinstance(named, list) else ())
@@ -93,12 +93,12 @@ class Quarantines:
         return {stem for stem in stems if self.find(stem)}
 
     def list_files(self, part: str) -> list[tuple[str, str]]:
-        """``(name, what follows PART@)`` of all files about one part, the oldest name first."""
+        """``(name, text after PART@)`` of all files about one part, the oldest name first."""
         about = [name.partition("@") for name in sorted(self._list_names())]
         return [(f"{first}{at}{rest}", rest) for first, at, rest in about if first == part]
 
     def read(self, name: str) -> tuple[os.stat_result | None, bytes]:
-        """Status and content; no status where the file is gone or no plain one."""
+        """Status and content; no status if the file is gone or is not a plain file."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         try:
             fd = os.open(name, flags, dir_fd=self.folder)
@@ -113,7 +113,7 @@ class Quarantines:
             os.close(fd)
 
     def _stat_plain(self, name: str) -> os.stat_result | None:
-        """The status of a file that may not be read, if it is a plain one."""
+        """The status of an unreadable file, if it is a plain one."""
         try:
             status = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
         except OSError:
@@ -126,14 +126,14 @@ class Quarantines:
     # ---- writing ------------------------------------------------------------------------------
 
     def state(self, part: str, facts: dict[str, object]) -> None:
-        """State that a part is sick, whether or not others have. Raises OSError."""
+        """State that a part is sick, even if others already have. Raises OSError."""
         try:
             self.write(part, facts)
         except FileExistsError:  # another user's, or one that was lifted
             self.write(f"{part}@{os.urandom(6).hex()}", facts)
 
     def renew(self, statement: Quarantine) -> None:
-        """State anew what this user stated, so that no lift or probe made before counts against it."""
+        """Renew a statement of this user, so that no earlier lift or probe counts against it."""
         facts: dict[str, object] = {
             "device": statement.device,
             "reason": statement.reason,
@@ -144,7 +144,7 @@ class Quarantines:
         self.remove_own(statement.name, statement.uid)
 
     def lift(self, part: str) -> None:
-        """Let a part be used again. Raises OSError where that cannot be written down."""
+        """Let a part be used again. Raises OSError if that cannot be recorded."""
         kept = []
         for statement in self.find(part):
             try:
@@ -158,7 +158,7 @@ class Quarantines:
         self._remove_leftovers(part)
 
     def _remove_leftovers(self, part: str) -> None:
-        """Remove what this user may of statements that were lifted, and of lifts of what is gone."""
+        """Remove, as far as this user may, statements that were lifted and lifts of statements that are gone."""
         for statement in self.find(part, lifted=True):
             self.remove_own(statement.name, statement.uid)
         tokens = {one.token for one in self.find(part, lifted=True)}
@@ -169,27 +169,27 @@ class Quarantines:
                 self.remove_own(name, status.st_uid)
 
     def remove_own(self, name: str, uid: int) -> None:
-        """Remove a file that is this user's, or anyone's where this user is root."""
+        """Remove a file that is this user's, or anyone's if this user is root."""
         if os.geteuid() in (0, uid):
             remove(self.folder, name)
 
     def write(self, name: str, facts: dict[str, object]) -> None:
-        """Make a new file for everyone to read. Raises FileExistsError if there is one, OSError."""
-        import json  # costs the keeper 5 ms, and there hardly ever is such a file
+        """Make a new file that everyone can read. Raises FileExistsError if there is one, OSError."""
+        import json  # costs the keeper 5 ms, and such a file is rare
 
         part = name.partition("@")[0]
         data = json.dumps({**facts, "part": part, "by": os.getpid()}).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o644, dir_fd=self.folder)
         try:
-            os.fchmod(fd, 0o644)  # apart, since open heeds the umask
+            os.fchmod(fd, 0o644)  # separate, since open applies the umask
             os.write(fd, data)  # an empty file, on a full disk, still counts
         finally:
             os.close(fd)
 
 
 def parse_facts(data: bytes) -> dict[str, object]:
-    """What a quarantine file says, nothing where it is not JSON of the right shape."""
+    """The content of a quarantine file, empty if it is not JSON of the right shape."""
     import json
 
     try:
@@ -199,13 +199,13 @@ def parse_facts(data: bytes) -> dict[str, object]:
     return facts if isinstance(facts, dict) else {}
 
 
-# ---- of devices, by their lock files ----------------------------------------------------------
+# ---- devices, by their lock files --------------------------------------------------------------
 
 
 def open_quarantines(locks: list[str] | tuple[str, ...]) -> Quarantines:
-    """The folder for a device with these lock files, which are in one directory; none without a directory.
+    """The folder for a device with these lock files, which are in one directory; empty without a directory.
 
-    Raises RefusedError where the lock directory cannot be trusted, OSError where it cannot be used.
+    Raises RefusedError if the lock directory cannot be trusted, OSError if it cannot be used.
     """
     if not locks:
         return Quarantines(-1)
@@ -221,7 +221,7 @@ def open_quarantines(locks: list[str] | tuple[str, ...]) -> Quarantines:
 
 
 def name_part(lock: str) -> str:
-    """The part of a device that a lock file is about."""
+    """The part of a device that a lock file belongs to."""
     return os.path.basename(lock).removesuffix(".lock")
 
 
@@ -235,9 +235,9 @@ def find_quarantine(locks: list[str] | tuple[str, ...]) -> Quarantine | None:
 
 
 def put_in_quarantine(locks: list[str] | tuple[str, ...], device: str, reason: str) -> None:
-    """Keep everyone from using a device. One that is in quarantine already stays as it is.
+    """Keep everyone from using a device. One that is in quarantine already stays unchanged.
 
-    Raises OSError where that cannot be written down.
+    Raises OSError if that cannot be recorded.
     """
     with open_quarantines(locks) as quarantines:
         sick = [lock for lock in locks if not quarantines.find(name_part(lock))]
@@ -247,7 +247,7 @@ def put_in_quarantine(locks: list[str] | tuple[str, ...], device: str, reason: s
 def state_again(
     locks: list[str] | tuple[str, ...], device: str, reason: str, *, by_hand: bool = False
 ) -> None:
-    """State that a device is sick whether or not others have. Raises OSError as above."""
+    """State that a device is sick, even if others already have. Raises OSError as above."""
     facts: dict[str, object] = {"device": device, "reason": reason, "since": time.time()}
     if by_hand:
         facts["by_hand"] = True
@@ -257,7 +257,7 @@ def state_again(
 
 
 def lift_quarantine(locks: list[str] | tuple[str, ...]) -> None:
-    """Let a device be used again. Raises OSError where that cannot be written down."""
+    """Let a device be used again. Raises OSError if that cannot be recorded."""
     with open_quarantines(locks) as quarantines:
         for lock in locks:
             quarantines.lift(name_part(lock))

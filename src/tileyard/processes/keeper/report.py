@@ -1,15 +1,15 @@
-"""What the keeper tells its starter: one JSON line per event, written by hand (json costs 5 ms)."""
+"""Writes the keeper's reports to its starter: one JSON line per event, written by hand (json costs 5 ms)."""
 
 import os
 
 reports = 1
-"""The descriptor that takes the lines."""
+"""The descriptor for the lines."""
 
 
 class RefusedError(Exception):
     """The worker cannot be started.
 
-    ``step`` says which part failed, ``number`` is its errno or 0, ``text`` says what it was about.
+    ``step`` is the part that failed, ``number`` its errno or 0, ``text`` the object of the failure.
     """
 
     def __init__(self, step: str, number: int, text: str = "") -> None:

@@ -1,9 +1,9 @@
-"""The keeper's life: take the lease, start the worker, wait, end the tree, probe, report.
+"""Runs the keeper's life cycle: take the lease, start the worker, wait, end the tree, probe, report.
 
-An *early* worker is started first. It reads a pipe to learn the number of its lease, and the keeper
-writes that only once it holds the lease.
+An *early* worker starts first. It reads the number of its lease from a pipe, and the keeper
+writes it only once it holds the lease.
 
-One module because it is one life, and each part of it can be the end of the others.
+One module because it is one life cycle, and each part of it can end the others.
 """
 
 import os
@@ -20,7 +20,7 @@ from .watching import RESCAN_S, Watcher, run_probe
 from .worker import Device, Options, become_worker, limit_memory, make_environment, spawn_step
 
 LINGER_S = 1.0
-"""How often the tree is looked at, once it was reported as not confirmed gone."""
+"""Seconds between two looks at the tree after it was reported as not confirmed gone."""
 
 
 class Keeper(Watcher):
@@ -35,18 +35,18 @@ class Keeper(Watcher):
 
     @property
     def is_wanted(self) -> bool:
-        """Nobody has asked for the end, and an early worker lives."""
+        """Whether nobody has asked for the end, and an early worker lives."""
         return self.kill_at is None and (self.worker == 0 or self.is_working)
 
     def notice_end(self) -> None:
-        """See whether an early worker has ended."""
+        """Check whether an early worker has ended."""
         if self.worker:
             self.reap()
 
     # ---- the lease ----------------------------------------------------------------------------
 
     def acquire(self) -> bool:
-        """Take the lease, waiting for it; False if told to end before that."""
+        """Take the lease, waiting for it; False if ordered to end before that."""
         options = self.options
         locks = [lock for device in options.devices for lock in device.locks]
         if locks:
@@ -85,7 +85,7 @@ class Keeper(Watcher):
         return True
 
     def wait_for_lease(self, ticket: Ticket) -> Holding | None:
-        """The lease of devices that are fit for use, None if told to end before that."""
+        """The lease of devices that are fit for use, None if ordered to end before that."""
         told = 0
         while self.is_wanted:
             holding = ticket.try_take()
@@ -100,7 +100,7 @@ class Keeper(Watcher):
         return None
 
     def make_fit(self, ticket: Ticket, holding: Holding) -> bool:
-        """End what killed holders have left and probe their devices; give back what is not fit."""
+        """End the processes that killed holders have left and probe their devices; give back those that are not fit."""
         deadline = time.monotonic() + self.options.confirm_s
         while pids := ticket.end_survivors(holding):
             self.notice_end()
@@ -132,13 +132,13 @@ class Keeper(Watcher):
         return is_fit
 
     def find_device(self, name: str, part: str = "") -> Device:
-        """The device of this name among those asked for, or else one with this part."""
+        """The device with this name among the requested ones, or else one with this part."""
         devices = self.options.devices
         named = [device for device in devices if device.name == name]
         return (named or [device for device in devices if part in device.choice.parts])[0]
 
     def condemn(self, device: Device, reason: str) -> None:
-        """Put a device in quarantine, and say so."""
+        """Put a device in quarantine, and report it."""
         emit("quarantined", text=f"{device.name}: {reason}")
         try:
             put_in_quarantine(device.locks, device.name, reason)
@@ -146,7 +146,7 @@ class Keeper(Watcher):
             raise RefusedError("quarantine", error.errno or 0, text=device.name) from error
 
     def hand_over(self) -> None:
-        """Hold an early worker to the limits of its first use, and then tell it the lease's number."""
+        """Apply the limits of its first use to an early worker, and then send it the lease's number."""
         if self.holding is not None:
             self.holding.note_session(self.worker)
         try:
@@ -161,7 +161,7 @@ class Keeper(Watcher):
     # ---- the worker ---------------------------------------------------------------------------
 
     def start_early(self) -> None:
-        """Start the worker of devices that are not ours yet; return once it is to have its lease.
+        """Start the worker of devices that are not ours yet; return when it needs its lease.
 
         Its tree is marked as that of their holder from the beginning.
         """
@@ -199,7 +199,7 @@ class Keeper(Watcher):
             os.close(fd)
         if self.holding is not None:
             self.holding.note_session(self.worker)
-        answer = os.read(read_end, 64).decode()  # nothing, once exec has closed the other end
+        answer = os.read(read_end, 64).decode()  # empty, once exec has closed the other end
         os.close(read_end)
         if answer:
             os.waitpid(self.worker, 0)
@@ -210,7 +210,7 @@ class Keeper(Watcher):
         emit("started", pid=self.worker)
 
     def run(self) -> None:
-        """Everything, from the lease to the report."""
+        """Run the whole life cycle, from the lease to the report."""
         is_early = self.options.is_early
         try:
             if is_early:
@@ -243,7 +243,7 @@ class Keeper(Watcher):
         self.finish(told, survivors)
 
     def give_up_early(self) -> bool:
-        """End an early worker that is refused its lease; False if that had to be reported itself."""
+        """End an early worker that is refused its lease; False if its end had to be reported separately."""
         survivors = self.end_tree() if self.is_working and self.reap() else []
         if survivors:
             self.finish(told=True, survivors=survivors)
@@ -258,7 +258,7 @@ class Keeper(Watcher):
         if survivors or suspects:  # the end need not wait for these
             self.report(told=told, survivors=survivors, is_last=False)
             self.let_go_of_output()
-        if survivors:  # the lease goes on while anything is there
+        if survivors:  # the lease continues while any process is left
             for device in self.held:
                 pids = " ".join(map(str, survivors))
                 self.try_to_condemn(device, f"processes of its last lease are not gone: {pids}")
@@ -275,7 +275,7 @@ class Keeper(Watcher):
             self.report(told=told, survivors=[])
 
     def try_to_condemn(self, device: Device, reason: str) -> None:
-        """Put a device in quarantine if that can be written down; nobody is left to hear otherwise."""
+        """Put a device in quarantine if that can be recorded; an error has no receiver here."""
         try:
             self.condemn(device, reason)
         except RefusedError:
@@ -283,21 +283,21 @@ class Keeper(Watcher):
 
     @staticmethod
     def let_go_of_output() -> None:
-        """Keep nobody waiting for the end of what the worker could have written."""
+        """Close the outputs that the worker could write to, so that no reader waits for their end."""
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         for fd in (0, 1, 2):
             if fd != report.reports:
                 os.dup2(null, fd)
 
     def describe_sick(self) -> str:
-        """Why the devices that would do are in quarantine."""
+        """Why the suitable devices are in quarantine."""
         found = [(device.name, find_quarantine(device.locks)) for device in self.options.devices]
         return "; ".join(f"{name}: {why.reason}" for name, why in found if why is not None)
 
     def report(self, *, told: bool, survivors: list[int], is_last: bool = True) -> None:
-        """Say how the worker ended; ``told`` if it did so on an order to the keeper.
+        """Report how the worker ended; ``told`` if an order to the keeper ended it.
 
-        Not ``is_last`` where the keeper lives on for a while.
+        Not ``is_last`` if the keeper lives on for a while.
         """
         code = self.ended.get(self.worker) if self.worker else None
         emit(
@@ -314,14 +314,14 @@ class Keeper(Watcher):
 
 
 def describe_holder(record: LeaseRecord | None) -> str:
-    """Who is in the way, for people."""
+    """A description of the holder that is in the way, for people."""
     if record is None:
         return ""
     return f"uid {record.uid}, pid {record.pid}, {record.command}"
 
 
 def main(arguments: list[str]) -> None:
-    """Keep one worker, and exit: tidying up an interpreter costs 4 ms."""
+    """Keep one worker, and exit without tidying up: for an interpreter that costs 4 ms."""
     options = Options(arguments, dict(os.environ))
     report.reports = options.reports
     Keeper(options).run()

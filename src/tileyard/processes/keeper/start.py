@@ -1,4 +1,4 @@
-"""The file that is run: makes the keeper's modules importable, cached, without the rest of ours."""
+"""The start file: makes the keeper's modules importable, cached, without the rest of our package."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
-"""A request for devices from its first look to the lease: decided under the directory's lock.
+"""Follows a request for devices from its first look to the lease: decided under the directory's lock.
 
-A ticket waits in the kernel, on what is right ahead of it and on nothing else: threads of its own
-block on those files and ring its bell. So its owner can go on with whatever else it waits for.
+A ticket waits in the kernel, on what is directly ahead of it and on nothing else: its own threads
+block on those files and ring its bell. So its owner can also wait for other events.
 
 One module because a ticket, its bell and its threads are used together and closed together.
 """
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RESCAN_S = 1.0
-"""How often a ticket looks again without being rung; more rarely the longer the queue is."""
+"""Seconds after which a ticket looks again without a ring; more for a longer queue."""
 LOCK_ATTEMPTS, LOCK_PAUSE_S = 15, 0.0001
 PATIENCE_S = 5.0
-"""How long a request that could be granted may stand in the way of others without taking it."""
+"""Seconds for which a request that could be granted may block others without taking its devices."""
 DECIDE_LIMIT_S = 5.0
-"""How long others may keep a ticket from deciding; then it decides without the directory's lock."""
+"""Seconds for which others may prevent a ticket from deciding; then it decides without the directory's lock."""
 
 
 class Bell:
@@ -41,27 +41,27 @@ class Bell:
         self._watched: set[str] = set()
 
     def ring(self) -> None:
-        """Wake who waits for it; harmless from any thread, at any time."""
+        """Wake the process that waits for it; harmless from any thread, at any time."""
         with self._guard:
             if self._is_open:
                 os.eventfd_write(self.fd, 1)
 
     def silence(self) -> None:
-        """Take note of all that has rung."""
+        """Clear all rings so far."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
             pass
 
     def close(self) -> None:
-        """No more ringing."""
+        """Stop ringing."""
         with self._guard:
             if self._is_open:
                 self._is_open = False
                 os.close(self.fd)
 
     def ring_after(self, folder: int, name: str) -> None:
-        """Ring when the owner of this file lets go of it, or at once if it has done so."""
+        """Ring when the owner of this file releases it, or at once if that has happened."""
         with self._guard:
             if name in self._watched:
                 return
@@ -70,7 +70,7 @@ class Bell:
         fd = -1 if seen is None else seen.fd
         try:
             _thread.start_new_thread(self._wait, (name, fd))
-        except RuntimeError:  # too many threads: the next look will tell
+        except RuntimeError:  # too many threads: the next look will show it
             if fd >= 0:
                 os.close(fd)
 
@@ -87,7 +87,7 @@ class Bell:
 
 
 class Look:
-    """What was found in the directory: numbers and records by part, who is ahead, and the decision."""
+    """The result of one look at the directory: numbers and records by part, who is ahead, and the decision."""
 
     def __init__(
         self,
@@ -107,13 +107,13 @@ class Look:
 class Ticket:
     """Asks for devices. Call ``try_take`` at first, whenever ``bell`` rings, and after ``rescan_s``.
 
-    ``ahead`` is how many requests come before it, for whatever devices; ``holder`` is the record of
-    a lease that is in the way, if one is. ``asked_ns`` is the time by which it is
-    served, 0 as long as it never had to wait.
+    ``ahead`` is the number of requests before it, for any devices; ``holder`` is the record of
+    a lease that is in the way, if there is one. ``asked_ns`` is the time that decides its
+    turn, 0 while it has not had to wait.
     """
 
     def __init__(self, path: str, wish: Wish, facts: LeaseFacts, priority: int = 0) -> None:
-        """Raises RefusedError or OSError where the lock directory cannot be used."""
+        """Raises RefusedError or OSError if the lock directory cannot be used."""
         self.directory = LockDirectory(path)
         self.bell = Bell()
         self.ahead = 0
@@ -134,11 +134,11 @@ class Ticket:
 
     @property
     def rescan_s(self) -> float:
-        """How long to wait for the bell at most."""
+        """Most seconds to wait for the bell."""
         return RESCAN_S * min(10.0, 1.0 + 0.25 * self.ahead)
 
     def find_position(self) -> int:
-        """Its place among those who want the same devices, 1 for the next in turn; None is final."""
+        """Its place among the requests for the same devices, 1 for the next in turn; None is final."""
         wanted = {part for choice in self._wish.choices for part in choice.parts}
         names = self.directory.list_requests()
         if self._name in names:
@@ -149,15 +149,15 @@ class Ticket:
         )
 
     def try_take(self) -> Holding | None:
-        """The lease, if it is this one's turn and all is free; that is the end of its place.
+        """The lease, if it is this ticket's turn and everything is free; the ticket then leaves the queue.
 
-        Raises RefusedError where it will never be, and OSError where it cannot be written down.
+        Raises RefusedError if it can never be served, and OSError if the lease cannot be recorded.
         """
         self.bell.silence()
         is_free = self._lock_state == "free"  # and no thread waits for it
         is_locked = is_free and self._request < 0 and self.directory.try_lock()
         if is_free and not is_locked and (self._request >= 0 or self.directory.list_requests()):
-            look = self._look()  # mostly it is not one's turn, and nobody has to be kept away
+            look = self._look()  # usually it is not our turn, and nobody has to be kept out
             if not look.decision.devices:
                 self._wait_for(look)
                 return None
@@ -177,9 +177,9 @@ class Ticket:
         return holding
 
     def end_survivors(self, holding: Holding) -> list[int]:
-        """Kill what earlier holders of its devices have left, and return what was still there.
+        """Kill the processes that earlier holders of its devices have left; return those that still existed.
 
-        Once that is nothing, the devices can be used.
+        Once there are none, the devices can be used.
         """
         pids = end_survivors(holding.unclean)
         if not pids:
@@ -201,7 +201,7 @@ class Ticket:
     def _leave_queue(self) -> None:
         if self._request >= 0:
             remove(self.directory.requests, self._name)
-            os.close(self._request)  # wakes who is next
+            os.close(self._request)  # wakes the next in turn
             self._request = -1
 
     # ---- the lock on the directory ------------------------------------------------------------
@@ -218,7 +218,7 @@ class Ticket:
         return time.monotonic() - self._wanted_since > DECIDE_LIMIT_S
 
     def _try_lock(self) -> bool:
-        """Whether it could be had at once, or nearly: others have it for less than a millisecond."""
+        """Whether the lock was free at once, or nearly: others hold it for less than a millisecond."""
         for _ in range(LOCK_ATTEMPTS):
             if self.directory.try_lock():
                 return True
@@ -239,7 +239,7 @@ class Ticket:
     # ---- deciding -----------------------------------------------------------------------------
 
     def _look(self) -> Look:
-        """What there is, and what follows from it. Raises RefusedError if waiting is of no use."""
+        """The present state, and the decision that follows from it. Raises RefusedError if waiting is of no use."""
         directory = self.directory
         numbers = directory.list_numbers()
         sick = directory.quarantines.list_parts()
@@ -263,7 +263,7 @@ class Ticket:
             self.directory, look.decision.devices, look.records, look.numbers, self._facts
         )
         if holding is None:
-            self.bell.ring()  # somebody decides in spite of the lock: look again
+            self.bell.ring()  # another process decides in spite of the lock: look again
         return holding
 
     def _wait_for(self, look: Look) -> None:
@@ -279,7 +279,7 @@ class Ticket:
     def _leave_out_own(self, live: dict[str, LeaseRecord], sick: set[str]) -> None:
         """Refuse to wait for a lease under which this request itself is made.
 
-        A stranger's record that only says so is waited for like any other.
+        A stranger's record that only claims this is waited for like any other.
         """
         if not self._above:
             self._above = ancestors_of(os.getpid())
@@ -302,12 +302,12 @@ class Ticket:
                 raise RefusedError("nested", 0, text=" ".join(names))
 
     def _list_ahead(self) -> list[str]:
-        """The names of requests that come before this one, whether it has asked already or not."""
+        """The names of requests before this one, whether or not this one has asked already."""
         names = self.directory.list_requests()
         if self._request >= 0:
             if self._name in names:
                 return names[: names.index(self._name)]
-            os.close(self._request)  # somebody who may has removed it: ask again, at the end
+            os.close(self._request)  # a user who may do so has removed it: ask again, at the end
             self._request = -1
         mine = (order_key(self._priority, time.time_ns()), "~")
         return [name for name in names if self.directory.orders[name] < mine]
@@ -315,7 +315,7 @@ class Ticket:
     def _read_ahead(
         self, names: list[str], late: set[str], found: list[Request]
     ) -> "Iterator[Wish]":
-        """The wishes that come before this one, the nearest first; ``found`` collects whose they are."""
+        """The wishes before this one, the nearest first; ``found`` collects their owners."""
         for name in reversed(names):
             request = None if name in late else self.directory.read_request(name)
             if request is not None:
@@ -325,7 +325,7 @@ class Ticket:
     def _find_late(self, names: list[str], busy: set[str], sick: set[str]) -> set[str]:
         """Requests ahead that could have had their devices for too long: they are passed over.
 
-        Somebody has stopped their owners. Each look at all of them is for when nothing has happened.
+        Their owners were stopped. Such a look at all of them happens only when nothing has changed.
         """
         now = time.monotonic()
         if now - self._looked_at < RESCAN_S or not names or not pick(self._wish, busy | sick):

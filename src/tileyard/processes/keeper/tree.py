@@ -1,4 +1,4 @@
-"""What the kernel knows about processes: who descends from whom, and how to signal them safely."""
+"""Reads from the kernel which processes descend from which, and signals them safely."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ TYPE_CHECKING = False  # typing would cost 5 ms
 if TYPE_CHECKING:
     from collections.abc import Container
 
-# the same on every Linux that this runs on (MIPS and Alpha number their signals otherwise)
+# the same on every Linux that this runs on (MIPS and Alpha have other signal numbers)
 SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGCONT, SIGSTOP = 1, 2, 9, 13, 15, 17, 18, 19
 SIGXFSZ = 25
 SYS_PIDFD_SEND_SIGNAL = 424
@@ -17,9 +17,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def go_on_with_parent_gone() -> None:
-    """Should this process be stopped when its parent ends, have the kernel let it go on, and so see that end.
+    """If this process is stopped when its parent ends, have the kernel continue it, so that it sees that end.
 
-    It may come when only the thread ends that started this process, and does no harm then.
+    The signal may also come when only the thread ends that started this process; it is harmless then.
     """
     libc.prctl(PR_SET_PDEATHSIG, SIGCONT, 0, 0, 0)
 
@@ -33,7 +33,7 @@ def signal_set(*numbers: int) -> ctypes.Array[ctypes.c_uint64]:
 
 
 def read_process(pid: int, file: str) -> bytes:
-    """A file of ``/proc/<pid>``, empty if the process is gone or not ours to look at."""
+    """A file of ``/proc/<pid>``, empty if the process is gone or we may not read it."""
     try:
         fd = os.open(f"/proc/{pid}/{file}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -55,7 +55,7 @@ def parent_of(pid: int) -> int:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal. One that a debugger holds is not."""
+    """Whether a process was stopped by a signal. One that a debugger holds does not count."""
     return read_process(pid, "stat").rpartition(b")")[2].split()[:1] == [b"T"]
 
 
@@ -67,7 +67,7 @@ def all_pids() -> list[int]:
 def descendants_of(root: int, spared: "Container[int]" = ()) -> list[tuple[int, int]]:
     """``(pid, parent)`` of all processes below ``root``, parents before their children.
 
-    Without ``spared`` and what is below it.
+    ``spared`` and the processes below it are omitted.
     """
     children: dict[int, list[int]] = {}
     for pid in all_pids():
@@ -87,10 +87,10 @@ def descendants_of(root: int, spared: "Container[int]" = ()) -> list[tuple[int, 
 
 
 def signal_child(pid: int, parent: int, number: int) -> None:
-    """Signal ``pid`` if it still is a child of ``parent``, or has become one of this process.
+    """Signal ``pid`` if it is still a child of ``parent``, or has become one of this process.
 
     A child of this process keeps its pid until it is reaped here. Any other could have ended and
-    its pid been given to a stranger: hence a pidfd first, and only then a look at the parent.
+    its pid been reused by a stranger: hence a pidfd first, and only then a look at the parent.
     """
     try:
         if parent == os.getpid():
@@ -125,9 +125,9 @@ def ancestors_of(pid: int) -> list[int]:
 
 
 def kill_marked(tree: str) -> list[int]:
-    """Send SIGKILL to all processes that carry this tree's token, and return them.
+    """Send SIGKILL to all processes that carry this tree's token; return them.
 
-    Processes of other users may not be seen.
+    Processes of other users may be invisible.
     """
     found = []
     for pid in all_pids():
@@ -141,7 +141,7 @@ def kill_marked(tree: str) -> list[int]:
 def carries(variables: bytes, tree: str, part: str = "") -> bool:
     """Whether an environment belongs to this tree.
 
-    With ``part``, only if it also names it among what the tree holds: a token copied by a stranger
+    With ``part``, only if it also names that part among those that the tree holds: a token copied by a stranger
     from another device's record then harms nobody.
     """
     token = tree.encode()

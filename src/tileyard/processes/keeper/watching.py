@@ -1,4 +1,4 @@
-"""The keeper's one place to wait, the end of whatever runs below it, and probes of devices."""
+"""Waits in one place for all events of the keeper, ends the processes below it, and probes devices."""
 
 import ctypes
 import os
@@ -25,18 +25,18 @@ from .worker import Device, Options, start_program
 PR_SET_CHILD_SUBREAPER = 36
 SIG_BLOCK = 0
 RESCAN_S = 0.02
-"""How often the tree is looked at while it dies; the end of a child wakes the keeper earlier."""
+"""Seconds between two looks at the tree while it dies; the end of a child wakes the keeper earlier."""
 
 CANNOT_TELL = 75
-"""Exit code of a probe that could not look at the device: a tool is missing, or the card is taken."""
+"""Exit code of a probe that could not look at the device: a tool is missing, or the card is in use."""
 
 
 class Watcher:
-    """Hears orders, signals and the ends of children. ``kill_at`` is when it kills, once told to end.
+    """Receives orders, signals and the ends of children. ``kill_at`` is when it kills, once ordered to end.
 
-    ``ran_ns`` is the time from right before the worker's start until its end was seen, ``cpu_ns`` what it and the
-    children that it waited for had of CPUs.
-    ``asked_bytes`` is what a lease was asked for with, -1 before that.
+    ``ran_ns`` is the time from right before the worker's start until its end was seen, ``cpu_ns`` the CPU time of it and of the
+    children that it waited for.
+    ``asked_bytes`` is the memory limit with which a lease was requested, -1 before that.
     """
 
     def __init__(self, options: Options) -> None:
@@ -81,14 +81,14 @@ class Watcher:
     # ---- waiting ------------------------------------------------------------------------------
 
     def wait(self, seconds: float | None) -> None:
-        """Sleep until an order, a signal, the end of the engine or of a child, and take note."""
+        """Sleep until an order, a signal, the end of the engine or of a child, and record it."""
         for fd, _ in self.poll.poll(None if seconds is None else max(0.0, seconds) * 1000):
             if fd == self.signals:
                 number = int.from_bytes(os.read(fd, 128)[:4], sys.byteorder)
                 if number != SIGCHLD:
                     self.ask_to_end(self.options.grace_s)
             elif fd == self.bell:
-                pass  # who waits for it looks for himself
+                pass  # the caller checks for itself
             elif fd == self.output_fd:
                 self.take_output(os.read(fd, 4096))
             elif fd == self.options.control and (order := os.read(fd, 4096)):
@@ -100,7 +100,7 @@ class Watcher:
                 self.ask_to_end(self.options.grace_s)
 
     def take_output(self, data: bytes) -> None:
-        """Keep the end of what a probe says."""
+        """Keep the end of a probe's output."""
         self.output = (self.output + data)[-2000:]
         if not data:
             self.poll.unregister(self.output_fd)
@@ -120,7 +120,7 @@ class Watcher:
             self.pass_on(verb, rest)
 
     def pass_on(self, verb: bytes, rest: bytes) -> None:
-        """Give a signal to the worker, to the group that a terminal would give it to, or to all."""
+        """Send a signal to the worker, to the group to which a terminal would send it, or to all."""
         try:
             if verb == b"signal":
                 os.kill(self.worker, int(rest))
@@ -150,7 +150,7 @@ class Watcher:
                 self.peak_rss_bytes = usage.ru_maxrss * 1024
 
     def end_tree(self) -> list[int]:
-        """TERM now, KILL when the grace is over, until no child is left; return those that stay."""
+        """TERM now, KILL when the grace period is over, until no child is left; return those that stay."""
         if self.kill_at is None:
             self.ask_to_end(self.options.grace_s)
         if self.grace_left_s() > 0:
@@ -165,13 +165,13 @@ class Watcher:
 
     @property
     def is_working(self) -> bool:
-        """The worker was started, and its end was not seen yet."""
+        """Whether the worker was started and its end was not seen yet."""
         return self.worker != 0 and self.worker not in self.ended
 
     def kill_tree(self, spared: int = 0) -> list[int]:
-        """KILL until no child is left; return those that are there after the time to confirm it.
+        """KILL until no child is left; return those that still exist after the time to confirm it.
 
-        ``spared`` is a child that may stay, with all that is below it.
+        ``spared`` is a child that may stay, with all processes below it.
         """
         deadline = time.monotonic() + self.options.confirm_s
         while self.reap():
@@ -187,16 +187,16 @@ class Watcher:
         return []
 
     def grace_left_s(self) -> float:
-        """How long until KILL, once the end has begun."""
+        """Seconds until KILL, once the end has begun."""
         return (self.kill_at or 0.0) - time.monotonic()
 
 
 def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> str:
-    """Why the device is sick, empty if its probe says that it is well. Nothing is left of it.
+    """Why the device is sick, empty if its probe reports that it is well. No process of the probe is left.
 
-    A probe is a command that tells a healthy device from a sick one by its exit code. One that ends with
-    75, or is not a program that this user can run, says nothing about the device: what one user lacks must
-    not take it from everyone. It runs as a child that can be killed, while the lease is still held, so
+    A probe is a command whose exit code distinguishes a healthy device from a sick one. One that ends with
+    75, or is not a program that this user can run, proves nothing about the device: what one user lacks must
+    not make it unusable for everyone. It runs as a child that can be killed, while the lease is still held, so
     that nobody gets a device that the last holder has ruined.
     """
     keeper = os.getpid()
@@ -222,7 +222,7 @@ def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> 
     is_late = child not in watcher.ended
     was_suspect = watcher.is_suspect
     survivors = watcher.kill_tree(spared=watcher.worker if watcher.is_working else 0)
-    watcher.is_suspect = was_suspect  # what a probe leaves says nothing of a worker
+    watcher.is_suspect = was_suspect  # processes that a probe leaves prove nothing about a worker
     while watcher.output_fd >= 0 and not survivors:
         watcher.wait(RESCAN_S)
     code = watcher.ended.get(child)

@@ -1,4 +1,4 @@
-"""What the keeper is to start, and the way from a fork of it to a program of its own.
+"""Reads what the keeper must start, and turns a fork of the keeper into that program.
 
 Its command line is as the package describes it.
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 ADDR_NO_RANDOMIZE = 0x0040000
 SIG_SETMASK = 2
 OOM_PREFERENCE = b"500"
-"""A kernel short of memory ends a worker rather than the engine."""
+"""If memory is short, the kernel ends a worker rather than the engine."""
 
 LEAST_MEMORY_BYTES = 64 << 20
 
 
 class Device:
-    """One of the devices that would do: the option ``choice``, and what follows up to the next one."""
+    """A suitable device: the option ``choice``, and the options that follow up to the next one."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         one = dict(pairs)
@@ -39,12 +39,12 @@ class Device:
 
     @property
     def choice(self) -> Choice:
-        """The device as the queue knows it."""
+        """The device in the queue's terms."""
         return Choice(self.name, tuple(map(name_part, self.locks)))
 
 
 class Options:
-    """The command line, taken apart."""
+    """The parsed command line."""
 
     def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         self.environment = environment
@@ -75,12 +75,12 @@ class Options:
 
     @property
     def wish(self) -> Wish:
-        """The devices as the queue knows them."""
+        """The devices in the queue's terms."""
         return Wish(tuple(device.choice for device in self.devices), self.count)
 
 
 def split_pair(argument: str) -> tuple[str, str]:
-    """``KEY=VALUE`` taken apart."""
+    """Split ``KEY=VALUE``."""
     key, _, value = argument.partition("=")
     return key, value
 
@@ -102,7 +102,7 @@ def start_program(argv: list[str], environment: dict[str, str], keeper: int) -> 
 
 
 def become_worker(options: Options, environment: dict[str, str], keeper: int) -> None:
-    """In the child: make everything ready, then run the worker's program in its place.
+    """In the child: prepare everything, then run the worker's program in its place.
 
     Raises RefusedError with the step that failed.
     """
@@ -132,9 +132,9 @@ def become_worker(options: Options, environment: dict[str, str], keeper: int) ->
 
 
 def spawn_step(options: Options, environment: dict[str, str]) -> int:
-    """The pid of a program that leads a session and has the keeper's output streams.
+    """Start a program that leads a session and has the keeper's output streams; return its pid.
 
-    No code of ours runs in the child, which would cost as much as all else. Raises RefusedError.
+    No code of ours runs in the child, which would cost as much as everything else. Raises RefusedError.
     """
     step = "cwd"
     try:
@@ -164,7 +164,7 @@ def spawn_step(options: Options, environment: dict[str, str]) -> int:
 
 
 def find_program(name: str, environment: dict[str, str]) -> str:
-    """The path of a program, looked for along ``PATH`` if it is a bare name. Raises OSError where there is none."""
+    """The path of a program, searched along ``PATH`` if it is a bare name. Raises OSError if there is none."""
     if "/" in name:
         return name
     number = errno.ENOENT
@@ -178,25 +178,25 @@ def find_program(name: str, environment: dict[str, str]) -> str:
 
 
 def limit_memory(pid: int, memory_bytes: int) -> None:
-    """Limit the address space of a process of this user, 0 for this one, if it is not limited more."""
+    """Limit the address space of a process of this user, 0 for this one, unless its limit is lower already."""
     limit = lower(memory_bytes, resource.prlimit(pid, resource.RLIMIT_AS)[1])
     resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
 
 
 def lower(limit: int, hard: int) -> int:
-    """A limit that is not above one which holds already; that may be none."""
+    """A limit that is not above an existing one, which may be infinite."""
     return limit if hard < 0 else min(limit, hard)
 
 
 def fix_addresses() -> None:
-    """Have the next program put everything where it was put before; where that is forbidden, never mind."""
+    """Have the next program use the same addresses each time; ignored if that is forbidden."""
     current = libc.personality(0xFFFFFFFF)
     if current >= 0:
         libc.personality(current | ADDR_NO_RANDOMIZE)
 
 
 def prefer_for_oom() -> None:
-    """Let the kernel choose this process first; where it may not be told so, never mind."""
+    """Have the kernel choose this process first when memory is short; ignored if that is forbidden."""
     try:
         with open("/proc/self/oom_score_adj", "wb") as file:
             file.write(OOM_PREFERENCE)
@@ -205,7 +205,7 @@ def prefer_for_oom() -> None:
 
 
 def make_environment(options: Options, held: list[Device], numbers: list[int]) -> dict[str, str]:
-    """The worker's environment: what the keeper was given, the marks of its tree, and how to find its devices.
+    """The worker's environment: that of the keeper, the marks of its tree, and the variables that name its devices.
 
     The marks of leases under which this one was taken stay, so that their next holders find this tree too.
     """
@@ -223,9 +223,9 @@ def make_environment(options: Options, held: list[Device], numbers: list[int]) -
 
 
 def variables_of(devices: "Iterable[tuple[str, Mapping[str, str]]]") -> dict[str, str]:
-    """The variables by which programs find devices, of which each has a name and its own variables.
+    """The variables by which programs find devices, each of which has a name and its own variables.
 
-    Where two devices set the same one, it lists both.
+    If two devices set the same variable, it lists both.
     """
     found: dict[str, str] = {}
     for device, own in devices:
@@ -235,6 +235,6 @@ def variables_of(devices: "Iterable[tuple[str, Mapping[str, str]]]") -> dict[str
 
 
 def short_name(device: str) -> str:
-    """``1`` for ``cuda:1``; a name that does not end in an index stays as it is."""
+    """``1`` for ``cuda:1``; a name that does not end in an index stays unchanged."""
     index = device.rpartition(":")[2]
     return index if index.isascii() and index.isdecimal() else device
