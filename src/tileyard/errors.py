@@ -37,7 +37,7 @@ class TileyardError(Exception):
 
 @dataclass(eq=False)
 class UsageError(TileyardError, code="usage"):
-    """The command, the arguments or the configuration asked for something that does not exist."""
+    """The command, the arguments or the configuration request something that does not exist."""
 
 
 @dataclass(eq=False)

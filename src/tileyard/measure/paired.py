@@ -27,7 +27,7 @@ CALM: Final = 1.05
 
 
 class LogRatio(MedianInterval):
-    """The median over rounds of ln(head / base), and its interval; negative where head is faster."""
+    """The median over rounds of ln(head / base), and its interval; negative if head is faster."""
 
     rounds: int
 

@@ -16,8 +16,8 @@ class MedianInterval(Record):
     """A sample's median, and order statistics that bound the population's median.
 
     ``coverage`` is the probability that the interval holds the true median. It is at least the
-    confidence asked for, except where there are too few samples for that: then the interval is
-    their whole range, and ``coverage`` says what that is worth.
+    requested confidence, unless there are too few samples for that: then the interval is their
+    whole range, and ``coverage`` is the probability for that.
     """
 
     median: float

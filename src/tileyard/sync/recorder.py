@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """The ``number``-th execution of a statement in one block, from 1."""
+    """Execution number ``number``, from 1, of a statement in one block."""
 
     block: tuple[int, ...]
     source: Source

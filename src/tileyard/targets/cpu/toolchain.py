@@ -132,7 +132,7 @@ class Compiled:
 class Toolchain:
     """A C compiler that works here, its flags, and the machine it generates code for.
 
-    Compiling raises HomeError for a disk's error or a killed compiler, which are no verdicts on the source.
+    Compiling raises HomeError for a disk's error or a killed compiler, which say nothing about the source.
     """
 
     command: tuple[str, ...]
@@ -174,7 +174,7 @@ class Toolchain:
 
 
 def find_compiler(asked: str) -> tuple[str, ...]:
-    """The command of a C compiler: ``asked`` if given, else cc, gcc, clang, or zig from PyPI.
+    """The command of a C compiler: ``asked`` if given, otherwise cc, gcc, clang, or zig from PyPI.
 
     Raises ToolMissingError.
     """

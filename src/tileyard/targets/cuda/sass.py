@@ -90,7 +90,7 @@ KINDS: dict[str, dict[int, str]] = {
         0xCB: "CS2UR", 0xCC: "CREDUX", 0x1AC: "LDCU", 0x1C3: "S2UR", 0x1C8: "USETMAXREG",
     },
 }  # fmt: skip
-"""Kinds of instructions: numbers, each with nvdisasm's name or names for it. All others are ``other``.
+"""Kinds of instructions: their numbers, each with nvdisasm's name or names. All others are ``other``.
 
 Tensor memory, which partly replaces shared memory, counts as shared memory (``LDTM``, ``STTM``). ``lanes``
 exchange data between the lanes of a warp, ``constant`` are reads of constant memory, and

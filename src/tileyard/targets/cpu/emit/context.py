@@ -291,7 +291,7 @@ class Context:
         return self.variable(stem, dtype, Interval(0, max(high - 1, 0)))
 
     def variable(self, stem: str, dtype: str, values: Interval) -> Var:
-        """A variable whose values lie in this interval, not yet declared in C."""
+        """A variable with values in this interval, not yet declared in C."""
         var = Var(self.names.fresh(stem), dtype)
         self.names.alias(var.name, var.name)
         self.ranges.bind(var, values)

@@ -174,7 +174,7 @@ def emit_copy(ctx: Context, src: Region, dst: Region) -> None:
 
 
 def match_boxes(src: Region, dst: Region) -> Boxes:
-    """The two boxes of a copy, matched. Raises UnsupportedError where their shapes differ."""
+    """The two boxes of a copy, matched. Raises UnsupportedError if their shapes differ."""
     pairs = pair_dimensions(src, dst)
     if pairs is None:
         raise UnsupportedError(

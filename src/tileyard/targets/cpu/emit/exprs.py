@@ -129,7 +129,7 @@ def to_memory(ctx: Context, buffer: str, text: str) -> str:
 
 
 def store(ctx: Context, buffer: str, indices: tuple[Expr, ...], text: str) -> None:
-    """Write the statement that sets an element to ``text``, unless it lies outside an array."""
+    """Write the statement that sets an element to ``text``, unless it is outside an array."""
     target = element(ctx, buffer, indices)
     ctx.out.line(f"{guard(ctx, buffer, indices)}{target} = {to_memory(ctx, buffer, text)};")
 

@@ -137,7 +137,7 @@ def _depends(
 
 
 def _corners(expr: Expr, loops: dict[Var, For]) -> tuple[Expr, Expr] | None:
-    """The least and the greatest value of ``expr`` over the loops; None where it is not monotone."""
+    """The least and the greatest value of ``expr`` over the loops; None if it is not monotone."""
     if isinstance(expr, Var) and expr in loops:
         loop = loops[expr]
         return loop.start, add(loop.start, loop.extent, Const(-1, expr.dtype))

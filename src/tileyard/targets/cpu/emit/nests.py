@@ -225,7 +225,7 @@ class Pass:
 
 
 def find_pass(ctx: Context, body: Sequence[Stmt]) -> Pass | None:
-    """The longest pass that ``body`` begins with; None if it is no gain."""
+    """The longest pass that ``body`` begins with; None if it does not pay."""
     found: Pass | None = None
     nest = Nest(sizes=(), variables=(), steps=())
     touched: list[set[str]] = []
