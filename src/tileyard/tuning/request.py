@@ -168,8 +168,8 @@ class StudyResult(Record):
     kernel's work, 0 if unknown. ``seconds`` is the duration of the whole run. ``silicon`` is the identity of the
     device, ``checked`` says whether results were to be compared, ``require_check`` whether they had to be.
     ``also_built`` are the builds of the same configs for other targets, ``unrecorded`` names the trials
-    that the store could not record. ``are_finals_lost``: infrastructure failed some of the finals. ``kept_out`` are the
-    devices of the same kind that differ. The winner is right on all ``draws``. ``others`` are the same study on other silicon.
+    that the store could not record. ``are_finals_lost``: infrastructure failed some of the finals. Of devices of one kind
+    those are ``kept_out`` that differ. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
     """
 
     run: str

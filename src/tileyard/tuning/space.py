@@ -158,7 +158,7 @@ def check_numbers(request: TuneRequest) -> None:
 
 
 def _check_draws(info: KernelInfo, request: TuneRequest) -> None:
-    """Raise UsageError for draws that the kernel's own function cannot make, or whose outputs nothing would be compared with."""
+    """Raise UsageError for inputs that the kernel's own function does not make, or that nothing would be compared on."""
     for draw in request.draws:
         option = "--seeds" if draw.edges is None else "--edge-values"
         if not (info.has_reference or request.reference):
