@@ -1,4 +1,4 @@
-"""Time as something passed in, so that code which waits or measures can be tested without waiting."""
+"""Clocks and limits that are passed in, so that code that waits or measures can be tested without waiting."""
 
 import math
 import time

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def draft_of(path: Path, room_bytes: int = 0) -> Iterator[BinaryIO]:
-    """A new file that takes the place of ``path`` once the block is left without an error.
+    """A new file that replaces ``path`` once the block ends without an error.
 
     ``room_bytes`` of the disk are reserved for it from the beginning, or less if the disk has less. Its mode follows the umask. Its name
     cannot be guessed, and a link of that name is not followed. A link at ``path`` is followed to the file to replace, unless it is

@@ -200,7 +200,7 @@ class CheckPolicy(Record):
 
 
 class TimingPolicy(Record):
-    """When a measurement is good enough.
+    """The rules for when a measurement is good enough.
 
     Sampling stops once the interval of the median at ``confidence`` is narrower than ``relative_width`` of it, or after ``max_samples`` or ``max_ns``; never before ``min_samples``.
     Within ``group``, a config whose whole interval is above the best one's is abandoned early.

@@ -135,7 +135,7 @@ def _find_closest(got: Array, want: Array, allowed: Tolerance) -> tuple[int, flo
 
 
 def _compare_exactly(got: Array, want: Array) -> tuple[int, int]:
-    """The place of the worst element, and how many are wrong."""
+    """The index of the worst element, and the number of wrong ones."""
     unequal = np.flatnonzero(got != want)
     if not unequal.size:
         return 0, 0
@@ -146,7 +146,7 @@ def _compare_exactly(got: Array, want: Array) -> tuple[int, int]:
 def _compare_closely(
     got: Array, want: Array, allowed: Tolerance, nan: NanPolicy
 ) -> tuple[int, int]:
-    """The place of the worst element, and how many are wrong."""
+    """The index of the worst element, and the number of wrong ones."""
     worst, most, wrong = 0, -math.inf, 0
     with np.errstate(all="ignore"):
         is_narrow = all(_is_float(array) and array.itemsize <= 4 for array in (got, want))

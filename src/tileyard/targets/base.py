@@ -67,7 +67,7 @@ class Launch(Protocol):
 
 @runtime_checkable
 class TimedByPolicy(Protocol):
-    """A launch whose samples can be taken in several ways."""
+    """A launch that supports several ways of taking samples."""
 
     def time_by(self, policy: TimingPolicy) -> None:
         """Take all later samples by ``policy``. Raises MemoryError."""
@@ -148,7 +148,7 @@ class Target(Protocol):
     needs_tir: bool
 
     def fingerprint(self) -> str:
-        """Compiler, flags, headers: part of every build key. Raises ToolMissingError."""
+        """A digest over compiler, flags and headers, part of every build key. Raises ToolMissingError."""
         ...
 
     def build(

@@ -1,4 +1,4 @@
-"""A tuning run as a source of cases: screens every config once, then lets the best ones meet."""
+"""Tunes a kernel as a source of cases: screens every config once, then lets the best ones meet."""
 
 from collections.abc import Sequence
 

@@ -33,7 +33,7 @@ MEETINGS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Slowdown:
-    """A config's time over that of the shape's best one: at most, if they ``met`` in finals, else as screened."""
+    """A config's time over that of the shape's best one: an upper bound if they ``met`` in finals, otherwise as screened."""
 
     trial: Trial
     ratio: float

@@ -1,7 +1,7 @@
 """The site shared by all steps of a run: suite, toolchain and variables, passed to every process that runs steps.
 
 It is passed in one variable, so that stored records contain none of its paths: equal suites in two places
-have equal keys. A toolchain's variables are for steps alone: our own processes must not load its libraries.
+have equal keys. A toolchain's variables are only for steps: our own processes must not load its libraries.
 """
 
 import os

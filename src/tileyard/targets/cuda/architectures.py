@@ -53,7 +53,7 @@ class Architecture(Record):
 
     @property
     def name(self) -> str:
-        """As NVIDIA's compilers call it: ``sm_90a``."""
+        """Its name for NVIDIA's compilers: ``sm_90a``."""
         return f"sm_{self.major}{self.minor}{self.suffix}"
 
     @property

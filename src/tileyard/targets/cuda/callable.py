@@ -241,7 +241,7 @@ class CudaCallable:
         self._thread = _Thread()
 
     def __call__(self, *arguments: object) -> object:
-        """Launch the kernel once, and do not wait."""
+        """Launch the kernel once, without waiting."""
         torch = sys.modules.get("torch")
         if torch is not None:
             ready = self._known.get(_key_of(torch.Tensor, arguments))

@@ -103,7 +103,7 @@ class Gpu:
 
     @property
     def stream(self) -> int:
-        """The stream on which this process runs and times what it checks; never the caller's."""
+        """The stream for this process's own checks and timings; never the caller's."""
         if self._stream is None:
             self._stream = int(self.driver.call("cuStreamCreate", 0))
         return self._stream

@@ -1,6 +1,6 @@
 """Writes scalar expressions in C: values of expressions, and elements of buffers.
 
-One module because values have elements in them, and elements have indices that are values.
+One module because values contain elements, and elements have indices that are values.
 """
 
 from collections.abc import Callable

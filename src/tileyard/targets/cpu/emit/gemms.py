@@ -290,7 +290,7 @@ def _range(ctx: Context, names: tuple[str, str], whole: int, part: int) -> Itera
 
 
 def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
-    """All panels of rows from ``top_`` to ``end_`` by the panel of columns ``j_``."""
+    """Write all panels of rows from ``top_`` to ``end_`` times the panel of columns ``j_``."""
     out, shape, left = ctx.out, blocks.shape, blocks.left
     width = shape.columns
     out.line(

@@ -254,7 +254,7 @@ def find_pass(ctx: Context, body: Sequence[Stmt]) -> Pass | None:
 
 
 def _has_gain(ctx: Context, found: Pass) -> bool:
-    """Whether a pass is better than its statements one by one."""
+    """Whether a pass is faster than its statements one by one."""
     if len(found.statements) > 1:
         return True
     (stmt,) = found.statements

@@ -6,7 +6,7 @@ tile is one thread's own.
 A kernel prints lines, checks assertions and reports its failures. It does not contain lines of the user's files:
 it reports statements by number, and ``binary.py`` finds their lines.
 
-Roles are bodies that advance in turns, each a ``switch`` that is entered where it last had to wait.
+Roles are bodies that advance in turns, each a ``switch`` that is entered at its last wait.
 Bindings and loop counters, which must outlive a wait, are declared outside the ``switch``.
 """
 

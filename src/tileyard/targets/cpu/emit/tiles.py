@@ -78,7 +78,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowPanels:
-    """The left operand of a gemm: panels of rows, in each the chunks of its rows in turn."""
+    """The left operand of a gemm: panels of rows, each with the chunks of its rows in turn."""
 
     split: Split
     chunk: int
@@ -86,7 +86,7 @@ class RowPanels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnPanels:
-    """The right operand of a gemm: panels of ``columns``, in each one row after the other.
+    """The right operand of a gemm: panels of ``columns``, each with one row after another.
 
     With ``transposed`` the buffer is (n, k): its rows are the panels' columns.
     """
