@@ -1,8 +1,8 @@
 """Builds, checks, tunes and regression-tests tile kernels.
 
-``kernel`` declares one; ``tune``, ``compile``, ``check``, ``plan``, ``test`` and ``regress`` do what the commands of these
-names do; ``load`` gives the kernel of a recorded trial as a callable, ``tuned`` one that takes the config that won for its shapes. Names are loaded when first used, so
-that a kernel file which only declares stays cheap to import.
+``kernel`` declares a kernel; ``tune``, ``compile``, ``check``, ``plan``, ``test`` and ``regress`` do the same as the commands of these
+names; ``load`` returns the kernel of a recorded trial as a callable, ``tuned`` one that uses the winning config for its shapes. Names are
+loaded when first used, so that a kernel file that only declares kernels stays cheap to import.
 """
 
 from importlib import import_module
@@ -54,7 +54,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return import_module("importlib.metadata").version("tileyard")  # 10 ms for who never asks
+        return import_module("importlib.metadata").version(
+            "tileyard"
+        )  # takes 10 ms, and is rarely needed
     if name not in _HOMES:
         raise AttributeError(f"module 'tileyard' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""Time as something passed in, so that code which waits or measures can be tested without waiting."""
+"""Clocks and limits that are passed in, so that code that waits or measures can be tested without waiting."""
 
 import math
 import time
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 LONGEST_S: Final = 1_000_000.0
-"""Most seconds that a user may give for a duration. The kernel's calls that wait take 24 days at most."""
+"""Most seconds that a user may give for a duration. The Linux kernel's waiting calls take at most 24 days."""
 
 NAP_S: Final = 0.5
-"""The longest wait between two looks at a countdown."""
+"""Most seconds between two looks at a countdown."""
 
 
 class Clock:
@@ -46,5 +46,5 @@ class Countdown:
         return self._left_s
 
     def wait_s(self) -> float:
-        """How long to wait before the next look."""
+        """Seconds to wait before the next look."""
         return min(self.left_s(), NAP_S)

@@ -1,4 +1,4 @@
-"""Reading JSON and TOML that may be anything: whatever is wrong with it is a msgspec.DecodeError."""
+"""Reads JSON and TOML with any content: every error in it is a msgspec.DecodeError."""
 
 from typing import Annotated, TypeVar
 
@@ -8,9 +8,9 @@ T = TypeVar("T")
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 """Text that is not empty."""
 DEEPEST = 100
-"""Most levels of lists and tables in a document without a type: what walks through it later recurses."""
+"""Most levels of lists and tables in a document without a type, because later code walks through it recursively."""
 MOST_DOTS = 1000
-"""Most dots in what stands before the value on a line of TOML."""
+"""Most dots before the value on a line of TOML."""
 TOO_DEEP = "it is nested too deeply"
 
 
@@ -31,7 +31,7 @@ def decode_toml(data: bytes | str) -> dict[str, object]:
     """A TOML document of at most DEEPEST levels."""
     lines = (data if isinstance(data, bytes) else data.encode(errors="replace")).splitlines()
     if any(line.partition(b"#")[0].partition(b"=")[0].count(b".") > MOST_DOTS for line in lines):
-        raise msgspec.DecodeError(TOO_DEEP)  # keys of many parts take the parser quadratic time
+        raise msgspec.DecodeError(TOO_DEEP)  # keys with many parts take the parser quadratic time
     try:
         table: dict[str, object] = msgspec.toml.decode(data)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Files that appear under their names whole or not at all, in folders where others may write, too."""
+"""Writes files that appear under their names complete or not at all, also in folders where others may write."""
 
 import contextlib
 import errno
@@ -10,11 +10,11 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def draft_of(path: Path, room_bytes: int = 0) -> Iterator[BinaryIO]:
-    """A new file that takes the place of ``path`` once the block is left without an error.
+    """A new file that replaces ``path`` once the block ends without an error.
 
-    ``room_bytes`` of the disk are kept for it from the beginning, or what is left of the disk. It has the mode that the umask gives. Nobody can guess its name, and a link of that name is not
-    followed. A link at ``path`` leads to the file that is replaced, unless it is another user's. What is no
-    plain file, such as a pipe, is written to as it is. Raises OSError.
+    ``room_bytes`` of the disk are reserved for it from the beginning, or less if the disk has less. Its mode follows the umask. Its name
+    cannot be guessed, and a link of that name is not followed. A link at ``path`` is followed to the file to replace, unless it is
+    another user's. Anything but a plain file, such as a pipe, is written to directly. Raises OSError.
     """
     if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
         raise PermissionError(errno.EPERM, "it is a link of another user")
@@ -36,7 +36,9 @@ def draft_of(path: Path, room_bytes: int = 0) -> Iterator[BinaryIO]:
 
 def _take_room(descriptor: int, room_bytes: int) -> None:
     while room_bytes:
-        with contextlib.suppress(OSError):  # less will do, and none if this file system cannot
+        with contextlib.suppress(
+            OSError
+        ):  # less suffices, and none if this file system cannot reserve
             os.posix_fallocate(descriptor, 0, room_bytes)
             return
         room_bytes //= 2

@@ -1,4 +1,4 @@
-"""Which inputs a kernel is run on."""
+"""Describes the inputs that a kernel is run on."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """A name for people."""
         return f"edge values ({self.edges})" if self.edges else f"seed {self.seed}"
 
 

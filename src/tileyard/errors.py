@@ -1,4 +1,4 @@
-"""Failures that a user can act on. Anything else that is raised is a bug of ours."""
+"""Failures that a user can act on. Any other exception is a bug of ours."""
 
 import errno
 from dataclasses import dataclass, fields
@@ -7,10 +7,10 @@ from typing import ClassVar
 
 @dataclass(eq=False)
 class TileyardError(Exception):
-    """A failure with a stable code, an exit status, one line that says what happened, and a hint.
+    """A failure with a stable code, an exit status, a one-line message, and a hint.
 
     ``message`` says what happened and to what (file, line, key, value, limit); ``hint`` says what
-    to do about it, or is empty.
+    to do, or is empty.
     """
 
     message: str
@@ -21,7 +21,7 @@ class TileyardError(Exception):
     by_code: ClassVar[dict[str, type["TileyardError"]]] = {}
 
     def __init_subclass__(cls, *, code: str, exit_status: int | None = None) -> None:
-        """A class has its base's exit status unless it gives another one."""
+        """A class has its base's exit status unless it sets another one."""
         super().__init_subclass__()
         cls.code = code
         cls.by_code[code] = cls
@@ -37,21 +37,21 @@ class TileyardError(Exception):
 
 @dataclass(eq=False)
 class UsageError(TileyardError, code="usage"):
-    """The command, the arguments or the configuration asked for something that does not exist."""
+    """The command, the arguments or the configuration request something that does not exist."""
 
 
 @dataclass(eq=False)
 class NoEffectError(UsageError, code="no_effect"):
-    """An option has no effect beside others; ``option`` is its flag on the command line."""
+    """An option has no effect together with others; ``option`` is its flag on the command line."""
 
     option: str = ""
 
 
 @dataclass(eq=False)
 class KernelFileError(TileyardError, code="kernel_file"):
-    """The user's file could not be imported, or holds no kernel that the request names.
+    """The user's file could not be imported, or has no kernel that the request names.
 
-    ``trace`` is the traceback of what it raised, cut to the user's frames, or empty.
+    ``trace`` is the traceback of its exception, cut to the user's frames, or empty.
     """
 
     trace: str = ""
@@ -59,9 +59,9 @@ class KernelFileError(TileyardError, code="kernel_file"):
 
 @dataclass(eq=False)
 class UserCodeError(TileyardError, code="user_code", exit_status=1):
-    """Code of the user's raised something. ``message`` is ``file:line: summary``.
+    """The user's code raised an exception. ``message`` is ``file:line: summary``.
 
-    ``file`` and ``line`` are those of the user's innermost frame, empty and 0 where there is none;
+    ``file`` and ``line`` are those of the user's innermost frame, empty and 0 if there is none;
     ``trace`` is the traceback, cut to the user's frames.
     """
 
@@ -73,10 +73,10 @@ class UserCodeError(TileyardError, code="user_code", exit_status=1):
 
 @dataclass(eq=False)
 class UnsupportedError(TileyardError, code="unsupported"):
-    """A kernel uses an operation that is not covered; ``operation`` and the source line say which.
+    """A kernel uses an operation that is not covered; ``operation`` and the source line identify it.
 
-    ``file`` and ``line`` are those of the user's statement; ``line`` is 0 where it is not known.
-    ``buffer`` is what the statement acts on, for those who find it by that.
+    ``file`` and ``line`` are those of the user's statement; ``line`` is 0 if it is not known.
+    ``buffer`` is the buffer that the statement uses, to find its line later.
     """
 
     operation: str = ""
@@ -87,7 +87,7 @@ class UnsupportedError(TileyardError, code="unsupported"):
 
 @dataclass(eq=False)
 class InvalidProgramError(TileyardError, code="invalid_program"):
-    """A Program breaks a rule of the tile IR; ``statement`` is the pre-order number of the culprit."""
+    """A Program breaks a rule of the tile IR; ``statement`` is the pre-order number of the statement at fault."""
 
     statement: int = -1
 
@@ -104,17 +104,17 @@ class HomeError(TileyardError, code="home"):
 
 @dataclass(eq=False)
 class DamagedError(TileyardError, code="damaged", exit_status=3):
-    """A stored object does not have the content its name promises."""
+    """A stored object does not have the content that its name promises."""
 
 
 @dataclass(eq=False)
 class BundleError(TileyardError, code="bundle"):
-    """A bundle is damaged, cut off, asks for too much, or was never one. Nothing of it was kept."""
+    """A file is a damaged, truncated or too demanding bundle, or not a bundle. Nothing of it was kept."""
 
 
 @dataclass(eq=False)
 class IncompatibleError(TileyardError, code="incompatible"):
-    """A bundle does not fit this host or what was asked for; ``refusals`` has one line for each."""
+    """A bundle does not fit this host or the request; ``refusals`` has one line per reason."""
 
     refusals: tuple[str, ...] = ()
 
@@ -131,22 +131,22 @@ class BindError(TileyardError, code="bind"):
 
 @dataclass(eq=False)
 class OutputFileError(TileyardError, code="output_file", exit_status=1):
-    """A file that is to be compared is not there, or has not the size that its shape asks for."""
+    """A file to compare is missing, or does not have the size of its shape."""
 
 
 @dataclass(eq=False)
 class KernelFault(TileyardError, code="kernel_fault", exit_status=1):
-    """A kernel reported a failure of its own while it ran, such as an index out of range."""
+    """A kernel reported its own failure while it ran, such as an index out of range."""
 
 
 @dataclass(eq=False)
 class OutOfBoundsFault(KernelFault, code="out_of_bounds"):
-    """An access to an element that a tile or a row of barriers does not have."""
+    """An access outside a tile or a row of barriers."""
 
 
 @dataclass(eq=False)
 class ContextLostError(KernelFault, code="context_lost"):
-    """A kernel failed so that its process can use the device no more; a fresh one can."""
+    """A kernel failed so that its process can no longer use the device; a new process can."""
 
 
 @dataclass(eq=False)
@@ -156,22 +156,22 @@ class WorkerLostError(TileyardError, code="worker_lost", exit_status=3):
 
 @dataclass(eq=False)
 class WorkerStartError(WorkerLostError, code="worker_start"):
-    """A worker could not be started at all: its program, folder, cores or locks are not there."""
+    """A worker could not be started at all: its program, folder, cores or locks are missing."""
 
 
 @dataclass(eq=False)
 class KeeperLostError(WorkerStartError, code="keeper_lost"):
-    """What was to start a worker has ended before it said anything: somebody killed it."""
+    """The process that was to start a worker ended before it reported anything: it was killed."""
 
 
 @dataclass(eq=False)
 class SickDeviceError(WorkerStartError, code="sick_device"):
-    """No device that was asked for can be had, because too many are in quarantine."""
+    """No requested device is available, because too many are in quarantine."""
 
 
 @dataclass(eq=False)
 class NestedLeaseError(WorkerStartError, code="nested_lease"):
-    """A process that holds a device asked for it once more, and would have waited for itself."""
+    """A process that holds a device requested it again, and would have waited for itself."""
 
 
 @dataclass(eq=False)
@@ -180,26 +180,26 @@ class WireError(TileyardError, code="wire", exit_status=3):
 
 
 HOST_FAULTS = (HomeError, DamagedError, ToolMissingError, WorkerLostError, OSError)
-"""What disks and processes of the host do to a case that is under way: an ``infra_error``, whatever was being done."""
+"""Faults of the host's disks and processes: a case in progress ends as ``infra_error``, whatever it was doing."""
 _HOST = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
 
 
 def is_of_host(error: OSError) -> bool:
-    """Whether it says nothing about the file to use: a disk or limit of the host is at fault."""
+    """Whether a disk or limit of the host is at fault, and not the file that was used."""
     return error.errno in _HOST
 
 
 def blame_host(error: OSError) -> HomeError | None:
-    """What to tell a user of an error that nobody has foreseen, if the host is at fault."""
+    """The HomeError to report for an unforeseen error, if the host is at fault; otherwise None."""
     where = f": {error.filename}" if error.filename else ""
     return HomeError(f"{error.strerror}{where}") if is_of_host(error) else None
 
 
 @dataclass(eq=False)
 class InterruptedRunError(TileyardError, code="interrupted", exit_status=130):
-    """A run was ended at once, as it was asked to."""
+    """A run was ended at once, as requested."""
 
 
 @dataclass(eq=False)
 class EngineLostError(TileyardError, code="engine_lost", exit_status=3):
-    """The engine process ended before the run was complete; what was recorded is kept."""
+    """The engine process ended before the run was complete; recorded trials are kept."""

@@ -1,4 +1,4 @@
-"""What happens in a run: one versioned stream of records for all who watch it."""
+"""The events of a run: one versioned stream of records for all listeners."""
 
 from typing import Literal
 
@@ -8,16 +8,16 @@ EVENT_VERSION = 2
 
 StepKind = Literal["golden", "check"]
 StopReason = Literal["done", "budget", "first_failure", "interrupted"]
-"""Why a run stopped: all was tried, its time was spent, a case failed, or somebody stopped it."""
+"""Why a run stopped: all cases were tried, its time was spent, a case failed, or it was interrupted."""
 
 
 class RunStarted(Record, tag="run_started"):
-    """The first event of a run. ``cases`` is how many are expected, ``flops`` the work of each.
+    """The first event of a run. ``cases`` is the expected number of cases, ``flops`` the work of each.
 
-    At most ``undecided`` batches are planned and have not ended, as long as cases take more than milliseconds.
-    ``expected_s`` is what they should take together, one after another, 0 if nobody knows; ``is_guess`` says that no earlier run says so.
+    At most ``undecided`` batches are planned and have not ended, if cases take more than milliseconds.
+    ``expected_s`` is the expected sum of their times, 0 if unknown; ``is_guess``: it does not come from earlier runs.
     ``steps`` golden and check steps take ``steps_s`` in all beside the devices, on ``lanes``. A case that
-    fails is tried ``retries`` times again. ``spared`` are cases whose failures are none of the run's.
+    fails is tried again ``retries`` times. ``spared`` are cases whose failures do not fail the run.
     """
 
     title: str
@@ -39,7 +39,7 @@ class RunStarted(Record, tag="run_started"):
 
 
 class CasePlanned(Record, tag="case_planned"):
-    """A case was accepted, as one of a batch; exactly one CaseEnded will follow."""
+    """A case was accepted as part of a batch; exactly one CaseEnded will follow."""
 
     case: Case
     batch: str = ""
@@ -53,7 +53,7 @@ class BuildStarted(Record, tag="build_started"):
 
 
 class BuildEnded(Record, tag="build_ended"):
-    """A case's artifact is ready, or its build failed. ``reused`` if it was already there."""
+    """A case's artifact is ready, or its build failed. ``reused`` if the artifact already existed."""
 
     case: str
     at: float
@@ -62,20 +62,20 @@ class BuildEnded(Record, tag="build_ended"):
 
 
 class _OfDevice(Record):
-    """What happened to a device, and when."""
+    """An event of a device, with its time."""
 
     device: str
     at: float
 
 
 class DeviceAsked(_OfDevice, tag="device_asked"):
-    """Something is ready to run, and a device was asked for."""
+    """A batch is ready to run, and a device was requested."""
 
 
 class DeviceAwaited(_OfDevice, tag="device_awaited"):
-    """Somebody else has a device that was asked for: ``holder``, if that is known.
+    """A requested device is held by someone else: ``holder``, if known.
 
-    ``place`` is ours in its queue, 1 for the next, 0 if unknown.
+    ``place`` is our position in its queue, 1 for the next, 0 if unknown.
     """
 
     place: int = 0
@@ -83,13 +83,13 @@ class DeviceAwaited(_OfDevice, tag="device_awaited"):
 
 
 class DeviceLeased(_OfDevice, tag="device_leased"):
-    """A device is held, under the lease with this number; 0 where the queue that lends it decides."""
+    """A device is held under the lease with this number; 0 if a queue lends it."""
 
     lease: int
 
 
 class DeviceReleased(_OfDevice, tag="device_released"):
-    """A device is no longer held, or no longer asked for."""
+    """A device is no longer held, or no longer requested."""
 
 
 class CaseStarted(Record, tag="case_started"):
@@ -101,7 +101,7 @@ class CaseStarted(Record, tag="case_started"):
 
 
 class StepEnded(Record, tag="step_ended"):
-    """A golden or check step of a case ended, which took these seconds of a lane. One whose result was there tells nothing."""
+    """A golden or check step of a case ended after these seconds on a lane. A step with a known result has no event."""
 
     case: str
     step: StepKind
@@ -116,14 +116,14 @@ class CaseEnded(Record, tag="case_ended"):
 
 
 class Note(Record, tag="note"):
-    """Something people should know that belongs to no case."""
+    """A message for people that belongs to no case."""
 
     text: str
     level: Literal["info", "warning"] = "info"
 
 
 class PairsCounted(Record, tag="pairs_counted"):
-    """How many pairs of a comparison are decided, and how many are not. ``left_s`` is a guess, None as long as nothing was timed."""
+    """The numbers of decided and undecided pairs of a comparison. ``left_s`` is an estimate, None until something was timed."""
 
     decided: int
     undecided: int

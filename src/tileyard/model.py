@@ -1,6 +1,6 @@
-"""Records that all rooms share. Plain data: compared by value, sent as msgpack.
+"""The records that all rooms share. Plain data: compared by value, sent as msgpack.
 
-One module because these are the words of the project: a vocabulary is looked up in one place.
+One module because these are the words of the project, and a vocabulary belongs in one place.
 """
 
 import enum
@@ -20,7 +20,7 @@ RunKey = NewType("RunKey", str)
 MeasurementKey = NewType("MeasurementKey", str)
 
 
-# Tells type checkers what msgspec inherits at run time: every subclass is frozen and keyword-only.
+# Tells type checkers what subclasses inherit from msgspec at run time: they are frozen and keyword-only.
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all records."""
@@ -58,7 +58,7 @@ class SourceLine(Record):
 
 
 class Diagnostic(Record):
-    """Why something was refused: one line, the operation concerned, and where it stands."""
+    """Why something was refused: one line, the operation concerned, and its source line."""
 
     message: str
     operation: str = ""
@@ -68,7 +68,7 @@ class Diagnostic(Record):
 class Kernel(Record):
     """One elaborated kernel with one config. Every field is part of its identity.
 
-    ``program`` is the Program's canonical text, empty where there is none; then ``refusal`` says why. ``tir`` is the digest of its TIR without source lines, present only where the target asks for it. ``pass_options`` and ``flags`` are for the compilers of targets that take TIR. ``pipeline`` is the one of ours that is behind it, empty for none.
+    ``program`` is the Program's canonical text, empty if there is none, for the reason ``refusal``. ``tir`` is the digest of its TIR without source lines, only if the target needs it. ``pass_options`` and ``flags`` are for the compilers of targets that take TIR. ``pipeline`` is the pipeline of ours that made it, empty for none.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Kernel(Record):
 
 
 class TensorSpec(Record):
-    """A parameter of a kernel with its shape made concrete; dtype is TVM's name."""
+    """A parameter of a kernel with its concrete shape; ``dtype`` is TVM's name."""
 
     name: str
     dtype: str
@@ -90,9 +90,9 @@ class TensorSpec(Record):
 
 
 class Elaborated(Record):
-    """A Kernel beside what follows from it and its source lines, which are part of no key. Of one that ``is_asynchronous`` the order can be checked.
+    """A Kernel with data derived from it and its source lines, which are part of no key. If it ``is_asynchronous``, its order can be checked.
 
-    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, where the target asks for it. ``source`` is what our pipeline made of the kernel, in TileLang.
+    ``lines`` has the source line of each statement, by pre-order number. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, if the target needs it. ``source`` is the kernel after our pipeline, in TileLang.
     """
 
     kernel: Kernel
@@ -107,7 +107,7 @@ class Elaborated(Record):
 class Tolerance(Record):
     """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN.
 
-    With ``is_elementwise`` it is ``atol`` alone, whatever the rms. An output is right if no more than ``share`` of its elements are wrong.
+    With ``is_elementwise``, ``atol`` is not multiplied by the rms. An output is right if no more than ``share`` of its elements are wrong.
     """
 
     rtol: float
@@ -122,12 +122,13 @@ PLACES = (
     *("work", "out", "cache", "golden", "build", "device"),
     *("threads", "toolchain", "targets", "cases", "works"),
 )
-"""What a step receives when it runs.
+"""The places that a step's templates can name.
 
-``work`` is the case's private directory, with a copy of what its golden step made. ``out`` is where a build or golden step puts its results; ``golden`` and
-``build`` are these results, read-only. ``cache`` stays from one build to the next, for what the build tool itself does not do twice. ``device`` is the index or
-name that the lease gave, ``threads`` how many threads a step may use. ``toolchain`` is the unpacked toolchain bundle. ``targets`` is what of a shared build the
-selection needs, ``cases`` the cases of a hot batch, ``works`` their directories in the same order; each of these three, alone as an argument, becomes as many.
+``work`` is the case's private directory, with a copy of its golden step's results. ``out`` is the directory for the results of a build or golden step; ``golden``
+and ``build`` are these results, read-only. ``cache`` is kept between builds, for build tools that do not repeat work. ``device`` is the index or
+name from the lease, ``threads`` the most threads that a step may use. ``toolchain`` is the unpacked toolchain bundle. ``targets`` are the parts of a shared build
+that the selection needs, ``cases`` the cases of a hot batch, ``works`` their directories in the same order; each of these three, alone as an argument, becomes one
+argument per item.
 """
 
 NanPolicy = Literal["equal", "forbid", "ignore"]
@@ -137,10 +138,10 @@ NanPolicy = Literal["equal", "forbid", "ignore"]
 class Step(Record):
     """A program that is run for a case, with the files that its result depends on.
 
-    ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` is one of PLACES, a brace that is meant as such is written twice.
-    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is the suite's folder where it is empty, for a run or check step the case's work directory.
+    ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` is one of PLACES, a literal brace is written twice.
+    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for the run's limit. An empty ``cwd`` is the suite's folder, or the case's work directory for a run or check step.
     Of the variables of Tileyard's own process it gets the usual ones and those that it ``inherits``, or all. ``runs`` names all programs that it
-    starts besides its own, None where it does not say. The output of each command of ``versions`` replaces the content of that command's program.
+    starts besides its own, None if not stated. The output of each command of ``versions`` replaces the content of that command's program.
     """
 
     argv: tuple[str, ...]
@@ -155,10 +156,10 @@ class Step(Record):
 
 
 class HotRun(Record):
-    """One process that runs several cases and says on its output how each one went.
+    """One process that runs several cases and reports each result on its output.
 
-    ``began`` and ``ended`` are regular expressions that are searched in each line of it; both have a group ``case``, and ``ended`` has a group
-    ``verdict``, which ``verdicts`` turns into an outcome.
+    ``began`` and ``ended`` are regular expressions that are searched in each line; both have a group ``case``, and ``ended`` has a group
+    ``verdict``, which ``verdicts`` maps to an outcome.
     """
 
     step: Step
@@ -168,10 +169,10 @@ class HotRun(Record):
 
 
 class OutputCheck(Record):
-    """A binary output in ``work`` that is compared with the one that the golden step made.
+    """A binary output in ``work`` that is compared with that of the golden step.
 
-    Raw elements in C order: ``shape`` of ``dtype``, of which the leading ``valid_shape`` (all of it where empty) is compared. ``tolerance`` is None
-    for the dtype's default; ``is_elementwise`` says that its ``atol`` is meant as it stands and not times the reference's root mean square.
+    Raw elements in C order: ``shape`` of ``dtype``, of which the leading ``valid_shape`` (all if empty) is compared. ``tolerance`` is None
+    for the dtype's default; with ``is_elementwise`` its ``atol`` is not multiplied by the reference's root mean square.
     """
 
     file: str
@@ -188,9 +189,9 @@ class OutputCheck(Record):
 
 
 class CheckPolicy(Record):
-    """How outputs are compared. ``tolerance`` is None for the dtype's default.
+    """The comparison of outputs. ``tolerance`` is None for the dtype's default.
 
-    ``closest`` has the message of a case that passed say which elements were closest to being wrong.
+    ``closest``: the message of a passed case names the elements that were closest to being wrong.
     """
 
     enabled: bool = True
@@ -199,14 +200,14 @@ class CheckPolicy(Record):
 
 
 class TimingPolicy(Record):
-    """When a measurement is good enough.
+    """The rules for when a measurement is good enough.
 
     Sampling stops once the interval of the median at ``confidence`` is narrower than ``relative_width`` of it, or after ``max_samples`` or ``max_ns``; never before ``min_samples``.
-    Within ``group``, a config whose whole interval lies above the best one's is abandoned early.
+    Within ``group``, a config whose whole interval is above the best one's is abandoned early.
 
-    Where ``launches`` is not 0, that many single launches are timed instead, whatever their times say; and where ``warmup_launches`` is not 0, that many warm up in place of ``warmup_ns``.
+    If ``launches`` is not 0, that many single launches are timed instead, whatever their times are; if ``warmup_launches`` is not 0, that many warm up in place of ``warmup_ns``.
 
-    ``flush_l2`` has every launch find an L2 cache that holds nothing of its own, and ``graph`` has launches captured and replayed, so that what a host takes for each is not in the times. Both are for GPUs; a CPU's launches know neither.
+    ``flush_l2`` flushes the L2 cache before every launch, and ``graph`` captures and replays launches, so that the host's time per launch is not included. Both are only for GPUs.
     """
 
     confidence: float = 0.95
@@ -224,7 +225,7 @@ class TimingPolicy(Record):
 
 
 class Limits(Record):
-    """How long each step of a case may take, in seconds, and the memory of its runner."""
+    """The most seconds per step of a case, and the most memory of its runner."""
 
     elaborate_s: float = 60.0
     golden_s: float = 300.0
@@ -234,11 +235,11 @@ class Limits(Record):
 
 
 class CommandWork(Record, tag="command"):
-    """A case that is a row of programs. Only ``run`` holds a device, or as many at once as ``devices`` says.
+    """A case that is a sequence of programs. Only ``run`` holds a device, or ``devices`` devices at once.
 
-    A ``build`` that several cases share is built once. ``target`` is what this case needs of it, made of ``target_inputs`` besides. ``check`` says by its exit status whether the results are right: 0 right, 2 wrong, anything else is an error.
-    Of what ``golden`` makes it gets ``part``. Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for. Versions are compared by ``measure``, None where that is left to where they run.
-    With ``variant`` ends the name of a case whose programs know it without.
+    A ``build`` that several cases share is built once. ``target`` is the part of it that this case needs, built from ``target_inputs`` as well. The exit status of ``check`` tells whether the results are right: 0 right, 2 wrong, anything else is an error.
+    The case gets ``part`` of the results of ``golden``. Without ``check`` and ``outputs``, exit status 0 of ``run`` suffices. Versions are compared by ``measure``, None for the default of the place where they run.
+    ``variant`` is the end of the name of a case whose programs know it without that end.
     """
 
     run: Step
@@ -258,9 +259,9 @@ class CommandWork(Record, tag="command"):
 class KernelWork(Record, tag="kernel"):
     """A kernel with arguments and one config.
 
-    ``file`` is the Python file that declares it, empty where the client holds the kernel. ``shape`` names its
+    ``file`` is the Python file that declares it, empty if the client holds the kernel. ``shape`` names its
     arguments, if they have a name. ``reference`` and ``inputs`` name functions of the file in place of the kernel's own. It
-    is run on the inputs of a ``draw``.
+    runs on the inputs of a ``draw``.
     """
 
     file: str = ""
@@ -281,7 +282,7 @@ Work = KernelWork | CommandWork
 class Side(Record):
     """An author with its environment: a Python, empty for the engine's own, with ``variables`` added.
 
-    ``pass_options`` replace a kernel's own of the same names. ``pipeline`` is ours for the target with ``tileyard``, one of ours by name, else TileLang's own. ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps. ``stored`` is the bundle, or the recorded run, that its cases were built for; such a side has no author, and nothing is built for it.
+    ``pass_options`` replace a kernel's own of the same names. ``pipeline`` is ``tileyard`` for our default of the target, or the name of one of ours; otherwise TileLang's own is used. ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps. ``stored`` is the bundle or recorded run with its builds; such a side has no author, and nothing is built for it.
     """
 
     name: str = ""
@@ -295,7 +296,7 @@ class Side(Record):
 
 
 def name_attempt(case: str, attempt: int) -> str:
-    """The key of an attempt at a case: the case's own id for the first. No id has an empty part."""
+    """The key of an attempt at a case, which is the case's id for the first. No id has an empty part."""
     return case if attempt == 1 else f"{case}//{attempt}"
 
 
@@ -307,7 +308,7 @@ def find_case(key: str) -> str:
 class Case(Record):
     """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
 
-    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs and reference to be run elsewhere. ``control`` marks what wins nothing: the second entry of an A/A pair, a further check of a config, or, where it is timed alone, a kernel that compares devices: that is measured in each run anew. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is how long it should run, None for what earlier trials say.
+    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. ``until`` lets it end once it is ``built``, or ``packed`` with inputs and reference to run elsewhere. ``control`` marks cases that cannot win: the second entry of an A/A pair, a further check of a config, or, if timed alone, a kernel that compares devices, which each run measures again. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is its expected run time, None to use earlier trials.
     """
 
     id: str
@@ -329,7 +330,7 @@ class Case(Record):
 
     @property
     def key(self) -> str:
-        """What tells this attempt from all others of its run."""
+        """The key that identifies this attempt within its run."""
         return name_attempt(self.id, self.attempt)
 
     @property
@@ -339,14 +340,14 @@ class Case(Record):
 
     @property
     def runner_bytes(self) -> int:
-        """The memory of the process that runs it, 0 for programs: the limit is that of each of them."""
+        """The memory limit of the process that runs it; 0 for programs, each of which has its own limit."""
         return self.limits.memory_bytes if isinstance(self.work, KernelWork) else 0
 
 
 class Batch(Record):
-    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times, or until so many were ``calm``.
+    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, for ``rounds`` rounds, or until ``calm`` of them were calm.
 
-    ``devices`` are the names of those that may run it, empty for all that can. In a ``fresh`` process none of the kernels that an ``interleaved`` batch times has run before; for others nothing at all has. The only case of a batch that is ``alike`` is not run where its build gave the binary of another one of its run: it ends as that one does.
+    ``devices`` are the names of those that may run it, empty for all that can. In a ``fresh`` process, none of the kernels of an ``interleaved`` batch has run before; for other batches nothing at all has. The single case of an ``alike`` batch is not run if its binary is that of another case of its run: it ends like that case.
     """
 
     id: str
@@ -360,12 +361,12 @@ class Batch(Record):
 
 
 class Device(Record):
-    """Something that runs artifacts. ``cores`` are the CPUs it owns while a case is timed on it.
+    """A device that runs artifacts. ``cores`` are the CPUs it owns while a case is timed on it.
 
     ``identity`` names the silicon and how it is driven; it is part of the measurement key. ``locks`` are the lock files that a holder has, all of them, taken in this order.
-    ``env`` is what a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command that tells a healthy device from a sick one by its exit code, empty where there is none, and ``probe_limit_s`` is how long it may take. ``arch`` is
-    what code it runs, in its maker's words (``sm_90``), empty where that is not known, and ``driver_api`` what interface its driver has (``13.0``).
-    ``count`` devices that a case needs at once are one Device here: its ``members`` are held together, or a queue gives so many.
+    ``env`` are the variables by which a holder's processes find it, such as ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command whose exit code shows whether the device is healthy, empty for none, and ``probe_limit_s`` its time limit. ``arch`` is
+    the architecture of its code, in its maker's words (``sm_90``), empty if not known, and ``driver_api`` the interface version of its driver (``13.0``).
+    ``count`` devices that a case needs at once are one Device here: its ``members`` are held together, or a queue gives that many.
     """
 
     name: str
@@ -388,9 +389,9 @@ class Device(Record):
 class Measurement(Record):
     """Times of one kernel or program on one device, nanoseconds per launch or run.
 
-    ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned`` says that sampling stopped because the config was
-    clearly slower than the best. ``device_state`` is what the device said of itself right afterwards, as names and values for
-    people; ``disturbed`` is why these times are not the device's usual ones. It is empty where nobody can ask it. ``printed`` are the numbers that the runs printed, if such a number is their measure.
+    ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned``: sampling stopped because the config was
+    clearly slower than the best. ``device_state`` is the device's report right afterwards, as names and values for people,
+    empty if it cannot report; its ``disturbed`` is why these times are not the device's usual ones. ``printed`` are the numbers that the runs printed, if such a number is their measure.
     """
 
     median_ns: float
@@ -405,9 +406,9 @@ class Measurement(Record):
 
 
 class Mismatch(Record):
-    """The worst element of a wrong output, and how many are wrong.
+    """The worst element of a wrong output, and the number of wrong elements.
 
-    ``got`` and ``want`` are text, because JSON can hold neither NaN and infinity nor every integer.
+    ``got`` and ``want`` are text, because JSON has no NaN and infinity, and not every integer.
     """
 
     output: str
@@ -418,7 +419,7 @@ class Mismatch(Record):
     total: int
 
     def describe(self) -> str:
-        """One line for people."""
+        """The mismatch in one line for people."""
         where = ", ".join(str(i) for i in self.index)
         return (
             f"{self.output}[{where}] is {self.got}, expected {self.want}; "
@@ -427,9 +428,9 @@ class Mismatch(Record):
 
 
 class Keys(Record):
-    """The chain of identities of a trial; empty where the step was not reached.
+    """The chain of identities of a trial; each is empty if its step was not reached.
 
-    ``binary`` is equal for configs whose builds gave the same, for programs whose run steps use the same; empty where nobody looked.
+    ``binary`` is equal for configs with the same binary, and for programs whose run steps use the same files; empty if not determined.
     """
 
     build: BuildKey = BuildKey("")
@@ -440,7 +441,7 @@ class Keys(Record):
 
 
 class Attempt(Record):
-    """A time that a case was run and its device or the host failed it: where, and how."""
+    """An attempt at a case that its device or host failed: where, and how."""
 
     device: str
     lease: int
@@ -450,11 +451,11 @@ class Attempt(Record):
 class Trial(Record):
     """One recorded attempt at a case.
 
-    Times are seconds since the epoch and seconds. ``log`` is a path below the home directory. ``lease`` is the number of the
-    lease under which it ran, 0 for none. ``limits`` are those that it was given. ``case`` and ``attempt`` are the case's id and
-    which attempt at it this was, ``shape`` the name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and
-    ``testcase`` where a case belongs to none. ``attempts`` are those that the device or the host failed before this one.
-    ``revision`` is that of its side, and ``silicon`` the identity of the device where it was timed.
+    Times are in seconds, points in time since the epoch. ``log`` is a path below the data directory. ``lease`` is the number of
+    the lease under which it ran, 0 for none. ``limits`` are those of its case. ``case`` and ``attempt`` are the case's id and
+    the number of the attempt, ``shape`` the name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and
+    ``testcase`` if the case belongs to none. ``attempts`` are those that the device or the host failed before this one.
+    ``revision`` is that of its side, and ``silicon`` the identity of the device if it was timed.
     """
 
     id: str

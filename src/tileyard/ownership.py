@@ -1,4 +1,4 @@
-"""Whether other users could have put, or could change, what is at a path."""
+"""Checks whether other users could have created, or could change, what is at a path."""
 
 import contextlib
 import grp
@@ -8,16 +8,16 @@ import stat
 from pathlib import Path
 
 MAX_LINKS = 40
-"""Links followed on one path, as in the kernel."""
+"""Most links that are followed on one path, as in the Linux kernel."""
 
 
 def find_stranger(path: Path, *, is_way: bool = False) -> str:
     """Why ``path`` cannot be trusted, as a clause that names the place; empty if it can.
 
     A path is trusted if only root and this user can change what it names: each folder on the way, each
-    link and the path itself belongs to one of them, and nobody else may write there. Folders above it
-    may be sticky instead, as ``/tmp`` is. A group that has no other member than this user may write.
-    With ``is_way`` the path itself is such a folder. What does not exist yet is not judged.
+    link and the path itself belongs to one of them, and no other user may write there. Folders above it
+    may be sticky instead, like ``/tmp``. A group without other members than this user may write.
+    With ``is_way`` the path itself counts as such a folder. Parts that do not exist yet are not judged.
     """
     here, rest, links = Path("/"), list(path.absolute().parts[1:]), 0
     while True:
@@ -52,7 +52,7 @@ def _may_others_write(path: Path, status: os.stat_result) -> bool:
 
 
 def _is_alone_in(path: Path, gid: int) -> bool:
-    """Whether a group is this user's private one, and no access list gives its rights to others."""
+    """Whether a group is this user's private group, and no access list gives its rights to others."""
     with contextlib.suppress(OSError):
         os.getxattr(path, "system.posix_acl_access")
         return False

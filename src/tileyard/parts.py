@@ -1,13 +1,13 @@
-"""What a case gets of a result that a golden step made for several."""
+"""Describes the part of a golden step's result that one of several cases gets."""
 
 import msgspec
 
 
 class GoldenPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies at ``path`` or below it, by the same names; everything if that is empty.
+    """The files at ``path`` or below it, with the same names; all files if it is empty.
 
-    Names of ``path`` are patterns, as in a shell. ``is_linked`` says that the files are links to the result: nothing
-    is copied, and none of them may be written.
+    Names in ``path`` are patterns, as in a shell. ``is_linked``: the files are links to the result, so nothing is copied,
+    and none of them may be written.
     """
 
     path: str = ""

@@ -1,4 +1,4 @@
-"""Cases that do not gate until a day: who cares for them and why, and which entry of a list fits a case."""
+"""Cases that do not gate until a date: their owner and reason, and the entry of a list that matches a case."""
 
 import datetime
 import re
@@ -12,7 +12,7 @@ from tileyard.model import Record
 
 
 class Quarantine(Record):
-    """Cases that run and do not gate: who cares for them, why, and until when (inclusive)."""
+    """Cases that run and do not gate: their owner, the reason, and the last day (inclusive)."""
 
     cases: Text
     owner: Text
@@ -33,12 +33,12 @@ NO_OTHERS: Mapping[str, str] = {}
 
 
 def fits(glob: str, case: str) -> bool:
-    """Whether a case's id is the text itself, or like it as a glob."""
+    """Whether a case's id equals the text, or matches it as a glob."""
     return glob == case or _compiled(glob).match(case) is not None
 
 
 def fits_entry(entry: Listed, case: str) -> bool:
-    """Whether an entry is about a case."""
+    """Whether an entry matches a case."""
     return fits(entry.cases, case)
 
 
@@ -49,10 +49,10 @@ def find_quarantined(
     name: str = "quarantine",
     others: Mapping[str, str] = NO_OTHERS,
 ) -> tuple[dict[str, Entry], tuple[str, ...]]:
-    """The cases that do not gate today, each with the entry that says so, and what to tell people.
+    """The cases that do not gate today, each with its entry, and notes for people on entries that have ended.
 
-    Where several entries fit a case, the one that lasts longest counts. ``name`` is the word for an entry,
-    ``others`` has other names of cases, which entries may give as well.
+    If several entries match a case, the one with the latest end counts. ``name`` is the word for an entry,
+    ``others`` has other names of cases, which entries may also use.
     """
 
     def is_about(entry: Entry, case: str) -> bool:
@@ -76,7 +76,7 @@ def find_quarantined(
 
 
 def find_idle(kind: str, entries: Iterable[Listed], cases: Sequence[str]) -> Iterator[str]:
-    """A line for each entry that fits no case, as those of a case that was renamed."""
+    """A line for each entry that matches no case, for instance after a case was renamed."""
     for entry in entries:
         if not any(fits_entry(entry, case) for case in cases):
             yield f"{kind}: no case is like {entry.cases}"

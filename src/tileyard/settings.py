@@ -1,4 +1,4 @@
-"""Configuration as one value, read once at the edge from the environment and then passed down."""
+"""The configuration as one value, read once at the edge from the environment and then passed down."""
 
 import contextlib
 import os
@@ -22,19 +22,19 @@ VARIABLES = (
     *("TILEYARD_HOME", "TILEYARD_LOCK_DIR", "TILEYARD_PLUGINS", "TILEYARD_HOST_CONFIG"),
     *("TILEYARD_CONFIG", GOLDEN_THREADS, "CC"),
 )
-"""The environment variables of which settings are made."""
+"""The environment variables that settings are read from."""
 
 
 class Settings(Record):
-    """Where things are and how much of the machine may be used.
+    """Locations of files, and how much of the machine may be used.
 
     ``home`` holds the store, objects, logs and runs; ``lock_dir`` holds the host's device locks.
-    ``cores`` are the CPUs this process may use. ``cc`` is the C compiler asked for, or empty.
+    ``cores`` are the CPUs this process may use. ``cc`` is the requested C compiler, or empty.
     ``plugins`` maps further target names to ``module:Class``. ``host_config`` holds what the host's
     administrator declares for everyone, ``project_file`` is the project's ``tileyard.toml``, or its
     ``pyproject.toml`` with a table ``[tool.tileyard]``, if any.
     ``found`` contains those of the folders ``home`` and ``host_config`` that no variable names.
-    ``golden_threads`` is how many golden results may be made at the same time, 0 for one on each core.
+    ``golden_threads`` is the most golden results that are made at the same time, 0 for one per core.
     """
 
     home: Path
@@ -49,26 +49,26 @@ class Settings(Record):
 
     @property
     def lanes(self) -> int:
-        """How many golden results may be made, and steps of programs run beside devices, at the same time."""
+        """Most golden results and program steps beside devices that run at the same time."""
         return self.golden_threads or len(self.cores)
 
     @property
     def step_threads(self) -> int:
-        """How many threads each of these steps may use."""
+        """Most threads that each of these steps may use."""
         return max(1, len(self.cores) // self.lanes)
 
     def make_home(self) -> Path:
-        """The home; a missing one is made, for this user alone, with a ``.gitignore``.
+        """The data directory; a missing one is made, for this user only, with a ``.gitignore``.
 
-        Raises UsageError where a data directory that was merely found cannot be trusted, or would be made in a
-        folder that cannot, and HomeError where it cannot be made.
+        Raises UsageError if a data directory that no variable names cannot be trusted, or would be made in a
+        folder that cannot be trusted, and HomeError if it cannot be made.
         """
         self.require_trusted(self.home)
         try:
             self.home.parent.mkdir(parents=True, exist_ok=True)
             self.home.mkdir(0o700)
         except FileExistsError:
-            self.require_trusted(self.home)  # again: someone else may have been faster
+            self.require_trusted(self.home)  # again: another process may have been faster
         except OSError as error:
             raise HomeError(
                 f"cannot write to {self.home}: {error.strerror}", "set TILEYARD_HOME elsewhere"
@@ -77,14 +77,14 @@ class Settings(Record):
         return self.home
 
     def require_trusted(self, path: Path) -> None:
-        """Raise UsageError if others may have put ``path`` into a folder that was merely found."""
+        """Raise UsageError if others may have put ``path`` into a folder that no variable names."""
         folders = ((self.home, "TILEYARD_HOME"), (self.host_config, "TILEYARD_HOST_CONFIG"))
         for folder, variable in folders:
             if folder in self.found and path.is_relative_to(folder):
                 _refuse_strangers(path, f"set {variable} to {folder} if it is to be trusted")
 
     def environment(self) -> dict[str, str]:
-        """The variables from which ``read_settings`` makes this value again in another process."""
+        """The variables from which ``read_settings`` reads the same value in another process."""
         return {
             "TILEYARD_HOME": str(self.home),
             "TILEYARD_FOUND_HOME": str(self.home) if self.home in self.found else "",
@@ -100,7 +100,7 @@ class Settings(Record):
 def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
     """Settings from the variables ``TILEYARD_*`` that ``environment`` names, and ``CC``.
 
-    Raises UsageError for a data directory or project file that was merely found and cannot be trusted.
+    Raises UsageError for a data directory or project file that no variable names and that cannot be trusted.
     """
     named = environ.get("TILEYARD_HOME", "")
     home = Path(named).absolute() if named else default_home(cwd)
@@ -138,7 +138,7 @@ def read_lock_dir(environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def default_home(cwd: Path) -> Path:
-    """``.tileyard`` beside the nearest trusted ``pyproject.toml`` upwards of ``cwd``, else in ``cwd``."""
+    """``.tileyard`` beside the nearest trusted ``pyproject.toml`` in ``cwd`` or above, otherwise in ``cwd``."""
     for folder in (cwd, *cwd.parents):
         marker = folder / PYPROJECT
         if marker.is_file() and not find_stranger(marker):
@@ -147,9 +147,9 @@ def default_home(cwd: Path) -> Path:
 
 
 def find_project_file(named: str, cwd: Path) -> Path | None:
-    """The file that is named, else the nearest project file from ``cwd`` up to the repository's root, else None.
+    """The named file, otherwise the nearest project file from ``cwd`` up to the repository's root, or None.
 
-    It names commands that are run. So one that was merely found, and that others could
+    It names commands that are run. So a file that no variable names, and that others could
     have put there or could change, is refused with a UsageError.
     """
     if named:
@@ -169,7 +169,7 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
 
 
 def read_tables(path: Path) -> dict[str, object]:
-    """The tables of a configuration file, of ``pyproject.toml`` those in ``[tool.tileyard]``; none where there is no file.
+    """The tables of a configuration file, for ``pyproject.toml`` those in ``[tool.tileyard]``; empty if there is no file.
 
     Raises UsageError.
     """
@@ -195,8 +195,8 @@ def _is_project_file(path: Path) -> bool:
 
 
 def _hide_from_git(home: Path) -> None:
-    """Give a data directory a ``.gitignore`` of its own unless it has one, or holds other things."""
-    with contextlib.suppress(OSError):  # what cannot be written is reported where it matters
+    """Put a ``.gitignore`` into a data directory unless it has one, or contains other things."""
+    with contextlib.suppress(OSError):  # a failure to write is reported where it matters
         names = {path.name for path in home.iterdir()}
         if ".git" in names or (names and names.isdisjoint(("objects", "store.lock"))):
             return
@@ -205,6 +205,6 @@ def _hide_from_git(home: Path) -> None:
 
 
 def _refuse_strangers(path: Path, hint: str) -> None:
-    """Raise UsageError, with what to do, where others could have put what is at a path."""
+    """Raise UsageError, with ``hint``, if others could have put there what is at a path."""
     if reason := find_stranger(path):
         raise UsageError(f"{path} cannot be trusted: {reason}", hint)

@@ -1,4 +1,4 @@
-"""How counted things, files and lines are put into words, the same way in messages and in views."""
+"""Words for counted things, files and lines, the same in messages and in views."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,11 @@ _IES = re.compile("(?<![aeiou])y$")
 NAMED = 5
 """Most names of a list in a message."""
 VALUE_LENGTH = 60
-"""Longest form, in characters, in which a user's value is shown."""
+"""Most characters of a user's value in a message."""
 
 
 def count_of(number: int, what: str) -> str:
-    """``1 case``, ``2 cases``; what ends as ``launch`` or ``entry`` does gets the plural of English."""
+    """``1 case``, ``2 cases``; words that end like ``launch`` or ``entry`` get their English plural."""
     if number == 1:
         return f"1 {what}"
     stem = _IES.sub("ie", what)
@@ -21,7 +21,7 @@ def count_of(number: int, what: str) -> str:
 
 
 def find_similar(word: str, known: Iterable[str]) -> str:
-    """The known word that is most like a misspelt one, empty if none is; case matters least."""
+    """The known word most similar to a misspelt one, empty if none is similar; case is ignored."""
     folded: dict[str, str] = {}
     for one in known:
         folded.setdefault(one.casefold(), one)
@@ -30,14 +30,14 @@ def find_similar(word: str, known: Iterable[str]) -> str:
 
 
 def name_some(names: Iterable[str]) -> str:
-    """The first names of a list, and the number of the others."""
+    """The first names of a list, and the number of the remaining ones."""
     listed = list(names)
     more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
     return ", ".join(listed[:NAMED]) + more
 
 
 def shorten_path(file: str) -> str:
-    """A path as people would type it: relative where it lies below the working directory."""
+    """A path as people would type it: relative if it is below the working directory."""
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -50,7 +50,7 @@ def name_line(file: str, line: int) -> str:
 
 
 def show_value(value: object) -> str:
-    """A value of the user's in one short line: its ``repr``, or its type's name where that is longer."""
+    """A user's value in one short line: its ``repr``, or its type's name if that is too long."""
     shown = repr(value)
     if len(shown) <= VALUE_LENGTH and shown.isprintable():
         return shown
@@ -60,6 +60,6 @@ def show_value(value: object) -> str:
 
 
 def describe_unrecorded(trials: Sequence[str]) -> str:
-    """Which trials, at least one, a store has not taken, in the order in which they ended."""
+    """A message on the trials, at least one, that a store could not record, in the order in which they ended."""
     ids = trials[0] if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
     return f"{count_of(len(trials), 'trial')} could not be recorded: {ids}"

@@ -1,4 +1,4 @@
-"""What ``import tileyard`` gives: thin calls into the rooms below."""
+"""The public functions of ``import tileyard``: thin calls into the rooms below."""
 
 from tileyard.api.kernels import compile, load  # noqa: A004 - always used as tileyard.compile
 from tileyard.api.study import DispatchTable, Study, Winner

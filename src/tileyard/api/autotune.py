@@ -1,7 +1,7 @@
-"""TileLang's tuner with its arguments, its chain and its results, carried out by Tileyard.
+"""TileLang's tuner with its arguments, chained calls and results, carried out by Tileyard.
 
-``tileyard.autotune``, ``tileyard.AutoTuner`` and ``tileyard.set_autotune_inputs`` take the place of those of ``tilelang`` and of
-``tilelang.autotuner``: nothing but the import changes.
+``tileyard.autotune``, ``tileyard.AutoTuner`` and ``tileyard.set_autotune_inputs`` replace those of ``tilelang`` and
+``tilelang.autotuner``: only the import changes.
 """
 
 import contextlib
@@ -47,17 +47,17 @@ __all__ = ["AutoTuner", "autotune", "set_autotune_inputs"]
 
 CPU = "cpu"
 QUEUE_LIMIT_S = 1800.0
-"""How long a tuner waits for a device."""
+"""Seconds that a tuner waits for a device."""
 TIMERS = ("event", "cudagraph", "wall")
-"""TileLang's ways to time that there are here: launch by launch, captured, and with a clock, which a CPU has alone."""
+"""The supported timing backends of TileLang: launch by launch, captured, and with a clock, the only one for a CPU."""
 
 
 class AutoTuner(TileLangTuner):  # type: ignore[misc]  # TileLang is not typed
     """As ``tilelang.autotuner.AutoTuner``: ``from_kernel(..).set_compile_args(..).set_profile_args(..).run(..)``.
 
-    Without a target kernels are built for the GPU, where there is one, and for the CPU elsewhere. ``run`` uses all visible
-    devices unless ``benchmark_devices`` or ``benchmark_multi_gpu=False`` says otherwise; ``benchmark_devices`` may be names of devices,
-    too. ``warmup`` and ``rep`` are numbers of launches; where neither is given, times are taken until they are known well
+    Without a target, kernels are built for the GPU if there is one, otherwise for the CPU. ``run`` uses all visible
+    devices unless ``benchmark_devices`` or ``benchmark_multi_gpu=False`` says otherwise; ``benchmark_devices`` may also be names
+    of devices. ``warmup`` and ``rep`` are numbers of launches; without both, times are taken until they are known well
     enough. The result is TileLang's AutotuneResult: ``config``, ``latency`` and ``ref_latency`` in milliseconds,
     ``libcode``, ``func``, ``kernel``.
     """
@@ -73,13 +73,13 @@ class AutoTuner(TileLangTuner):  # type: ignore[misc]  # TileLang is not typed
         return self
 
     def set_profile_args(self, *args: object, **kwargs: object) -> "AutoTuner":
-        """As TileLang's. Inputs named with ``set_autotune_inputs`` are compared with what the kernel takes."""
+        """As TileLang's. Inputs of ``set_autotune_inputs`` are checked against the kernel's parameters."""
         setattr(self, INPUTS, get_autotune_inputs())
         super().set_profile_args(*args, **kwargs)
         return self
 
     def run(self, *args: object, **kwargs: object) -> object:
-        """As TileLang's. Raises ChainError (a ValueError) for what makes no sense, and RuntimeError where no config passed."""
+        """As TileLang's. Raises ChainError (a ValueError) for invalid arguments, and RuntimeError if no config passed."""
         if self._ground is None:
             self.set_compile_args()
         with assume_target():
@@ -90,10 +90,10 @@ class AutoTuner(TileLangTuner):  # type: ignore[misc]  # TileLang is not typed
 
 
 class TunedFunction(AutoTuneImpl):  # type: ignore[misc]  # TileLang is not typed
-    """What ``autotune`` makes of a function that ``tilelang.jit`` has decorated."""
+    """A function decorated with ``tilelang.jit`` and ``autotune``."""
 
     def get_tunner(self) -> AutoTuner:
-        """TileLang's own name for its tuner's maker."""
+        """Make the tuner; the name is TileLang's own."""
         with assume_target():
             made = super().get_tunner()
         tuner = AutoTuner(made.fn, made.configs)
@@ -106,13 +106,13 @@ class TunedFunction(AutoTuneImpl):  # type: ignore[misc]  # TileLang is not type
         return tuner
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Tune for these arguments, unless that was done before; the kernel, or in the eager style its outputs."""
+        """Tune for these arguments unless done before; returns the kernel, or in the eager style its outputs."""
         with assume_target():
             return super().__call__(*args, **kwargs)
 
 
 def autotune(*args: object, **kwargs: object) -> Callable[[Any], TunedFunction]:
-    """As ``tilelang.autotune``, with its arguments: decorates what ``tilelang.jit`` has decorated."""
+    """As ``tilelang.autotune``, with its arguments: decorates a function decorated with ``tilelang.jit``."""
     decorate = tilelang.autotune(*args, **kwargs)
 
     def make(function: Any) -> TunedFunction:  # noqa: ANN401 (TileLang's)
@@ -198,7 +198,7 @@ class DeviceGround:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """See ``Ground``. A caller who holds a device himself has it."""
+        """See ``Ground``. A caller that already holds a device keeps it."""
         if LEASE_VARIABLE in os.environ:
             yield
             return
@@ -210,10 +210,10 @@ class DeviceGround:
 
 
 class TunedKernel(JITKernel):  # type: ignore[misc]  # TileLang is not typed
-    """A kernel of ours as TileLang's users know kernels: with a profiler, its source, and what tuning found."""
+    """A kernel of ours with the interface of TileLang's: with a profiler, its source, and its tuning results."""
 
     def __init__(self, func: Any, adapter: Adapter, target: Any) -> None:  # noqa: ANN401 (TVM's)
-        # What TileLang's own does is to compile.
+        # TileLang's own __init__ would compile.
         self.prim_func = func
         self.adapter = adapter
         self.torch_function = adapter.func
@@ -222,16 +222,16 @@ class TunedKernel(JITKernel):  # type: ignore[misc]  # TileLang is not typed
         self.verbose = False
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
-        """What was generated."""
+        """The generated source."""
         return self.adapter.get_kernel_source(kernel_only)
 
     def get_host_source(self) -> str:
-        """There is no other: kernels are launched as they are."""
+        """Empty: kernels are launched directly, without host code."""
         return self.adapter.get_host_source()
 
 
 def _choose_ground(asked: Any) -> tuple[Ground, object]:  # noqa: ANN401 (TileLang's)
-    """Where kernels for a target of TileLang's are built and run, and that target for TileLang. Raises UsageError."""
+    """The ground on which kernels for a TileLang target are built and run, and TileLang's target. Raises UsageError."""
     if (script := script_ground()) is not None:
         return script, determine_target(asked or env.get_default_target(), return_object=True)
     settings = settings_for(None)

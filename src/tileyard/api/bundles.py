@@ -1,4 +1,4 @@
-"""The kernels of a bundle as functions: those that were built elsewhere, or that won there."""
+"""Loads the kernels of a bundle as functions: kernels that were built elsewhere, or that won there."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from tileyard.wording import name_some
 
 @dataclass(frozen=True, kw_only=True)
 class PackedKernel:
-    """A kernel of a bundle whose binary is in the object store."""
+    """A kernel of a bundle, with its binary in the object store."""
 
     kernel: str
     arguments: Mapping[str, Value]
@@ -37,7 +37,7 @@ class PackedKernel:
 
 
 class LoadedBundle(Mapping[str, LoadedKernel]):
-    """The kernels of a bundle by their names, each loaded when it is first asked for.
+    """The kernels of a bundle by name, each loaded at its first use.
 
     Called with arrays, it runs the one kernel that was built for their shapes and dtypes.
     """
@@ -74,11 +74,11 @@ class LoadedBundle(Mapping[str, LoadedKernel]):
         return len(self._kernels)
 
     def find(self, name: str) -> LoadedKernel:
-        """The kernel of this name, its folders apart. Raises UsageError where there is none, or several."""
+        """The kernel of this name, without its folders. Raises UsageError if there is none, or several."""
         return self[choose_case(self._kernels, name, self._path)]
 
     def __call__(self, *arguments: Any) -> object:  # noqa: ANN401 - arrays of any library
-        """Run the kernel for these arrays: see ``Winner.load``. Raises UsageError where there is none, or several."""
+        """Run the kernel for these arrays: see ``Winner.load``. Raises UsageError if there is none, or several."""
         shapes = list_shapes(arguments)
         if shapes not in self._fitting:
             names = [
@@ -98,7 +98,7 @@ class LoadedBundle(Mapping[str, LoadedKernel]):
 
 
 def load_bundle(path: Path, settings: Settings, device: str) -> LoadedBundle:
-    """The kernels of a bundle, which are put into the data directory.
+    """Add the kernels of a bundle to the data directory, and return them.
 
     Raises BundleError, IncompatibleError, and UsageError for a bundle without kernels.
     """
@@ -137,7 +137,7 @@ def _read_selection(path: Path, home: Path) -> dict[str, PackedKernel]:
 def _read_winners(
     choices: Sequence[Choice], settings: Settings, device: str
 ) -> dict[str, PackedKernel]:
-    """Each winner by its kernel and arguments: of several kinds of silicon the one that won on this, if there is one."""
+    """Each winner by its kernel and arguments; of winners on several kinds of silicon, the one of this silicon if any."""
 
     def is_own(choice: Choice) -> bool:
         return choice.silicon == _silicon_for(choice.target, settings, device)
@@ -157,7 +157,7 @@ def _read_winners(
 
 
 def _silicon_for(target: str, settings: Settings, device: str) -> str:
-    """The silicon that kernels for a target run on here; empty where there is none."""
+    """The silicon that kernels for a target run on here; empty if there is none."""
     try:
         name = device or f"{find_needs(target).device_class}:0"
         return parse_device(name, settings).identity

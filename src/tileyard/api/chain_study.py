@@ -1,4 +1,4 @@
-"""The studies that TileLang's tuners ask for: those of ``tileyard tune``, shown on stderr."""
+"""Runs the studies of TileLang's tuners, like those of ``tileyard tune``, and shows them on stderr."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """What a study is that nobody has asked anything of. ``finalists`` and ``rounds`` are as in a TuneRequest."""
+    """The defaults of a study that the user does not choose. ``finalists`` and ``rounds`` are as in a TuneRequest."""
 
     target: str = "cpu"
     timing: TimingPolicy = TimingPolicy()  # noqa: RUF009 (a frozen record)
@@ -28,7 +28,7 @@ class Manner:
 FOR_SCRIPTS = Manner(
     timing=TimingPolicy(max_ns=100_000_000), queue_limit_s=300.0, finalists=3, rounds=15
 )
-"""A script counts on a GPU's times, and does not wait for ever for the cores."""
+"""The defaults for scripts, which expect a GPU's times and do not wait long for cores."""
 
 
 def run_study(
@@ -37,7 +37,7 @@ def run_study(
     answer: Callable[[AuthorRequest], AuthorReply],
     manner: Manner,
 ) -> Studied:
-    """Run a study in an engine of its own; its results go to the store as those of ``tileyard tune``.
+    """Run a study in a separate engine; its results go to the store like those of ``tileyard tune``.
 
     Raises TileyardError.
     """

@@ -35,11 +35,11 @@ from tileyard.workers.local_builder import LocalBuilder
 class Dispatch:
     """A kernel as a function of its tensors.
 
-    At the first call with tensors of some shapes and dtypes the config that won for these, on this device, is looked up, and its kernel
-    loaded, or built by one of the threads and processes that ask; later calls find it in a dictionary. For shapes that were never
+    The first call with tensors of some shapes and dtypes looks up the config that won for these on this device, and loads its kernel, or
+    builds it in one of the threads and processes that need it; later calls find it in a dictionary. For shapes that were never
     tuned the kernel has the ``default`` config. ``built`` counts the kernels that were built here.
 
-    Of a kernel that is but a name, such as ``gemm`` or ``gemm.py::gemm``, the binaries run that won: nothing is built, and there is no default.
+    A kernel given only by name, such as ``gemm`` or ``gemm.py::gemm``, runs the winning binaries: nothing is built, and there is no default.
     """
 
     def __init__(  # noqa: PLR0913 - by keyword only
@@ -71,15 +71,15 @@ class Dispatch:
         self._builder: LocalBuilder | None = None
 
     def __call__(self, *args: Any) -> object:  # noqa: ANN401 - arrays of any library
-        """As the compiled kernel: see ``Winner.load``. Raises UsageError where no config is known and there is no default."""
+        """As the compiled kernel: see ``Winner.load``. Raises UsageError if no config is known and there is no default."""
         try:
             kernel = self._ready[tuple([(a.shape, a.dtype) for a in args])]
-        except (AttributeError, KeyError):  # a number among them, or not seen yet
+        except (AttributeError, KeyError):  # an argument is a number, or the shapes are new
             kernel = self.find(*args)
         return kernel(*args)
 
     def find(self, *args: Any) -> Callable[..., object]:  # noqa: ANN401 - see above
-        """The compiled kernel for these arrays. Raises UsageError likewise."""
+        """The compiled kernel for these arrays. Raises UsageError as a call does."""
         key = tuple([(a.shape, a.dtype) if hasattr(a, "shape") else None for a in args])
         kernel = self._ready.get(key)
         if kernel is None:
@@ -106,7 +106,7 @@ class Dispatch:
         return f"<tuned kernel {self._name}, target {self._target}: {ready} loaded>"
 
     def _find_choice(self, shapes: Shapes) -> Choice | None:
-        """What won for these shapes on this silicon; None where they get the default. Raises UsageError."""
+        """The winner for these shapes on this silicon; None if they get the default. Raises UsageError."""
         known = self._choices()
         here = [choice for choice in known if choice.silicon == self._silicon]
         fitting = [choice for choice in here if shapes in shapes_like(choice.tensors)]
@@ -149,7 +149,7 @@ class Dispatch:
         return parse_device(name, self._settings).identity
 
     def _choices(self) -> list[Choice]:
-        """What is known of this kernel for this target; choices for a kernel of this name in another file are another's."""
+        """The known choices for this kernel and target, without those for a kernel of this name in another file."""
         return [
             choice
             for choice in list_choices(self._settings.home, self._name)
@@ -167,18 +167,18 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
     arguments: Callable[..., Mapping[str, object]] | None = None,
     home: str | None = None,
 ) -> Any:  # noqa: ANN401 - a Dispatch, or a decorator
-    """Decorate a kernel: called with tensors, it runs with the config that studies of this home have found for their shapes.
+    """Decorate a kernel: called with tensors, it runs with the config that studies in this data directory found for their shapes.
 
     Args:
-        kernel: What ``tileyard.tune`` takes, except for a file; or the name of a kernel, whose binaries are run that won:
-            with neither its source nor TileLang.
-        target: What it is built for.
-        device: What it runs on, as in ``tileyard.compile``.
-        silicon: Take what won on this silicon, as ``tileyard export`` names it, in place of the device's own.
-        default: The config for shapes that were never tuned; without one they are refused.
-        arguments: Gives the kernel's arguments for tensors that were never tuned, called with these tensors. Without it
-            they are inferred from the shapes that were.
-        home: Where results are kept, as in ``tune``.
+        kernel: A kernel as in ``tileyard.tune``, except a file; or the name of a kernel, whose winning binaries are run
+            without its source and without TileLang.
+        target: The target that it is built for.
+        device: The device that it runs on, as in ``tileyard.compile``.
+        silicon: Use the winners of this silicon, as named by ``tileyard export``, instead of the device's own.
+        default: The config for shapes that were never tuned; without it they are refused.
+        arguments: A function that is called with tensors of shapes that were never tuned, and returns the kernel's arguments.
+            Without it they are inferred from the tuned shapes.
+        home: The data directory, as in ``tune``.
     """
     if kernel is None:
         return functools.partial(
@@ -202,7 +202,7 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
 
 
 def find_held(kernel: object, name: str) -> Found | str:
-    """The kernel that a study was of: one that its caller holds, that of a file, which is imported here, or that of a bundle."""
+    """The kernel of a study: one that its caller holds, one of a file, which is imported here, or one of a bundle."""
     if kernel is None:
         return name
     if not isinstance(kernel, str):

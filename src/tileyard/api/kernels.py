@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from tileyard.api.bundles import LoadedBundle
 
 SUFFIX = ".tyb"
-"""The end of a bundle's name."""
+"""The suffix of a bundle's name."""
 OF_FUNCTIONS = ("target", "out_idx", "device", "home")
-"""The options that a PrimFunc takes."""
+"""The options that apply to a PrimFunc."""
 
 
 class PrimFunc(Protocol):
-    """What TVM calls so, which has no types of its own: TileLang is not imported for one."""
+    """TVM's PrimFunc, which is untyped, so that TileLang need not be imported."""
 
     buffer_map: Any
 
@@ -43,7 +43,7 @@ class PrimFunc(Protocol):
 class LoadedKernel:
     """A compiled kernel as a function on arrays: see ``Winner.load``.
 
-    ``name``, ``arguments``, ``config`` and ``target`` say what it is.
+    ``name``, ``arguments``, ``config`` and ``target`` identify it.
     """
 
     __slots__ = ("_run", "arguments", "config", "name", "target")
@@ -63,7 +63,7 @@ class LoadedKernel:
         self.config = dict(config or {})
 
     def __call__(self, *arguments: object) -> object:
-        """Launch it."""
+        """Launch the kernel."""
         return self._run(*arguments)
 
     def __repr__(self) -> str:
@@ -87,16 +87,16 @@ def compile(  # noqa: A001 - see below
 def compile(  # noqa: A001 - the field's own word, always used as tileyard.compile
     kernel: object, **options: Unpack[CompileOptions]
 ) -> LoadedKernel | CompileResult:
-    """Build the configs of a kernel and run none of them; or make one TileLang ``PrimFunc`` a function on arrays.
+    """Build the configs of a kernel without running them; or make one TileLang ``PrimFunc`` a function on arrays.
 
-    A kernel is what ``tileyard.tune`` takes; the result says how the build of each config ended.
+    A kernel is given as in ``tileyard.tune``; the result has the outcome of each config's build.
 
-    A PrimFunc is what ``@T.prim_func`` or ``jit_function.get_tir(...)`` gives. It becomes a function of the tensors in
-    parameter order: NumPy arrays or torch CPU tensors, or arrays on the GPU; see ``Winner.load``. Of the options only
-    target, out_idx, device and home have a meaning for it.
+    A PrimFunc comes from ``@T.prim_func`` or ``jit_function.get_tir(...)``. It becomes a function of the tensors in
+    parameter order: NumPy arrays or torch CPU tensors, or arrays on the GPU; see ``Winner.load``. Only the options
+    target, out_idx, device and home apply to it.
 
-    Raises UnsupportedError for an operation that is not covered, which names the line, UsageError where there is no C
-    compiler or no GPU's driver, and for what is not a kernel.
+    Raises UnsupportedError, which names the line, for an operation that is not covered, and UsageError if there is no C
+    compiler or no GPU driver, or for anything that is not a kernel.
     """
     given = complete(CompileOptions, options)
     settings = settings_for(given["home"])
@@ -119,7 +119,9 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
 def _compile_function(
     prim_func: object, options: CompileOptions, settings: Settings
 ) -> LoadedKernel:
-    from tileyard.frontend.tilelang import make_kernel  # what is built already needs no TileLang
+    from tileyard.frontend.tilelang import (
+        make_kernel,
+    )  # a kernel that is already built needs no TileLang
 
     device = options["device"]
     target = settle_target(options["target"], (device,) if device else (), settings)
@@ -131,7 +133,7 @@ def _compile_function(
 
 
 def make_builder(target: str, settings: Settings) -> LocalBuilder:
-    """What builds for a target in this process. Raises UsageError where its tools are missing."""
+    """The builder for a target in this process. Raises UsageError if its tools are missing."""
     try:
         return LocalBuilder(target, settings)
     except ToolMissingError as error:
@@ -146,9 +148,9 @@ def load(
 ) -> "LoadedKernel | LoadedBundle":
     """The kernel of a recorded trial as a function on arrays, by the trial's id; or the kernels of a bundle.
 
-    ``"gemm.tyb"`` is a bundle that ``tileyard compile -o`` or ``tileyard export --binaries`` has written: a mapping from name to
-    kernel, which itself can be called with arrays. ``"gemm.tyb::block_M=64,block_N=64"`` is one kernel of it, as in ``tileyard inspect``.
-    It needs neither sources nor TileLang.
+    ``"gemm.tyb"`` is a bundle written by ``tileyard compile -o`` or ``tileyard export --binaries``: a mapping from name to
+    kernel, which can itself be called with arrays. ``"gemm.tyb::block_M=64,block_N=64"`` is one kernel of it, as in ``tileyard inspect``.
+    A bundle needs neither sources nor TileLang.
 
     Raises UsageError if there is no such trial, file or kernel, DamagedError if the artifact is gone, IncompatibleError for a
     bundle that does not fit this host.
@@ -169,7 +171,7 @@ def load(
 
 
 def find_built(trial: Trial, settings: Settings) -> Artifact:
-    """What a trial ran. Raises DamagedError if it is gone."""
+    """The artifact that a trial ran. Raises DamagedError if it is gone."""
     artifact = find_artifact(trial.keys.build, ObjectStore(settings.home / "objects"))
     if artifact is None:
         raise DamagedError(
@@ -195,7 +197,7 @@ def make_callable(
     device: str,
     lines: Mapping[int, SourceLine],
 ) -> Callable[..., object]:
-    """An artifact as a function on arrays, loaded on the device of this name, or the first one of its class."""
+    """An artifact as a function on arrays, loaded on the device of this name, or on the first device of its class."""
     name = device or f"{find_needs(target).device_class}:0"
     on = parse_device(name, settings)
     require_fit(target, on)

@@ -1,4 +1,4 @@
-"""How verbs are carried out from Python: settings, kernels that live in this process, and progress."""
+"""Runs verbs from Python: settings, kernels in this process, and progress."""
 
 import os
 import sys
@@ -30,13 +30,13 @@ StartT = TypeVar("StartT", StartTune, StartCompile)
 
 
 def settings_for(home: str | os.PathLike[str] | None) -> Settings:
-    """Settings from the environment, with ``home`` in place of its own where it is given."""
+    """Settings from the environment, with ``home``, if given, as the data directory."""
     named = {} if home is None else {"TILEYARD_HOME": str(Path(home).absolute())}
     return read_settings({**os.environ, **named}, Path.cwd())
 
 
 def console_for(progress: bool | None) -> Console | None:
-    """Where a run is shown; None where it is not: by default elsewhere than on a terminal and in a notebook."""
+    """The console that shows a run; None if it is not shown, by default outside a terminal and a notebook."""
     console = Console(stderr=True)
     usual = console.is_jupyter or sys.stderr.isatty()
     return console if (usual if progress is None else progress) else None
@@ -48,14 +48,14 @@ def show(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> None:
-    """Print a result where its run is shown: in a notebook as one output."""
+    """Print a result on the console of its run; in a notebook as one output."""
     if console is not None:
         with console:
             view(console, *args, **kwargs)
 
 
 def carry_on(console: Console | None, answer: AnswerQuestion | None = None) -> Carry:
-    """What carries verbs out; ``answer`` is the author where the kernel lives in this process."""
+    """A function that runs verbs; ``answer`` is the author of a kernel in this process."""
 
     def carry(
         verb: Verb[ResultT],
@@ -71,7 +71,7 @@ def carry_on(console: Console | None, answer: AnswerQuestion | None = None) -> C
 
 @dataclass(frozen=True, kw_only=True)
 class FoundKernel:
-    """A kernel by its name: of a file that a process of its own imports, or with the ``author`` in this process."""
+    """A kernel by name: from a file that a separate process imports, or with the ``author`` in this process."""
 
     name: str
     file: str = ""
@@ -79,19 +79,19 @@ class FoundKernel:
 
     @property
     def answer(self) -> AnswerQuestion | None:
-        """What answers in this process."""
+        """The function that answers questions in this process, if any."""
         return None if self.author is None else self.author.answer
 
     def place(self, start: StartT) -> StartT:
-        """The verb for this kernel."""
+        """``start`` with this kernel as its request's."""
         request = replace(start.request, kernel=self.name)
         return replace(start, file=self.file, request=request)
 
 
 def find_kernel(kernel: object, declared: Mapping[str, object], settings: Settings) -> FoundKernel:
-    """A kernel, or ``"file.py::name"``, with these fields in place of its own; those that are None stay.
+    """A kernel, or ``"file.py::name"``, with these declared fields; fields that are None keep the kernel's own.
 
-    The file is imported in this process where a field is given. Raises UsageError, and KernelFileError.
+    The file is imported in this process if a field is given. Raises UsageError and KernelFileError.
     """
     held = kernel
     if isinstance(kernel, str):

@@ -1,4 +1,4 @@
-"""What tuning runs give back: ``Study`` and its ``Winner``, and ``DispatchTable`` of many studies."""
+"""The results of tuning runs: ``Study`` and its ``Winner``, and ``DispatchTable`` for many studies."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class Winner:
     """The best config of a study.
 
     ``config`` is the config, ``trial`` its record in the store, ``latency_ns`` its median time per
-    launch in nanoseconds: in the finals, or when it was screened where there were none.
+    launch in nanoseconds: in the finals, or in the screening if there were none.
     """
 
     def __init__(self, trial: Trial, settings: Settings, result: StudyResult) -> None:
@@ -45,11 +45,11 @@ class Winner:
         """The compiled kernel as a function.
 
         It takes the kernel's tensors in parameter order as NumPy arrays or torch CPU tensors of
-        the shapes and dtypes it was tuned for, and its scalars. Given the inputs alone it returns
-        the outputs, one or a tuple, as the kind of array it was given; given all tensors it writes
-        the outputs in place. Raises BindError where an array does not fit.
+        the shapes and dtypes it was tuned for, and its scalars. Called with only the inputs it
+        returns the outputs, one or a tuple, as the same kind of array; called with all tensors it
+        writes the outputs in place. Raises BindError if an array does not fit.
 
-        A kernel for the target ``cuda`` takes CUDA tensors of torch, or whatever has
+        A kernel for the target ``cuda`` takes torch CUDA tensors, or any arrays with
         ``__cuda_array_interface__`` or DLPack. It launches on the caller's current stream, and does
         not wait.
         """
@@ -61,10 +61,10 @@ class Winner:
 
 
 class Study:
-    """What a tuning run came to.
+    """The result of a tuning run.
 
-    ``result`` is the whole record; ``trials`` is the table of the screened configs; ``finals`` say how the
-    best ones did when they were timed in turn, the winner first.
+    ``result`` is the whole record; ``trials`` is the table of the screened configs; ``finals`` are the results
+    of the best configs when they were timed in turn, the winner first.
     """
 
     def __init__(self, result: StudyResult, settings: Settings, kernel: object = None) -> None:
@@ -78,7 +78,7 @@ class Study:
         default: Mapping[str, object] | None = None,
         arguments: Callable[..., Mapping[str, object]] | None = None,
     ) -> "Dispatch":
-        """The kernel as a function that takes for each shape the config that won for it, in this study or another one.
+        """The kernel as a function that uses, for each shape, the config that won in this study or another one.
 
         ``default`` and ``arguments`` are as in ``tileyard.tuned``.
         """
@@ -94,7 +94,7 @@ class Study:
         )
 
     def export(self, path: str | os.PathLike[str], *, binaries: bool = False) -> None:
-        """Write the winner into a file for ``tileyard import``, or a bundle with its binary. Raises NoWinnerError where there is none."""
+        """Write the winner to a file for ``tileyard import``, or to a bundle with its binary. Raises NoWinnerError if there is none."""
         trial = self.best.trial.id
         known = list_choices(self._settings.home, self.result.kernel)
         mine = [one for one in known if one.trial == trial]
@@ -105,7 +105,7 @@ class Study:
 
     @property
     def best(self) -> Winner:
-        """The winner. Raises NoWinnerError, counting the outcomes, where no config passed."""
+        """The winner. Raises NoWinnerError, with the number of each outcome, if no config passed."""
         if self.result.best is None:
             ended = ", ".join(
                 f"{self.result.count(outcome)} {outcome}"
@@ -118,15 +118,15 @@ class Study:
 
     @property
     def others(self) -> "tuple[Study, ...]":
-        """The same study on devices of other kinds, each with its own winner; this one is of the first kind that was named."""
+        """The same study on devices of other kinds, each with its own winner; this one is for the first kind that was named."""
         return tuple(Study(one, self._settings, self._kernel) for one in self.result.others)
 
     @property
     def trials(self) -> "DataFrame | Trials":
-        """The configs, in the order in which they ended: a DataFrame where pandas is installed, else a tuple of records.
+        """The configs, in the order in which they ended: a DataFrame if pandas is installed, otherwise a tuple of records.
 
-        The DataFrame has a column for each parameter, then ``outcome``, ``median_ns`` with the bounds ``low_ns`` and ``high_ns``,
-        ``gflops`` where the kernel's work is known, ``message``, and ``trial``, the id that ``tileyard.load`` takes. The tuple is
+        The DataFrame has one column per parameter, then ``outcome``, ``median_ns`` with the bounds ``low_ns`` and ``high_ns``,
+        ``gflops`` if the kernel's work is known, ``message``, and ``trial``, the id for ``tileyard.load``. The tuple is
         ``result.trials`` and prints as a table; code that needs the same type everywhere reads ``result.trials``.
         """
         try:
@@ -136,9 +136,9 @@ class Study:
         return DataFrame(list_columns(self.result))
 
     def plot(self, axes: "Axes | None" = None) -> "Figure":
-        """The times of the configs as a figure of matplotlib, which notebooks display; drawn on ``axes`` where these are given.
+        """The times of the configs as a matplotlib figure, which notebooks display; drawn on ``axes`` if given.
 
-        Raises UsageError where matplotlib is missing.
+        Raises UsageError if matplotlib is missing.
         """
         try:
             from tileyard.report.study_figure import draw_study
@@ -149,12 +149,12 @@ class Study:
 
     @property
     def finals(self) -> tuple[Final, ...]:
-        """The finalists, the winner first; empty where no other config came near it."""
+        """The finalists, the winner first; empty if no other config came near it."""
         return self.result.finals
 
     @property
     def ties(self) -> list[dict[str, Value]]:
-        """Configs that can't be told from the winner: tied in the finals, or with the same binary."""
+        """Configs that cannot be distinguished from the winner: tied in the finals, or with the same binary."""
         same = () if self.result.best is None else self.result.same_binary(self.result.best)
         tied = [final.config for final in self.result.finals[1:] if final.tied]
         return [one.config for one in same if one is not self.result.best] + tied
@@ -169,10 +169,10 @@ class Study:
 
 
 class DispatchTable:
-    """What tuning for many shapes came to.
+    """The result of tuning for many shapes.
 
-    ``result`` is the whole record, ``studies`` are those of the shapes, in their order. ``table`` has for each shape its arguments and the config
-    that serves it, for those for which one passed, and ``curve`` says how many shapes fewer configs serve.
+    ``result`` is the whole record, ``studies`` are those of the shapes, in their order. ``table`` has the arguments and the config
+    of each shape for which a config passed, and ``curve`` shows how many shapes fewer configs serve.
     """
 
     def __init__(self, result: TableResult, settings: Settings, kernel: object = None) -> None:
@@ -187,7 +187,7 @@ class DispatchTable:
 
     @property
     def curve(self) -> tuple[CurvePoint, ...]:
-        """What one config can do, two, and so on up to the table's."""
+        """The result of one config, of two, and so on up to the table's number."""
         return self.result.curve
 
     def dispatch(
@@ -196,11 +196,11 @@ class DispatchTable:
         default: Mapping[str, object] | None = None,
         arguments: Callable[..., Mapping[str, object]] | None = None,
     ) -> "Dispatch":
-        """The kernel as a function that takes for each shape the table's config, as ``Study.dispatch``."""
+        """The kernel as a function that uses the table's config for each shape, as ``Study.dispatch``."""
         return self.studies[0].dispatch(default=default, arguments=arguments)
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the table into a file for ``tileyard import``. Raises NoWinnerError where it is empty."""
+        """Write the table to a file for ``tileyard import``. Raises NoWinnerError if it is empty."""
         trials = {row.trial.id for row in self.result.rows if row.trial}
         if not trials:
             raise NoWinnerError(f"no config of {self.result.kernel} passed for any shape")

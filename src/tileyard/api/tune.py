@@ -30,20 +30,20 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
 
     Works from scripts, threads and notebooks: the kernel, its reference and ``where`` may be
     lambdas and closures, because they are called in this process; everything else happens in
-    processes of their own.
+    other processes.
 
     The kernel is a function decorated with ``tileyard.kernel``, ``tilelang.jit`` or ``tilelang.autotune``; a
-    function that returns a PrimFunc; or ``"file.py::name"``. The file is imported in this process where a space, a
+    function that returns a PrimFunc; or ``"file.py::name"``. The file is imported in this process if a space, a
     filter, inputs or a function as reference are given. A reference is a NumPy or torch function that gets the inputs
     in parameter order and returns the outputs or writes them in place, or the name of one in the kernel's file.
 
-    With ``from_`` the configs of a bundle are timed, and no kernel is named.
+    With ``from_`` the configs of a bundle are timed, without a kernel argument.
 
     ``study.best.config`` is the winner, ``study.best.load()`` its callable, and ``study.result.also_built`` has one result
-    for each target of ``also_build``. With ``shapes``, a file or the same as values, or with several values in ``arg`` or ``shape``, each
+    per target of ``also_build``. With ``shapes``, a file or its content as values, or with several values in ``arg`` or ``shape``, each
     shape has a study in one run, and a ``DispatchTable`` is returned instead.
 
-    Raises TileyardError: what is asked for does not exist, or cannot be done here.
+    Raises TileyardError if the request names something that does not exist, or cannot be carried out here.
     """
     given = complete(TuneOptions, options)
     check_subject(given, is_named=kernel is not None)
@@ -57,7 +57,7 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
     }
     start = start_tune("", "", given)  # before a file is imported: bad options are refused at once
     console = console_for(given["progress"])
-    # A notebook displays what is returned.
+    # A notebook displays the returned value.
     printed = None if console is None or console.is_jupyter else console
     if start.bundle:
         packed = carry_on(console)(start, settings)
@@ -76,5 +76,5 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
 
 
 def _own(given: object) -> object:
-    """A function of the caller's; None for a name, a number or a formula, which the verb holds."""
+    """A function of the caller's; None for a name, a number or a formula, which the verb itself holds."""
     return given if callable(given) else None

@@ -40,7 +40,7 @@ class Here:
         self._author = author
 
     def tell_event(self, event: Event) -> None:
-        """Nobody listens."""
+        """Do nothing: no one receives events here."""
 
     async def ask(self, request: AuthorRequest) -> AuthorReply:
         """Answer it at once."""
@@ -51,11 +51,11 @@ class Here:
 def check(kernel: object, **options: Unpack[CheckOptions]) -> SyncReport:
     """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each other.
 
-    The kernel is what ``tileyard.tune`` takes; of ``"file.py"`` all are checked. ``report.kernels`` has one record for each
-    kernel, with its ``findings``. A function of this process is checked here, and its check is not begun anew for further
-    sizes once the limit has passed; a file is given up when it has.
+    The kernel is given as in ``tileyard.tune``; for ``"file.py"`` all of its kernels are checked. ``report.kernels`` has one
+    record per kernel, with its ``findings``. A function of this process is checked here, and once the limit has passed no
+    further sizes are checked; the check of a file is stopped then.
 
-    Raises TileyardError: the kernel cannot be checked.
+    Raises TileyardError if the kernel cannot be checked.
     """
     given = complete(CheckOptions, options)
     settings = settings_for(given["home"])
@@ -69,7 +69,7 @@ def check(kernel: object, **options: Unpack[CheckOptions]) -> SyncReport:
 
 
 def _run(asked: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, also where a loop is running already, as in notebooks."""
+    """The result of a coroutine, even if a loop is already running, as in notebooks."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -96,9 +96,9 @@ def plan(suite: FilePath = None, **options: Unpack[PlanOptions]) -> Prediction:
     """Predict how long a suite runs on a number of slots, what limits it, and how long usual splits would take.
 
     Times come from the store, or from a file of another tool with ``durations``; then no suite is needed. Nothing is
-    built, and nothing is run but what lists a suite's cases.
+    built, and nothing is run except the program that lists a suite's cases.
 
-    Raises TileyardError: there is no such suite, or no case is selected.
+    Raises TileyardError if there is no such suite, or no case is selected.
     """
     given = complete(PlanOptions, options)
     settings = settings_for(given["home"])
@@ -116,10 +116,10 @@ def plan(suite: FilePath = None, **options: Unpack[PlanOptions]) -> Prediction:
 def test(suite: FilePath = None, **options: Unpack[TestOptions]) -> SuiteResult:  # noqa: PT028 - no test
     """Run a suite: every selected case is built, run and checked, and ends with one verdict.
 
-    The suite is a ``suite.toml``, a folder, or a Python file of kernels; ``result.verdicts`` has one record for each case,
+    The suite is a ``suite.toml``, a folder, or a Python file of kernels; ``result.verdicts`` has one record per case,
     ``result.exit_status`` is that of the command.
 
-    Raises TileyardError: the suite cannot be read, nothing is selected, or a report cannot be written.
+    Raises TileyardError if the suite cannot be read, nothing is selected, or a report cannot be written.
     """
     given = complete(TestOptions, options)
     settings = settings_for(given["home"])
@@ -131,7 +131,7 @@ def test(suite: FilePath = None, **options: Unpack[TestOptions]) -> SuiteResult:
     return ran.result
 
 
-test.__test__ = False  # type: ignore[attr-defined]  # pytest takes what is called so for a test
+test.__test__ = False  # type: ignore[attr-defined]  # pytest takes functions of this name for tests
 
 
 @takes(RegressOptions)
@@ -146,7 +146,7 @@ def regress(
     Base and head are git revisions, environments or pass options, bundles or recorded runs, as for the command, and
     files are ``"file.py::name"``, a suite, or with ``exec`` scripts. ``result.exit_status`` is that of the command.
 
-    Raises TileyardError: a side has no kernel, or cannot be compared.
+    Raises TileyardError if a side has no kernel, or cannot be compared.
     """
     given = complete(RegressOptions, options)
     settings = settings_for(given["home"])

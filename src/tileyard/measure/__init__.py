@@ -1,1 +1,1 @@
-"""Inputs, comparison of results, timing and statistics."""
+"""Input arrays, comparison of results, timing and statistics."""

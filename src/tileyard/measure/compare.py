@@ -1,6 +1,6 @@
-"""Is an output right: element by element, against a tolerance that follows the output's own dtype.
+"""Compares outputs with expected ones, element by element, within a tolerance that follows the output's own dtype.
 
-An output is an array, or a file of raw elements that a program wrote.
+An output is an array, or a file of raw elements written by a program.
 """
 
 import math
@@ -20,17 +20,17 @@ TOLERANCES = {
     "float64": Tolerance(rtol=1e-10, atol=1e-10),
     "float32": Tolerance(rtol=1e-4, atol=1e-4),
     "float16": Tolerance(rtol=5e-3, atol=5e-3),
-    "tfloat32": Tolerance(rtol=5e-3, atol=5e-3),  # as many bits as float16
+    "tfloat32": Tolerance(rtol=5e-3, atol=5e-3),  # as many mantissa bits as float16
     "bfloat16": Tolerance(rtol=3e-2, atol=3e-2),
     "float8_e4m3fn": Tolerance(rtol=1.5e-1, atol=1e-1),
     "float8_e5m2": Tolerance(rtol=3e-1, atol=2e-1),
 }
-"""What is allowed by default, by the dtype of the kernel's output.
+"""Default tolerances by the dtype of the kernel's output.
 
-The narrow types get some ten roundings of their own (two for float8, whose rounding is coarse), the
-wide ones what sums of some ten thousand terms lose when they are added in another order. One of
+Narrow types may be off by about ten of their own roundings (two for float8, whose rounding is coarse), wide
+types by what sums of about ten thousand terms lose when they are added in another order. One of
 1,024 terms left out of a sum shows as about 3e-2 of the output's rms. ``atol`` is relative to that
-rms, so that scaling inputs changes no verdict. Integers and booleans must be equal.
+rms, so that scaling the inputs changes no verdict. Integers and booleans must be equal.
 """
 
 # Small enough that a chunk's temporaries stay in a core's cache.
@@ -46,7 +46,7 @@ _Flags = NDArray[np.bool_]
 def default_tolerance(dtype: str) -> Tolerance:
     """The tolerance for an output of this dtype; zero for integers and booleans.
 
-    Raises InvalidProgramError for a dtype that does not exist.
+    Raises InvalidProgramError for an unknown dtype.
     """
     find_dtype(dtype)
     return TOLERANCES.get(dtype, Tolerance(rtol=0.0, atol=0.0))
@@ -59,11 +59,11 @@ def compare(
     tolerance: Tolerance | None,
     nan: NanPolicy = "equal",
 ) -> Mismatch | None:
-    """None where ``got`` is right, as ``tolerance`` says; None means the default of ``got``'s dtype.
+    """None if ``got`` is right within ``tolerance``, whose default is that of ``got``'s dtype; else the Mismatch.
 
     Both are compared in float64, so ``want`` may be of a wider dtype than ``got``. NaN equals NaN unless ``nan`` says
-    otherwise, an infinity equals only itself; the rms is over finite elements. Where neither is a float, an element
-    is right only if it is equal. Raises BindError where the shapes differ.
+    otherwise, an infinity equals only itself; the rms is over finite elements. If neither array is of floats, an element
+    is right only if it is equal. Raises BindError if the shapes differ.
     """
     if got.shape != want.shape:
         raise BindError(f"{name} has shape {got.shape}, its reference {want.shape}")
@@ -86,11 +86,11 @@ def compare(
 
 
 def compare_file(check: OutputCheck, work: Path, golden: Path) -> Mismatch | None:
-    """None where ``check.file`` in ``work`` is what ``check.golden`` in ``golden`` says it should be.
+    """None if ``check.file`` in ``work`` matches ``check.golden`` in ``golden``, otherwise the Mismatch.
 
     The index of a mismatch is that of the worst element in the whole output, and its counts are those
-    of the valid region. Raises OutputFileError where one of the files is not there or has not the
-    size of its shape, and InvalidProgramError for a dtype that does not exist.
+    of the valid region. Raises OutputFileError if one of the files is missing or does not have the
+    size of its shape, and InvalidProgramError for an unknown dtype.
     """
     want = _read(golden / check.golden, check, "golden file")
     got = _read(work / check.file, check, "output")
@@ -101,7 +101,7 @@ def compare_file(check: OutputCheck, work: Path, golden: Path) -> Mismatch | Non
 
 
 def describe_closest(name: str, got: Array, want: Array, tolerance: Tolerance | None) -> str:
-    """One line about an output that ``compare`` finds right: what uses most of what it is allowed."""
+    """One line about an output that ``compare`` accepts: the element that uses most of its allowance."""
     place, used = 0, 0.0
     if _is_float(got) or _is_float(want):
         allowed = tolerance or default_tolerance(name_of(got.dtype))
@@ -117,7 +117,7 @@ def describe_closest(name: str, got: Array, want: Array, tolerance: Tolerance | 
 
 
 def _find_closest(got: Array, want: Array, allowed: Tolerance) -> tuple[int, float]:
-    """Where the largest share of an allowance is used, and the share."""
+    """The index of the element that uses the largest share of its allowance, and the share."""
     place, used = 0, 0.0
     with np.errstate(all="ignore"):
         floor = _floor_of(allowed, want)
@@ -135,7 +135,7 @@ def _find_closest(got: Array, want: Array, allowed: Tolerance) -> tuple[int, flo
 
 
 def _compare_exactly(got: Array, want: Array) -> tuple[int, int]:
-    """The place of the worst element, and how many are wrong."""
+    """The index of the worst element, and the number of wrong ones."""
     unequal = np.flatnonzero(got != want)
     if not unequal.size:
         return 0, 0
@@ -146,11 +146,11 @@ def _compare_exactly(got: Array, want: Array) -> tuple[int, int]:
 def _compare_closely(
     got: Array, want: Array, allowed: Tolerance, nan: NanPolicy
 ) -> tuple[int, int]:
-    """The place of the worst element, and how many are wrong."""
+    """The index of the worst element, and the number of wrong ones."""
     worst, most, wrong = 0, -math.inf, 0
     with np.errstate(all="ignore"):
         is_narrow = all(_is_float(array) and array.itemsize <= 4 for array in (got, want))
-        floor: float | None = None  # asked for only where something differs
+        floor: float | None = None  # computed only if something differs
         for start in range(0, got.size, _CHUNK):
             g_own, w_own = got[start : start + _CHUNK], want[start : start + _CHUNK]
             if np.array_equal(g_own, w_own):
@@ -175,14 +175,14 @@ def _compare_closely(
 
 
 def _floor_of(allowed: Tolerance, want: Array) -> float:
-    """What is allowed whatever an element is."""
+    """The part of the allowance that does not depend on the element."""
     return allowed.atol * (1.0 if allowed.is_elementwise else _rms(want))
 
 
 def _is_surely_fine(got: Array, want: Array, rtol: float, floor: float) -> bool:
-    """Whether float32 suffices to say that all are within their allowance; False where it does not.
+    """Whether all elements are within their allowance according to float32; False if float32 cannot decide it.
 
-    Each of its four roundings is off by 6e-8 at most, as long as nothing is subnormal.
+    Each of its four roundings has an error of at most 6e-8, unless a value is subnormal.
     """
     if floor < _LEAST_FLOOR:
         return False
@@ -195,9 +195,9 @@ def _is_surely_fine(got: Array, want: Array, rtol: float, floor: float) -> bool:
 def _find_worst(
     got: _Doubles, want: _Doubles, excess: _Doubles, suspect: _Flags, nan: NanPolicy
 ) -> tuple[int, float, int]:
-    """Sort out what is not finite among the suspects of one chunk.
+    """Sort out the non-finite elements among the suspects of one chunk.
 
-    The place of the worst of the others, how far it is beyond what it is allowed, and their number.
+    Returns the index of the worst of the others, how far it exceeds its allowance, and the number of wrong elements.
     """
     at = np.flatnonzero(suspect)
     same = got[at] == want[at]
@@ -213,7 +213,7 @@ def _find_worst(
 
 
 def _rms(values: Array) -> float:
-    """The root mean square of the finite elements; 0 where there is none."""
+    """The root mean square of the finite elements; 0 if there is none."""
     total, count = 0.0, 0
     for chunk in _doubles(values):
         square = float(np.einsum("i,i->", chunk, chunk))
@@ -225,7 +225,7 @@ def _rms(values: Array) -> float:
 
 
 def _careful_rms(values: Array) -> float:
-    """As ``_rms``, for values that are not all finite or whose squares are not."""
+    """As ``_rms``, for values or squares that are not all finite."""
     finite = [chunk[np.isfinite(chunk)] for chunk in _doubles(values)]
     scale = max((float(np.abs(chunk).max()) for chunk in finite if chunk.size), default=0.0)
     if scale == 0.0:
@@ -249,7 +249,7 @@ def _text(value: np.generic) -> str:
 
 
 def _read(path: Path, check: OutputCheck, what: str) -> Array:
-    """The valid region of a file. A golden file is named apart from an output: the fault is another one's."""
+    """The valid region of a file. Errors distinguish golden files from outputs, because the fault is a different one."""
     dtype = find_dtype(check.dtype).numpy
     shape = "x".join(str(size) for size in check.shape) or "one element"
     expected = math.prod(check.shape) * dtype.itemsize

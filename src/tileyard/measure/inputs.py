@@ -1,4 +1,4 @@
-"""A kernel's input tensors where its author gives none: the same numbers for the same signature and draw."""
+"""Makes a kernel's input tensors if its author gives none: the same numbers for the same signature and draw."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from tileyard.model import Digest, TensorSpec
 from tileyard.targets.base import Array
 
 RECIPE = "1"
-"""The version of how inputs are made; a change to this module that changes them raises it."""
+"""The version of the recipe for inputs; increase it with each change to this module that changes inputs."""
 _INTEGERS = {"int": (-8, 8, np.int8), "uint": (0, 16, np.uint8), "bool": (0, 2, np.uint8)}
-"""By kind of dtype, the range from which values are drawn, and as what."""
+"""By kind of dtype, the range of drawn values, and the dtype in which they are drawn."""
 EVERY = 8
-"""One of so many floats is tiny: what is lost of them is small beside the others."""
+"""One float per this number is tiny: what is lost of it is small compared with the others."""
 
 
 def make_inputs(specs: Sequence[TensorSpec]) -> list[Array]:
     """An array for every ``in`` and ``inout`` tensor of ``specs``, in calling order.
 
-    Raises InvalidProgramError for a dtype that does not exist.
+    Raises InvalidProgramError for an unknown dtype.
     """
     return [make_input(index, spec) for index, spec in enumerate(specs) if spec.role != "out"]
 
@@ -30,9 +30,9 @@ def make_inputs(specs: Sequence[TensorSpec]) -> list[Array]:
 def make_input(index: int, spec: TensorSpec, draw: Draw = USUAL_DRAW) -> Array:
     """The array for tensor number ``index`` of a kernel: index, dtype, shape and draw decide its values.
 
-    Floats are standard normal, which every dtype can hold; signed integers lie in [-8, 8) and
-    unsigned ones in [0, 16), small enough that sums of products do not overflow; booleans are as
-    often true as false.
+    Floats are standard normal, which every dtype can represent; signed integers are in [-8, 8) and
+    unsigned ones in [0, 16), small enough that sums of products do not overflow; booleans are true
+    and false equally often.
     """
     dtype = find_dtype(spec.dtype)
     random = np.random.Generator(np.random.PCG64(_seed(index, spec, draw.seed)))
@@ -51,8 +51,8 @@ def make_input(index: int, spec: TensorSpec, draw: Draw = USUAL_DRAW) -> Array:
 def _plant(flat: Array, dtype: DType, edges: EdgeValues, index: int) -> None:
     """Put edge values into the elements of tensor number ``index``.
 
-    Sums in another order must stay what they are, so there is one largest float in a tensor, at its beginning or end,
-    and no wide integer: those are often indices, too.
+    Sums must not change with their order, so a tensor gets a single largest float, at its beginning or end,
+    and no wide integer, because integers are often indices.
     """
     if edges == "zeros" and dtype.kind != "bool":
         flat[:] = 0
@@ -74,9 +74,9 @@ def _plant(flat: Array, dtype: DType, edges: EdgeValues, index: int) -> None:
 
 
 def input_key(specs: Sequence[TensorSpec]) -> Digest:
-    """The identity of what ``make_inputs`` makes (with one NumPy) and of what outputs look like.
+    """The identity of the arrays that ``make_inputs`` makes (with one NumPy) and of the outputs' shapes and dtypes.
 
-    Roles, dtypes and shapes of all tensors take part; names do not.
+    It depends on roles, dtypes and shapes of all tensors, not on names.
     """
     return digest_parts(
         "inputs", RECIPE, *(f"{spec.role}:{_signature(i, spec)}" for i, spec in enumerate(specs))

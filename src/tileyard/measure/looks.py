@@ -1,8 +1,8 @@
-"""The interval of a mean that holds although somebody looks at it again and again, and stops when it suits.
+"""Computes an interval of a mean that stays valid under repeated looks and optional stopping.
 
-Each look spends a part of the error that is allowed in all: ``alpha / (k (k + 1))`` at the k-th one, which sums up to
-``alpha`` however many there are. Values come from processes of their own, so they are independent; times
-within a process are not. Student's t asks for about normal values: medians of many rounds are.
+Each look spends a part of the total allowed error: ``alpha / (k (k + 1))`` at the k-th look, which sums up to
+``alpha`` for any number of looks. Each value comes from a separate process, so values are independent; times
+within a process are not. Student's t assumes approximately normal values: medians of many rounds are.
 """
 
 import bisect
@@ -16,24 +16,24 @@ from scipy.special import stdtrit
 from tileyard.model import Record
 
 LOOKS: Final = (4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
-"""At so many values somebody looks: early where a difference is plain, and rarely afterwards."""
+"""Numbers of values at which the interval is checked: early, for a clear difference, and rarely later."""
 FINEST: Final = 0.001
-"""The least standard deviation that earlier values can say: numbers of others are rounded."""
+"""Least standard deviation that earlier values can give, because others' numbers are rounded."""
 
 
 class MeanInterval(Record):
-    """The mean of some values and bounds of the true one; infinite bounds where too few are there."""
+    """The mean of some values and bounds of the true mean; infinite bounds for too few values."""
 
     mean: float
     low: float
     high: float
 
     def is_beyond(self, margin: float) -> bool:
-        """Whether the whole interval lies more than ``margin`` away from 0."""
+        """Whether the whole interval is more than ``margin`` away from 0."""
         return self.low > margin or self.high < -margin
 
     def is_within(self, margin: float) -> bool:
-        """Whether the whole interval lies at most ``margin`` away from 0."""
+        """Whether the whole interval is at most ``margin`` away from 0."""
         return -margin <= self.low and self.high <= margin
 
 
@@ -42,8 +42,8 @@ def mean_interval(
 ) -> MeanInterval:
     """The mean of ``values``, at least one, with bounds that fail with a probability of at most ``alpha``.
 
-    That holds for all looks together, of which this is the last. ``earlier`` values are about another mean, and only say how
-    large the noise is: theirs is the same, or larger.
+    The probability is for all looks together, of which this is the last. ``earlier`` values have another mean, and are only used
+    for the size of the noise, which is the same or larger for them.
     """
     count, mean = len(values), statistics.fmean(values)
     known = [part for part in (values, earlier) if len(part) > 1]

@@ -1,10 +1,10 @@
-"""Comparing launches that are timed in turn: rounds, log-ratios, an A/A control, a winner.
+"""Compares launches that are timed in turn: rounds, log-ratios, an A/A control, a winner.
 
-In a round every member is timed twice, in a random order and then in the reverse of it (ABBA for
-two members). The two times of a member lie symmetrically about the middle of the round, so a
-machine that drifts linearly while the round lasts adds the same to every member's mean, and
-members are compared within rounds only. What is left is noise, which the control measures: the same
-binary, entered twice, must come out equal.
+In a round every member is timed twice, in a random order and then in reverse order (ABBA for
+two members). The two times of a member are symmetric about the middle of the round, so a
+machine that drifts linearly during the round adds the same to every member's mean, and
+members are compared within rounds only. The rest is noise, which the control measures: the same
+binary, entered twice, must have equal times.
 """
 
 import math
@@ -22,12 +22,12 @@ from tileyard.model import Record
 from tileyard.targets.base import Launch
 
 FEWEST_ROUNDS = 8
-"""Enough for an interval at 0.95, which takes six."""
+"""Fewest rounds: enough for an interval at 0.95, which needs six."""
 CALM: Final = 1.05
 
 
 class LogRatio(MedianInterval):
-    """The median over rounds of ln(head / base), and its interval; negative where head is faster."""
+    """The median over rounds of ln(head / base), and its interval; negative if head is faster."""
 
     rounds: int
 
@@ -38,7 +38,7 @@ class LogRatio(MedianInterval):
 
     @property
     def excludes_tie(self) -> bool:
-        """Whether equal times lie outside the interval: between two entries of one binary, a false alarm.
+        """Whether the interval excludes equal times: between two entries of one binary, a false alarm.
 
         On an undisturbed machine that happens in at most 1 - ``confidence`` of all batches.
         """
@@ -49,10 +49,10 @@ class Ranking(Record):
     """The members of an interleaved batch, judged; members are named by their index.
 
     ``fastest`` has the smallest median, and no other member is faster in its pairing with it (unless
-    pairings go round in a circle). ``ratios`` has one entry for each member: its time against
-    that of ``fastest``. ``tied`` are the members that cannot be told from ``fastest``, itself among
-    them, in canonical order; ``winner`` is the first of these whose median is within the smallest
-    effect that counts. ``order`` has all members but the control, the winner first, then by their medians.
+    pairings form a cycle). ``ratios`` has one entry per member: its time against that of
+    ``fastest``. ``tied`` are the members that cannot be distinguished from ``fastest``, including
+    itself, in canonical order; ``winner`` is the first of these whose median is within the smallest
+    effect that counts. ``order`` has all members except the control, the winner first, then by median.
     ``control`` is the second entry of a binary against its first.
     """
 
@@ -73,9 +73,9 @@ def interleave(  # noqa: PLR0913 - bounds, by keyword only
     calm: int = 0,
     seed: int = 0,
 ) -> list[list[float]]:
-    """Time ``launches`` in turn: for each of them one value a round, nanoseconds per launch.
+    """Time ``launches`` in turn; returns one value per launch and round, in nanoseconds per launch.
 
-    There are ``rounds`` of them, or as many as fit into ``max_ns`` or as are needed for ``calm`` ones, but at least
+    There are ``rounds`` rounds, or as many as fit into ``max_ns`` or as are needed for ``calm`` calm ones, but at least
     FEWEST_ROUNDS.
 
     A sample of member i is ``launches_each[i]`` launches. A value is the mean of the two samples of
@@ -105,9 +105,9 @@ def interleave(  # noqa: PLR0913 - bounds, by keyword only
 
 
 def find_calm(samples: Sequence[Sequence[float]]) -> NDArray[np.bool_]:
-    """The rounds in which nobody else was at work: no member took more than CALM of its own lower decile.
+    """The rounds without interference: no member took more than CALM times its own lower decile.
 
-    ``samples`` has for each member one value a round.
+    ``samples`` has one value per round for each member.
     """
     times = np.asarray(samples)
     is_usual = times <= CALM * np.quantile(times, 0.1, axis=1, keepdims=True)
@@ -116,12 +116,12 @@ def find_calm(samples: Sequence[Sequence[float]]) -> NDArray[np.bool_]:
 
 
 def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float) -> LogRatio:
-    """Head against base, round by round; both have one positive value for each round.
+    """Compare head with base, round by round; both have one positive value per round.
 
-    The interval is that of a median by order statistics, which asks nothing of the noise but that
-    rounds are independent: times have long right tails, so a mean or a normal interval would
-    follow single disturbed rounds, and a bootstrap of a median covers too little at the twenty
-    or so rounds that are usual. Six rounds are the fewest for 0.95.
+    The interval is that of a median by order statistics, which only assumes independent rounds:
+    times have long right tails, so a mean or a normal interval would follow single disturbed
+    rounds, and a bootstrap of a median covers too little at the usual number of about twenty
+    rounds. 0.95 needs at least six rounds.
     """
     logs = np.log(np.asarray(head, dtype=np.float64) / np.asarray(base, dtype=np.float64))
     interval = median_interval([float(value) for value in logs], confidence)
@@ -134,13 +134,13 @@ def rank(
     min_effect: float = 0.005,
     control: tuple[int, int] | None = None,
 ) -> Ranking:
-    """Name the winner among members that were timed by ``interleave``; ``samples`` is what it gave.
+    """Find the winner among members timed by ``interleave``; ``samples`` is its result.
 
-    The order of the members is the canonical one, by which ties are broken: the first of those
+    The order of the members is canonical and breaks ties: the first of those
     whose medians are within ``min_effect`` of the fastest one's wins. ``control`` is a
-    member's index and that of its second entry, which wins nothing. A member is tied with the
-    fastest unless its whole interval lies above ``min_effect`` and above both the half width and
-    the median of the control's interval: what a binary does to itself is not a difference.
+    member's index and that of its second entry, which cannot win. A member is tied with the
+    fastest unless its whole interval is above ``min_effect`` and above both the half width and
+    the median of the control's interval, because a binary does not differ from itself.
     """
     itself = (
         None
@@ -148,7 +148,7 @@ def rank(
         else compare_pair(samples[control[0]], samples[control[1]], confidence)
     )
     entries = [i for i in range(len(samples)) if control is None or i != control[1]]
-    # Against the round's own mean, so that drift between rounds moves no median.
+    # Relative to the round's own mean, so that drift between rounds moves no median.
     logs = np.log(np.asarray(samples, dtype=np.float64))
     typical = [statistics.median(own) for own in (logs - logs.mean(axis=0)).tolist()]
     by_median = sorted(entries, key=lambda i: (typical[i], i))
@@ -173,7 +173,7 @@ def rank(
 def _unbeaten(
     candidates: Sequence[int], samples: Sequence[Sequence[float]], confidence: float
 ) -> int:
-    """The first candidate, or who beats it in their own pairing, as long as somebody does."""
+    """The first candidate, replaced by any that beats it in their own pairing until none does."""
     fastest = candidates[0]
     for _ in candidates:
         medians = {

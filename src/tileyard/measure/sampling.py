@@ -1,7 +1,7 @@
-"""Timing one kernel: warm up, then sample until the median is known well enough, or clearly loses.
+"""Times one kernel: warms up, then samples until the median is known well enough, or clearly loses.
 
-Every decision follows from the times that the launch reports, never from a clock of our own: a
-launch with scripted times is measured the same way every time.
+Every decision follows from the times that the launch reports, never from a clock here: a launch
+with scripted times is measured the same way every time.
 """
 
 import math
@@ -34,7 +34,7 @@ class BestSoFar:
     high_ns: float = math.inf
 
     def lower(self, high_ns: float) -> None:
-        """Take in the bound of another member of the group; 0 if it is not known."""
+        """Lower it to the bound of another member of the group, unless that is 0, which means unknown."""
         if high_ns > 0.0:
             self.high_ns = min(self.high_ns, high_ns)
 
@@ -42,9 +42,9 @@ class BestSoFar:
 def measure(launch: Launch, policy: TimingPolicy, best: BestSoFar | None = None) -> Measurement:
     """Time a launch by ``policy``.
 
-    A launch is abandoned once the whole interval of its median lies above ``best``, or once all of
-    at least three samples lie half as much again above it. ``best`` is lowered to what was measured.
-    It is ignored where the policy names no group: nothing is comparable then.
+    A launch is abandoned once the whole interval of its median is above ``best``, or once all of at
+    least three samples are above one and a half times ``best``. ``best`` is lowered to what was measured.
+    It is ignored if the policy names no group: then nothing is comparable.
     """
     rival = best if best is not None and policy.group else BestSoFar()
     launches = _warm_up(launch, policy)
@@ -70,12 +70,12 @@ def measure(launch: Launch, policy: TimingPolicy, best: BestSoFar | None = None)
 
 
 def launches_per_sample(launch: Launch, policy: TimingPolicy) -> int:
-    """How many launches in a row last at least ``min_sample_ns``; one where a single one does."""
+    """Number of consecutive launches that take at least ``min_sample_ns``; one if a single one does."""
     return _estimate(launch, policy)[0]
 
 
 def _estimate(launch: Launch, policy: TimingPolicy) -> tuple[int, list[float], float]:
-    """The number of launches of a sample; the times seen meanwhile, which warm up too, and their sum."""
+    """The number of launches per sample; the times measured for it, which also warm up, and their sum."""
     launches, samples, spent_ns = 1, [], 0.0
     while True:
         time_ns = launch.sample_ns(1, launches)[0]
@@ -83,14 +83,14 @@ def _estimate(launch: Launch, policy: TimingPolicy) -> tuple[int, list[float], f
         spent_ns += time_ns * launches
         if time_ns * launches >= policy.min_sample_ns or launches == _MOST_LAUNCHES:
             return launches, samples, spent_ns
-        # At most tenfold at once: the first launches, still cold, say little.
+        # At most tenfold at once: the first launches are still cold and say little.
         needed = math.ceil(1.05 * policy.min_sample_ns / max(time_ns, 1e-3))
         at_least = launches + launches // 4 + 1
         launches = min(max(needed, at_least), 10 * launches, _MOST_LAUNCHES)
 
 
 def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
-    """Launch as often as the policy says, or until times no longer fall; the number of launches that a sample then takes."""
+    """Launch as often as the policy requires, or until times no longer fall; returns the number of launches per sample."""
     if policy.warmup_launches:
         launch.sample_ns(1, policy.warmup_launches)
         return 1 if policy.launches else _estimate(launch, policy)[0]
@@ -109,10 +109,10 @@ def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
 
 
 def _next_group(samples: Sequence[float], launches: int, policy: TimingPolicy) -> int:
-    """How many samples to take next; 0 once the measurement is good enough or has cost enough.
+    """Number of samples to take next; 0 once the measurement is good enough or has cost enough.
 
     The first groups are just large enough for a verdict on a hopeless config, and then for an
-    interval at the confidence asked for.
+    interval at the required confidence.
     """
     count = len(samples)
     for goal in (_CLEAR_SAMPLES, fewest_samples(policy.confidence), policy.min_samples):
@@ -128,7 +128,7 @@ def _next_group(samples: Sequence[float], launches: int, policy: TimingPolicy) -
 
 
 def _next_counted(samples: Sequence[float], _launches: int, policy: TimingPolicy) -> int:
-    """How many of the launches that the policy counts to time next: a few for a verdict on a hopeless config, then half of those left."""
+    """Number of launches, of those that the policy counts, to time next: a few for a verdict on a hopeless config, then half of the rest."""
     left = policy.launches - len(samples)
     return min(left, max(_CLEAR_SAMPLES, left // 2 if samples else 0))
 

@@ -1,6 +1,6 @@
 """Distribution-free statistics of times: the interval of a median, and signs of drift.
 
-Written for the runner's path, under a lease: importing scipy.stats would take longer than most
+Runners use it under a lease, so it avoids slow imports: scipy.stats would take longer than most
 measurements, and NumPy's median imports all of ``numpy.ma``.
 """
 
@@ -13,11 +13,11 @@ from tileyard.model import Record
 
 
 class MedianInterval(Record):
-    """A sample's median and order statistics that bound the population's.
+    """A sample's median, and order statistics that bound the population's median.
 
     ``coverage`` is the probability that the interval holds the true median. It is at least the
-    confidence asked for, except where there are too few samples for that: then the interval is
-    their whole range, and ``coverage`` says what that is worth.
+    requested confidence, unless there are too few samples for that: then the interval is their
+    whole range, and ``coverage`` is the probability for that.
     """
 
     median: float
@@ -57,9 +57,9 @@ def fewest_samples(confidence: float) -> int:
 
 
 def is_falling(samples: Sequence[float], tolerance: float) -> bool:
-    """Whether the later half is typically faster than the earlier by more than ``tolerance``.
+    """Whether the later half is typically faster than the earlier half by more than ``tolerance``.
 
-    So it is while something still warms up. Fewer than four samples show nothing.
+    It is while something still warms up. Fewer than four samples show nothing.
     """
     if len(samples) < 4:
         return False
@@ -69,9 +69,9 @@ def is_falling(samples: Sequence[float], tolerance: float) -> bool:
 
 
 def is_steady(samples: Sequence[float], confidence: float, tolerance: float) -> bool:
-    """Whether the halves of a measurement agree: no drift up or down while it lasted.
+    """Whether the halves of a measurement agree: no drift up or down during it.
 
-    They agree where their medians differ by at most ``tolerance``, or their intervals overlap.
+    They agree if their medians differ by at most ``tolerance``, or their intervals overlap.
     """
     if len(samples) < 4:
         return True
@@ -87,13 +87,13 @@ def is_steady(samples: Sequence[float], confidence: float, tolerance: float) -> 
 def _interval_rank(count: int, confidence: float) -> tuple[int, float]:
     """The narrowest symmetric pair of order statistics with at least ``confidence``.
 
-    Its position, from 0 at either end, and its coverage.
+    Returns its position, from 0 at either end, and its coverage.
     """
     log_half = -count * math.log(2.0)
     tail = 0.0
     best = 0, max(0.0, 1.0 - 2.0 * math.exp(log_half))
     for position in range((count + 1) // 2):
-        # P(fewer than position + 1 of the samples lie below the median)
+        # P(fewer than position + 1 of the samples are below the median)
         tail += math.exp(
             math.lgamma(count + 1)
             - math.lgamma(position + 1)

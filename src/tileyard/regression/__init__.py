@@ -1,1 +1,1 @@
-"""Comparisons of A against B."""
+"""Comparisons of two versions, base and head."""

@@ -1,8 +1,8 @@
-"""Which commit changed something, found with tests that may be wrong, over a history that may have merges.
+"""Finds the commit with a change, by tests that may be wrong, in a history that may have merges.
 
-Each commit of the range has a probability of being the culprit. A test of a commit says, with a known error, whether
-the culprit is among the commit and its ancestors, and Bayes' rule follows it: later answers outvote a wrong one.
-The next commit to test is the one whose answer is the most open. (M. Ben-Or and A. Hassidim, "The Bayesian learner
+Each commit of the range has a probability of being the culprit. A test of a commit shows, with a known error, whether
+the culprit is among the commit and its ancestors; Bayes' rule updates the probabilities, so that later answers outvote a
+wrong one. The next commit to test is the one with the most uncertain answer. (M. Ben-Or and A. Hassidim, "The Bayesian learner
 is optimal for noisy binary search", FOCS 2008.)
 """
 
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from tileyard.model import Record
 
 SURE: Final = 0.99
-"""The probability with which the culprit is among the suspects."""
+"""The probability that the culprit is among the suspects."""
 LIKELY: Final = 0.8
-"""A commit with this probability is tested against its own parent: ``docs/design/measurement.md`` says why."""
+"""A commit with at least this probability is tested against its own parent: ``docs/design/measurement.md`` has the reason."""
 ASKABLE: Final = 512
-"""Of a longer range this many commits are considered for the next test."""
+"""Most commits that are considered for the next test."""
 
 
 class Commit(Record):
@@ -32,7 +32,7 @@ class Commit(Record):
 
 
 class Answer(Record):
-    """The probability that a commit has the change, by one test; None where it cannot be tested. ``why`` says it in words."""
+    """The probability that a commit has the change, by one test; None if it cannot be tested. ``why`` is the reason in words."""
 
     has_it: float | None
     why: str
@@ -41,7 +41,7 @@ class Answer(Record):
 class Step(Record):
     """A test of ``commit`` against ``base``: the good revision, or the commit's own parent.
 
-    ``suspects`` commits were left after it.
+    ``suspects`` is the number of suspects left after it.
     """
 
     commit: Commit
@@ -59,7 +59,7 @@ class Suspicion:
     def __init__(self, parents: Sequence[Sequence[int]], error: float) -> None:
         self._error = error
         self._ancestors: list[int] = []
-        """Of each commit the set of its ancestors and itself, one bit for each."""
+        """The set of each commit and its ancestors, one bit per commit."""
         for index, own in enumerate(parents):
             ancestors = 1 << index
             for parent in own:
@@ -70,18 +70,18 @@ class Suspicion:
 
     @property
     def suspects(self) -> list[int]:
-        """The fewest commits that have the culprit among them with the probability SURE, the likeliest first."""
+        """The fewest commits that include the culprit with the probability SURE, the likeliest first."""
         order = np.argsort(-self._weights, kind="stable")
         count = int(np.searchsorted(np.cumsum(self._weights[order]), SURE)) + 1
         return [int(index) for index in order[:count]]
 
     def find_likely(self, likely: float) -> int | None:
-        """The commit that is the culprit with at least this probability; None where there is none."""
+        """The commit that is the culprit with at least this probability; None if there is none."""
         index = int(np.argmax(self._weights))
         return index if self._weights[index] >= likely else None
 
     def choose(self) -> int | None:
-        """The commit to test next against the good revision; None where no such test can tell the suspects apart."""
+        """The commit to test next against the good revision; None if no such test can separate the suspects."""
         suspects = sum(1 << index for index in self.suspects)
         telling = [
             index
@@ -91,9 +91,9 @@ class Suspicion:
         return min(telling, key=lambda index: abs(self.share(index) - 0.5), default=None)
 
     def tell(self, index: int, has_it: float | None, base: int | None = None) -> None:
-        """Take in a test of a commit, as in ``Answer``, against the commit ``base``, or one before all of them.
+        """Record a test of a commit, as in ``Answer``, against the commit ``base``, or None for one before all of them.
 
-        One that cannot be tested against that is not asked again.
+        A commit that cannot be tested is not chosen again.
         """
         if has_it is None:
             self._untestable.add(index)
@@ -109,7 +109,7 @@ class Suspicion:
 
     def _list_askable(self) -> Iterator[int]:
         places = np.arange(len(self._weights))
-        if len(places) > ASKABLE:  # those that cut the probability into equal parts
+        if len(places) > ASKABLE:  # those that divide the probability into equal parts
             shares = np.linspace(0, 1, ASKABLE, endpoint=False)
             places = np.unique(np.searchsorted(np.cumsum(self._weights), shares, side="right"))
         return (int(index) for index in places if int(index) not in self._untestable)
@@ -126,10 +126,10 @@ class Suspicion:
 
 
 class Bisection:
-    """Tests one commit after another until one suspect is left, or those that no test can tell apart.
+    """Tests one commit after another until one suspect is left, or several that no test can separate.
 
-    ``commits`` are those that the bad revision has and ``good`` lacks, parents first. ``test`` is asked whether its second
-    commit has the change, compared with its first one. A commit that is ``likely`` the culprit is tested against its parent.
+    ``commits`` are those that the bad revision has and ``good`` lacks, parents first. ``test`` returns whether its second
+    commit has the change compared with its first. A commit whose probability is at least ``likely`` is tested against its parent.
     """
 
     def __init__(
@@ -153,22 +153,22 @@ class Bisection:
         self._suspicion = Suspicion(parents, error)
         self._most = 4 * math.ceil(math.log2(len(commits) + 1)) + 12
         self._by_parent: dict[tuple[int, str], float | None] = {}
-        """The last answers of tests of a commit against a parent."""
+        """The last answer of each test of a commit against a parent."""
 
     @property
     def suspects(self) -> tuple[Commit, ...]:
-        """Those that may be the culprit, the likeliest first."""
+        """The commits that may be the culprit, the likeliest first."""
         return tuple(self._commits[index] for index in self._suspicion.suspects)
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether there is one suspect, and it differs from its parent."""
+        """Whether there is a single suspect, and it differs from a parent."""
         index, *others = self._suspicion.suspects
         answers = (self._by_parent.get((index, one)) for one in self._commits[index].parents)
         return not others and any(answer is not None and answer > 0.5 for answer in answers)
 
     def run(self) -> Iterator[Step]:
-        """Each test once it has ended. There is a bound on their number, for tests that contradict each other."""
+        """Yields each test once it has ended. Their number is bounded, because tests may contradict each other."""
         for _ in range(self._most):
             if self.is_confirmed:
                 return
@@ -185,9 +185,9 @@ class Bisection:
             yield Step(commit=self._commits[index], base=base, answer=answer, suspects=count)
 
     def _choose_likely(self) -> tuple[int, str] | None:
-        """The likely culprit and the parent that tells it best from other suspects: of a merge not always the first.
+        """The likely culprit and the parent that separates it best from other suspects: not always a merge's first parent.
 
-        None where there is none that can be tested, or that tells it from any.
+        None if no parent can be tested, or none separates it from any suspect.
         """
         index = self._suspicion.find_likely(self._likely)
         if index is None:

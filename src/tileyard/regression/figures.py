@@ -1,6 +1,6 @@
-"""Figures of binaries that compilers report, and how those of two builds differ.
+"""Compares the figures of binaries that compilers report, between two builds.
 
-Registers, memory and instructions are facts of a binary: any difference is one. Build times are not.
+Registers, memory and instructions are facts of a binary: any difference counts. Build times vary.
 """
 
 from collections import Counter
@@ -16,20 +16,20 @@ METRICS = (
     *("registers", "spills", "stack", "shared", "threads", "occupancy", "code", "instructions"),
     BUILD,
 )
-"""What is compared, besides ``mix.KIND`` for the instructions of each kind.
+"""The compared figures, besides ``mix.KIND`` for the instructions of each kind.
 
 Bytes for spills, stack, shared and code; percent for occupancy; seconds for build.
 """
 TELLING_ROUNDS = 3
-"""A single kernel's build time is not judged on fewer rounds."""
+"""Fewest rounds for judging a single kernel's build time."""
 TELLING_RATIO = 1.1
-"""Nor of a build time that has changed by less."""
+"""Smallest change of a build time that is reported."""
 
 
 class Change(Record):
-    """A figure that differs. ``function`` is that of the device, empty where it has only one.
+    """A figure that differs. ``function`` is the device function, empty if there is only one.
 
-    A side that has no such figure, since it depends on the call, has None.
+    A side without such a figure, because it depends on the call, has None.
     """
 
     metric: str
@@ -39,10 +39,10 @@ class Change(Record):
 
 
 class BuildTimes(Record):
-    """How long the kernels took that both sides built, a round each.
+    """Build times of the kernels that both sides built, in seconds per round.
 
-    ``ratio`` is head over base in the middle of all rounds, ``low`` and ``high`` its extremes.
-    ``is_first`` says that this was the first round, in which caches were made as well.
+    ``ratio`` is the median of head over base over all rounds, ``low`` and ``high`` are its extremes.
+    ``is_first``: this was the only round, in which caches were filled as well.
     """
 
     base_s: tuple[float, ...]
@@ -54,7 +54,7 @@ class BuildTimes(Record):
 
 
 def find_changes(base: Build, head: Build) -> Iterator[Change]:
-    """The figures that differ, build times apart; none where one of the two was not built."""
+    """The figures that differ, without build times; none if one of the two was not built."""
     if not base.outcome == head.outcome == Outcome.PASSED:
         return
     here, there = _functions_of(base), _functions_of(head)
@@ -63,7 +63,7 @@ def find_changes(base: Build, head: Build) -> Iterator[Change]:
         before, after = here.get(name, {}), there.get(name, {})
         for metric in dict.fromkeys([*before, *after]):
             old, new = before.get(metric), after.get(metric)
-            # Instructions of a kind that one side lacks are none; other figures are not known there.
+            # A kind of instructions that one side lacks counts as 0; other missing figures are unknown.
             if metric.startswith(MIX) and before and after:
                 old, new = old or 0.0, new or 0.0
             if old != new:
@@ -72,7 +72,7 @@ def find_changes(base: Build, head: Build) -> Iterator[Change]:
 
 
 def _functions_of(build: Build) -> dict[str, dict[str, float]]:
-    """Figures of each device function by its name, without what makes the name unique."""
+    """Figures of each device function by its name, without the part that makes the name unique."""
     seen: Counter[str] = Counter()
     found: dict[str, dict[str, float]] = {}
     for taken in read_reported(build.details).resources:
@@ -83,7 +83,7 @@ def _functions_of(build: Build) -> dict[str, dict[str, float]]:
 
 
 def _figures_of(taken: Resources) -> dict[str, float]:
-    """The figures that are known."""
+    """The known figures by metric."""
     dynamic, occupancy = taken.dynamic_shared_bytes, taken.occupancy
     figures: dict[str, float | None] = {
         "registers": taken.registers,

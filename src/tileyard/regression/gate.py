@@ -1,4 +1,4 @@
-"""Which rows of a comparison in time fail it: how much slower is too much, and what is allowed until a day."""
+"""Decides which rows fail a comparison in time: how much slower is too much, and what is allowed until a date."""
 
 import datetime
 from collections import Counter
@@ -15,19 +15,19 @@ from tileyard.regression.timed import Allowance, TimedRow, Worse
 
 
 class CaseMargin(Record):
-    """The margin of the cases that fit the glob ``cases``, in percent of base's time."""
+    """The margin of the cases that match the glob ``cases``, in percent of base's time."""
 
     cases: Text
     percent: Annotated[float, msgspec.Meta(gt=0, lt=100)]
 
 
 class Gate(Record):
-    """What fails a comparison. Shares are of base's time.
+    """The rules that fail a comparison. Shares are of base's time.
 
-    ``margin`` is the smallest change that matters; a case that fits entries of ``margins`` has that of the first. A kernel
-    fails where it is known to be slower by more than its margin and more than ``fail_over``. ``limits`` are those of figures that
-    compilers report. ``allow`` says what fails nothing all the same, as long as ``today`` is not after its last day.
-    Of ``all`` faults those that are ``lost`` in head are neither new kernels nor those that base does not build either.
+    ``margin`` is the smallest change that matters; a case that matches entries of ``margins`` has that of the first. A kernel
+    fails if it is known to be slower by more than its margin and more than ``fail_over``. ``limits`` are those of figures that
+    compilers report. ``allow`` lists exceptions, each valid as long as ``today`` is not after its last day.
+    ``faults`` selects ``all`` faults, or those ``lost`` in head: not new kernels, nor those that base does not build either.
     """
 
     margin: float
@@ -39,16 +39,16 @@ class Gate(Record):
     faults: Literal["all", "lost", "none"] = "all"
 
     def margin_of(self, case: str) -> float:
-        """The smallest change of a case that matters."""
+        """The smallest change that matters for a case."""
         own = (entry.percent / 100 for entry in self.margins if fits_entry(entry, case))
         return next(own, self.margin)
 
     def limit_of(self, case: str) -> float:
-        """What a case may be slower by."""
+        """The share by which a case may be slower."""
         return max(self.fail_over, self.margin_of(case))
 
     def judge(self, rows: Sequence[TimedRow]) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
-        """The rows with what is known of each at the gate, and what people should see besides."""
+        """The rows with their results at the gate, and notes for the user."""
         broken = {row.case: tuple(find_broken(row.changes, self.limits)) for row in rows}
         faults = {row.case: self._find_faults(row, broken[row.case]) for row in rows}
         allowed: dict[str, dict[Worse, Allowance]] = {row.case: {} for row in rows}
@@ -84,7 +84,7 @@ class Gate(Record):
         )
 
     def _is_tolerable(self, row: TimedRow) -> bool:
-        """Whether a kernel is slower and not known to be so by more than it may."""
+        """Whether a kernel is slower, but not known to be slower than it may be."""
         limit = self.limit_of(row.case)
         if row.verdict != "regressed" or limit == self.margin_of(row.case):
             return False
@@ -106,6 +106,6 @@ class Gate(Record):
 
 
 def describe_gating(rows: Sequence[TimedRow]) -> str:
-    """``1 missing, 2 regressed``: how many rows gate, and by what; empty where none does."""
+    """``1 missing, 2 regressed``: the number of rows that gate, by kind; empty if none does."""
     counts = Counter(kind for row in rows for kind in row.gates)
     return ", ".join(f"{counts[one]} {one}" for one in get_args(Worse) if counts[one])

@@ -1,4 +1,4 @@
-"""What ``regress`` timed of a case, run by run, and where it changed."""
+"""Collects the times of a case in runs of ``regress``, and finds where they changed."""
 
 import itertools
 import math
@@ -16,26 +16,26 @@ from tileyard.measure.looks import mean_interval
 from tileyard.model import WELL, Record, Trial
 
 ERROR: Final = 0.05
-"""The share of the points' intervals that may miss the true time."""
+"""Share of the points' intervals that may miss the true time."""
 SHIFT_ERROR: Final = 0.01
-"""Likewise for the intervals of changes."""
+"""Share of the changes' intervals that may miss the true change."""
 PENALTY: Final = 6.0
-"""The cost of another level, in ``variance * ln(runs)``."""
+"""Cost of a further level, in ``variance * ln(runs)``."""
 FEWEST: Final = 2
-"""Runs of a level: a single one may be an outlier."""
+"""Fewest runs of a level: a single one may be an outlier."""
 Place = tuple[str, str, str, str]
-"""Case, target, device, and what that is."""
+"""Case, target, device, and the device's identity."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 FINEST: Final = 0.001
-"""The least standard deviation of runs, as a share. Nor is it less than that of the middle one's interval."""
+"""Least standard deviation of runs, as a share. It is also at least that of the median run's interval."""
 
 
 class Point(Record):
-    """A side of a run: the time of a launch in ``processes`` processes, nanoseconds, and an interval of their mean.
+    """One side of a run: the time of a launch over ``processes`` processes, in nanoseconds, and the interval of their mean.
 
-    The interval of a single process is that of its median. With 0 processes the run has timed nothing, since both sides had the
-    same binary: the time is that of this binary in the nearest other run. ``at`` is when the run began it, in seconds since the epoch.
-    ``revision`` is a commit, or what else the side was; empty where an older version of Tileyard did not record it.
+    The interval of a single process is that of its median. With 0 processes the run timed nothing, because both sides had the
+    same binary: the time is that of this binary in the nearest other run. ``at`` is its start, in seconds since the epoch.
+    ``revision`` is a commit, or another name of the side; empty if an older version of Tileyard did not record it.
     """
 
     run: str
@@ -48,10 +48,10 @@ class Point(Record):
 
 
 class Shift(Record):
-    """A change of level: times as a multiple of those before, with an interval.
+    """A change of level: the ratio of times after it to those before, with an interval.
 
-    It came after the revision of point ``last`` and not later than that of point ``first``, counted from 0. Where both are of
-    one revision, it is not of the code.
+    It came after the revision of point ``last`` and not later than that of point ``first``, counted from 0. If both have the
+    same revision, the code did not cause it.
     """
 
     last: int
@@ -63,9 +63,9 @@ class Shift(Record):
 
 
 class Series(Record):
-    """One side of a case on one device. ``silicon`` is empty where it was not recorded.
+    """One side of a case on one device. ``silicon`` is empty if it was not recorded.
 
-    Points are in the order of their commits if ``is_by_commit``, and those of a commit by time; else all are by time.
+    Points are in the order of their commits if ``is_by_commit``, with those of a commit by time; otherwise all are by time.
     """
 
     case: str
@@ -79,7 +79,7 @@ class Series(Record):
 
 
 class CaseHistory(Record):
-    """All series of a case and of what lies below it. Changes of at most ``margin``, as a share, are none."""
+    """All series of a case and of the cases below it. Changes of at most ``margin``, as a share, do not count."""
 
     case: str
     margin: float
@@ -87,7 +87,7 @@ class CaseHistory(Record):
 
 
 def find_commit(revision: str) -> str:
-    """The commit that a revision is, or that a working tree had before its changes; empty for what is none."""
+    """The commit of a revision, or of a working tree without its changes; empty if it has none."""
     found = _COMMIT.match(revision)
     return found[0] if found else ""
 
@@ -95,9 +95,9 @@ def find_commit(revision: str) -> str:
 def collect_history(
     case: str, trials: Iterable[Trial], margin: float, commits: Sequence[str] = ()
 ) -> CaseHistory:
-    """The series in the trials of a case and of those below it; other trials than those of ``regress`` are left out.
+    """The series in the trials of a case and of those below it; only trials of ``regress`` count.
 
-    ``commits`` are in their order, each after its parents. A series with a revision that is none of these is in the order of its runs.
+    ``commits`` are in order, each after its parents. A series with a revision that is not among them is in the order of its runs.
     """
     ranks = {commit: number for number, commit in enumerate(commits)}
     members = [trial for trial in trials if trial.side and trial.case.endswith(f"/{trial.side}")]
@@ -141,10 +141,10 @@ def _order(
 
 
 def find_shifts(points: Sequence[Point], margin: float) -> Iterator[Shift]:
-    """Where the level of a series changes by more than ``margin``, a share.
+    """The changes of level of a series by more than ``margin``, a share.
 
-    PELT (Killick, Fearnhead and Eckley 2012) proposes changes of the mean logarithm. One stays if the two-sample t interval of
-    its size holds neither 0 nor lies within the margin as a whole.
+    PELT (Killick, Fearnhead and Eckley 2012) proposes changes of the mean logarithm. A change stays if its size is more than
+    the margin and the two-sample t interval of its size does not contain 0.
     """
     if len(points) < 2 * FEWEST:
         return
@@ -173,7 +173,7 @@ def find_shifts(points: Sequence[Point], margin: float) -> Iterator[Shift]:
 
 
 def _compare(before: Sequence[float], after: Sequence[float], least: float) -> tuple[float, float]:
-    """The difference of two means, and half the width of its interval; ``least`` is the least variance."""
+    """The difference of two means, and half the width of its interval; ``least`` is a lower bound of the variance."""
     free = len(before) + len(after) - 2
     squares = sum(statistics.pvariance(part) * len(part) for part in (before, after))
     variance = max(squares / free, least)
@@ -188,7 +188,7 @@ def _is_timed(trial: Trial) -> bool:
 
 
 def _place_of(trial: Trial) -> Place:
-    """A case on a device. Its batches are numbered: the number is left out."""
+    """The place of a trial: its case, which is the batch without its number, target, device and silicon."""
     return trial.batch.rpartition("/")[0], trial.target, trial.device, trial.silicon
 
 
@@ -201,7 +201,7 @@ def _find_points(
     for trial in timed:
         groups.setdefault((trial.side, trial.run), []).append(trial)
     points = {key: _as_point(own) for key, own in groups.items()}
-    # Different sources may give the same binary; only trials of builds have its name.
+    # Different sources may give the same binary; only trials of builds record its name.
     binaries = {one.keys.build: one.keys.binary or one.keys.build for one in builds}
     known: dict[str, list[Point]] = {}
     for key, own in groups.items():
@@ -219,7 +219,7 @@ def _find_points(
 
 
 def _borrow(built: Trial, same: Sequence[Point]) -> Point:
-    """The point of a run that only built."""
+    """The point of a run that built but timed nothing."""
     nearest = min(same, key=lambda point: abs(point.at - built.started_at))
     return msgspec.structs.replace(
         nearest, run=built.run, at=built.started_at, revision=built.revision, processes=0
@@ -228,7 +228,7 @@ def _borrow(built: Trial, same: Sequence[Point]) -> Point:
 
 def _as_point(trials: Sequence[Trial]) -> Point:
     measured = [trial.measurement for trial in trials if trial.measurement]
-    # As in pairs.py: the lower decile is that of rounds in which nobody else was at work.
+    # As in pairs.py: the lower decile is that of rounds without interference.
     logs = [math.log(float(np.quantile(one.samples_ns, 0.1))) for one in measured]
     found = mean_interval(logs, ERROR)
     low_ns, high_ns = math.exp(found.low), math.exp(found.high)

@@ -1,4 +1,4 @@
-"""How much a figure may get worse from base to head, as it is asked for and as it is checked."""
+"""Limits of how much figures may get worse from base to head: parses and checks them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ _FORM = re.compile(
 
 
 class Limit(Record):
-    """``metric`` may grow (or fall, where ``falls``) by ``amount``, or so many percent of base's figure."""
+    """``metric`` may grow (or fall, if ``falls``) by ``amount``, or by ``amount`` percent of base's figure."""
 
     metric: str
     amount: float
@@ -26,13 +26,13 @@ class Limit(Record):
         return f"{self.metric}:{sign}{self.amount:g}{percent}"
 
     def is_broken(self, base: float, head: float) -> bool:
-        """Whether the figure has moved further than it may."""
+        """Whether the figure has changed by more than it may."""
         allowed = abs(base) * self.amount / 100 if self.is_percent else self.amount
         return (base - head if self.falls else head - base) > allowed
 
 
 def parse_limits(text: str) -> tuple[Limit, ...]:
-    """``registers:+5%,spills:+0,occupancy:-10%``; ``missing`` alone asks for no more than what all ask for.
+    """Parse ``registers:+5%,spills:+0,occupancy:-10%``; ``missing`` adds nothing to what every comparison checks.
 
     Raises UsageError.
     """
@@ -61,7 +61,7 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
 
 
 def find_broken_builds(build: BuildTimes | None, limits: Sequence[Limit]) -> Iterator[str]:
-    """One line for each limit that the build time of all kernels breaks: even the mildest round must."""
+    """One line per limit that the build time of all kernels breaks, even in the mildest round."""
     for limit in limits:
         if limit.metric == BUILD and build is not None and not build.is_first:
             base = sum(build.base_s) / len(build.base_s)
@@ -71,7 +71,7 @@ def find_broken_builds(build: BuildTimes | None, limits: Sequence[Limit]) -> Ite
 
 
 def find_broken(changes: Sequence[Change], limits: Sequence[Limit]) -> Iterator[str]:
-    """One line for each limit that one of a kernel's figures breaks; build times are left out."""
+    """One line per limit that one of a kernel's figures breaks, without build times."""
     for change, limit in list_breaking(changes, limits):
         yield f"{describe_change(change)}, allowed {limit}"
 
@@ -79,7 +79,7 @@ def find_broken(changes: Sequence[Change], limits: Sequence[Limit]) -> Iterator[
 def list_breaking(
     changes: Sequence[Change], limits: Sequence[Limit]
 ) -> Iterator[tuple[Change, Limit]]:
-    """The figures that break limits, in the order of these; build times are left out."""
+    """The figures that break limits, in the order of the limits, without build times."""
     yield from ((one, limit) for limit in limits for one in changes if _breaks(one, limit))
 
 
@@ -92,7 +92,7 @@ def _breaks(change: Change, limit: Limit) -> bool:
 
 
 def describe_change(change: Change) -> str:
-    """``registers of scale 32 -> 40``; a figure that is not known is ``?``."""
+    """``registers of scale 32 -> 40``; an unknown figure is ``?``."""
     what = f"{change.metric} of {change.function}" if change.function else change.metric
     base, head = ("?" if one is None else f"{one:g}" for one in (change.base, change.head))
     return f"{what} {base} -> {head}"

@@ -1,11 +1,11 @@
-"""Two builds of the same kernels or programs: pairs of cases that meet in batches, and how each pair ends.
+"""Compares two builds of the same kernels or programs: pairs of cases that meet in batches until they are decided.
 
-Both sides are built, and where they give the same binary nothing is run. Else base, head and base once more as
-A/A control are timed in turn, in one batch after the other, until the pair is decided. What one batch says of a
-pair is one value: of kernels, which are timed in a process of their own, the median of the calm rounds' log-ratios; of
-programs the log-ratio of their best runs. A pair that has changed is then built and timed with its code at other places.
+Both sides are built; if they give the same binary, nothing is run. Otherwise base, head and base once more as
+A/A control are timed in turn, in one batch after another, until the pair is decided. One batch gives one value
+per pair: for kernels, which are timed in a new process, the median of the calm rounds' log-ratios; for programs
+the log-ratio of their best runs. A pair that has changed is then built and timed with its code at other places.
 
-One module because a pair that confirms another one goes the same way.
+One module because a pair that confirms another one takes the same steps.
 """
 
 import math
@@ -35,28 +35,28 @@ from tileyard.model import (
 from tileyard.regression.gate import Gate
 
 FALSE_DISCOVERIES: Final = 0.05
-"""The share of rows called changed that may be wrong."""
+"""Share of the rows reported as changed that may be wrong."""
 ROUNDS: Final = 120
-"""The most rounds in one process: some of them are calm also on a machine that has other work."""
+"""Most rounds in one process: some of them are calm even on a machine with other work."""
 ENOUGH_ROUNDS: Final = 40
-"""Calm ones. With three times as many the values of processes differ as much from each other."""
+"""Number of calm rounds that suffice: with three times as many, processes differ as much from each other."""
 RUN_CALM: Final = 1.05
 FEWEST_ROUNDS: Final = 8
-"""A process with fewer calm rounds says nothing: it is counted as disturbed, and there comes another."""
+"""Fewest calm rounds of a process: with fewer it counts as disturbed, and another one follows."""
 MOST_SHIFTED: Final = 3
-"""The most processes to confirm a change with its code at one other place: one, if nobody disturbs it."""
+"""Most processes to confirm a change with its code at one other place: one, if it is undisturbed."""
 SLOTS: Final = ("base", "head", "control")
 TIMING: Final = TimingPolicy(min_sample_ns=200_000)
-"""A sample lasts at least a millisecond."""
+"""The timing of kernels: a sample lasts at least 0.2 ms."""
 PROGRAM_ROUNDS: Final = 10
-"""The most rounds in a batch of programs."""
+"""Most rounds in a batch of programs."""
 TIME: Final[tuple[str, Better]] = ("ns", "lower")
 CPU_TIME: Final[tuple[str, Better]] = ("CPU ns", "lower")
 
 
 @dataclass
 class Pair:
-    """A kernel or program that both sides have, and what is known of it."""
+    """A kernel or program that both sides have, and its state."""
 
     name: str
     base: Case
@@ -64,7 +64,7 @@ class Pair:
     built: dict[str, Trial] = field(default_factory=dict)
     batches: list[dict[str, float]] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
-    """The name of the one on which each of these batches was timed."""
+    """The names of the devices on which the batches were timed."""
     typical: dict[str, list[float]] = field(default_factory=dict)
     spent_s: float = 0.0
     asked: int = 0
@@ -75,27 +75,27 @@ class Pair:
     shifted: list["Pair"] = field(default_factory=list)
     """This pair with its code at other places in memory, each timed in one process, once it seems to have changed."""
     parent: "Pair | None" = None
-    """The pair that this one is to confirm."""
+    """The pair that this one confirms, if any."""
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will be timed of it."""
+        """Whether it needs no more timing."""
         return self.is_decided and all(one.is_decided for one in self.shifted)
 
     @property
     def is_same(self) -> bool:
-        """Both sides gave the same binary."""
+        """Whether both sides have the same binary."""
         base, head = (self.built[side].keys for side in ("base", "head"))
         return (base.binary or base.build) == (head.binary or head.build)
 
     @property
     def measure(self) -> tuple[str, Better]:
-        """The unit of what is compared, and which of two numbers is the better one; that of head."""
+        """The unit of head's measurements, and which of two numbers is better."""
         return measure_of(self.head)
 
     @property
     def refusal(self) -> str:
-        """Why its sides cannot be compared, empty where they can be."""
+        """Why its sides cannot be compared; empty if they can."""
         base, head = measure_of(self.base), measure_of(self.head)
         if base == head:
             return ""
@@ -110,11 +110,11 @@ class Pair:
         return [batch[slot] for batch in self.batches]
 
     def median(self, slot: str) -> float:
-        """The middle of the batches' times of a launch or run, or numbers; 0 where none was timed."""
+        """The median over batches of the times of a launch or run, or of numbers; 0 if none was timed."""
         return statistics.median(self.typical[slot]) if self.typical else 0.0
 
     def take(self, measured: Mapping[str, Measurement]) -> bool:
-        """Take in what a batch has measured; False where others have disturbed it, or the device was not well."""
+        """Record the measurements of a batch; returns False if it was disturbed, or its device was not well."""
         if any(one.device_state.get("disturbed") for one in measured.values()):
             return False
         if isinstance(self.head.work, KernelWork):
@@ -135,13 +135,13 @@ class Pair:
 
 
 def _is_disturbed(measured: Measurement) -> bool:
-    """Whether no second run of a program took about as long as its best one did; numbers are its own affair."""
+    """Whether no second run of a program took about as long as its best run; numbers that it prints are not checked."""
     best, *others = sorted(measured.samples_ns)
     return not measured.printed and bool(others) and others[0] > RUN_CALM * best
 
 
 def measure_of(case: Case) -> tuple[str, Better]:
-    """The unit of what is measured of a case, and which of two numbers is the better one."""
+    """The unit of a case's measurements, and which of two numbers is better."""
     measure = case.work.measure if isinstance(case.work, CommandWork) else None
     if measure is None:
         return TIME
@@ -149,7 +149,7 @@ def measure_of(case: Case) -> tuple[str, Better]:
 
 
 def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
-    """ln(slot / base) for head and control over the calm rounds of a process; None where these are too few."""
+    """ln(slot / base) for head and control over the calm rounds of a process; None if these are too few."""
     calm = find_calm(list(samples.values()))
     if calm.sum() < FEWEST_ROUNDS:
         return None
@@ -160,9 +160,9 @@ def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] |
 class Pairs:
     """A CaseSource: builds both sides of each pair, then times those that differ until they are decided.
 
-    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``gate`` has the margins. ``case_s`` bounds the time that
-    a pair is timed, its confirmation apart: that is made with ``shifts``, targets that build the same code at other places.
-    ``is_out_of_time`` says that no pair is begun any more.
+    ``cases`` are those of each side, to be run and timed; equal ids form a pair. ``gate`` has the margins. ``case_s`` limits the seconds of
+    timing per pair, without its confirmation: that uses ``shifts``, targets that build the same code at other places.
+    ``is_out_of_time``: whether no further batch may begin.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Pairs:
         self.timed_s = 0.0
 
     async def ask(self, limit: int) -> Sequence[Batch]:
-        """Builds as long as there are any; then one batch for each pair that is undecided, the least timed first."""
+        """Builds as long as there are any; then one batch per undecided pair, the least timed first."""
         batches: list[Batch] = []
         while self._to_build and len(batches) < limit:
             pair, side = self._to_build.pop()
@@ -209,13 +209,13 @@ class Pairs:
         return [*batches, *map(self._time, ready[: limit - len(batches)])]
 
     def tell(self, trial: Trial) -> None:
-        """Take in a build, or how a member of a timed batch did."""
+        """Record a build, or the trial of a member of a timed batch."""
         pair, slot = self._pending.pop(trial.key)
         if trial.batch == trial.case:
-            if trial.outcome is Outcome.NOT_RUN:  # the time was over before
+            if trial.outcome is Outcome.NOT_RUN:  # the time ran out before it
                 return
             pair.built[slot] = trial
-            # What was built and not run ends as skipped.
+            # A case that is built but not run ends as skipped.
             if trial.outcome not in WELL:
                 pair.failure[slot] = trial
             is_settled = len(pair.built) == 2 and (pair.is_same or bool(pair.refusal))
@@ -230,13 +230,13 @@ class Pairs:
         self.watch(pair.parent or pair)
 
     def done(self) -> bool:
-        """Nothing is pending, and nothing more will be asked."""
+        """Whether nothing is pending, and nothing more will be requested."""
         if self._pending or self._to_build:
             return False
         return self._is_out_of_time() or not any(map(self._may_time, self._list_all()))
 
     def count_left(self) -> int:
-        """How many batches are to be timed, if pairs take as many as those that are decided took."""
+        """Estimated number of batches left to time, if pairs take as many as the decided ones took."""
         told = [pair.told for pair in self.pairs if pair.is_decided and pair.told]
         usual = max(round(sum(told) / len(told)), LOOKS[0]) if told else LOOKS[0]
         undecided = [pair for pair in self._list_all() if not pair.is_decided]
@@ -265,15 +265,13 @@ class Pairs:
             id=name,
             cases=tuple(cases),
             order="interleaved",
-            process="fresh"
-            if is_kernel
-            else "warm",  # each run of a program is a process of its own
+            process="fresh" if is_kernel else "warm",  # each run of a program is a new process
             rounds=ROUNDS if is_kernel else PROGRAM_ROUNDS,
             calm=ENOUGH_ROUNDS if is_kernel else 0,
         )
 
     def _take(self, pair: Pair, batch: dict[str, Trial]) -> None:
-        """Take in a batch that is over, and decide its pair if that can be done."""
+        """Record a batch that has ended, and decide its pair if possible."""
         pair.told += 1
         if any(trial.outcome is Outcome.NOT_RUN for trial in batch.values()):
             return
@@ -300,12 +298,12 @@ class Pairs:
             self._confirm(pair)
 
     def _seems_changed(self, pair: Pair) -> bool:
-        """Whether the pair may end as changed, at whatever level that will be judged."""
+        """Whether the pair may end as changed, at any level at which it may be judged."""
         edge = math.log1p(self._gate.margin_of(pair.name))
         return mean_interval(pair.values("head"), FALSE_DISCOVERIES).is_beyond(edge)
 
     def _confirm(self, pair: Pair) -> None:
-        """Have the pair built and timed with its code at other places in memory."""
+        """Request builds and timings of the pair with its code at other places in memory."""
         for target in self._shifts:
             base, head = (
                 msgspec.structs.replace(case, target=target) for case in (pair.base, pair.head)
@@ -314,7 +312,7 @@ class Pairs:
             self._to_build += [(pair.shifted[-1], side) for side in ("head", "base")]
 
     def _is_decided(self, pair: Pair) -> bool:
-        """Whether the interval, if it is time to look at it, lies on one side of the margin; where head is worse, also of what gates."""
+        """Whether the interval, if it is checked now, is on one side of the margin and, if head is worse, of the gate's limit."""
         if len(pair.batches) not in LOOKS:
             return False
         found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
@@ -326,7 +324,7 @@ class Pairs:
 
 
 def _rename(case: Case, name: str, pair: Pair) -> Case:
-    """The case by this name; of a pair that confirms another one, with the target that moves its code."""
+    """The case with this name, which for a pair that confirms another one includes the target that moves its code."""
     name = f"{name}/{case.target}" if pair.parent else name
     return msgspec.structs.replace(case, id=name)
 

@@ -1,4 +1,4 @@
-"""Numbers that somebody else has measured: reports of both sides, or one file for each side."""
+"""Judges numbers that were measured elsewhere: reports of both sides, or one file per side."""
 
 import itertools
 import json
@@ -21,15 +21,15 @@ from tileyard.regression.verdicts import as_ratio, find_level, find_mean, judge_
 from tileyard.wording import count_of
 
 TILELANG: Final = "__TILELANG_PERF_RESULTS_JSON__="
-"""What TileLang's benchmarks print with TL_PERF_REGRESSION_FORMAT=json: this, and a list of names and milliseconds."""
+"""The prefix of the output of TileLang's benchmarks with TL_PERF_REGRESSION_FORMAT=json; names and milliseconds follow."""
 NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 FEWEST_EARLIER: Final = 19
-"""Earlier numbers that one number for each side takes: an outlier beyond all of them comes once in 20 times, whatever the noise is like."""
+"""Fewest earlier numbers for one number per side: an outlier beyond all of them comes once in 20 times, for any noise."""
 _RULE: Final = re.compile(r"\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?\|?")
 
 
 class Report(Record):
-    """What somebody measured once: nanoseconds of base and head for each benchmark, 0 where a side has none."""
+    """One measurement of both sides: nanoseconds of base and head per benchmark, 0 if a side has none."""
 
     name: str
     times: dict[str, tuple[float, float]]
@@ -54,7 +54,7 @@ class _Reports(Record):
 
 
 def read_reports(path: Path) -> list[Report]:
-    """The reports of a file: such JSON, or tables in Markdown of a name, base and head. Raises UsageError."""
+    """The reports of a file: JSON like ``_Reports``, or Markdown tables of name, base and head. Raises UsageError."""
     text = _read(path)
     reports = _read_json(text, path) if text.lstrip().startswith("{") else _read_tables(text)
     if not any(report.times for report in reports):
@@ -86,7 +86,7 @@ def _read_json(text: str, path: Path) -> list[Report]:
 
 
 def _read_tables(text: str) -> list[Report]:
-    """Each table of a page, as milliseconds in its second and third column; 0 where there is no number."""
+    """Each table of a page, with milliseconds in its second and third column; 0 if there is no number."""
     found: list[dict[str, tuple[float, float]]] = []
     is_table = False
     for line in text.splitlines():
@@ -116,7 +116,7 @@ def _is_time(number: float) -> bool:
 
 
 def read_side(path: Path) -> dict[str, float]:
-    """Nanoseconds of each benchmark in pytest-benchmark's JSON, or in what TileLang's benchmarks print. Raises UsageError."""
+    """Nanoseconds of each benchmark in pytest-benchmark's JSON, or in the output of TileLang's benchmarks. Raises UsageError."""
     text = _read(path)
     lines = [line for line in text.splitlines() if line.startswith(TILELANG)]
     try:
@@ -142,14 +142,14 @@ def read_side(path: Path) -> dict[str, float]:
 
 
 def pair_sides(base: Mapping[str, float], head: Mapping[str, float]) -> list[Report]:
-    """Both sides as one report; what one of them lacks has no time there."""
+    """Both sides as one report; a benchmark that a side lacks has no time there."""
     names = dict.fromkeys([*base, *head])
     times = {name: (base.get(name, 0.0), head.get(name, 0.0)) for name in names}
     return [Report(name="1", times=times)]
 
 
 class Noise(Record):
-    """What ``count`` earlier reports or sides say of the noise of each benchmark: values as ln(head / base) has them."""
+    """The noise of each benchmark in ``count`` earlier reports or sides: values of ln(head / base)."""
 
     count: int = 0
     values: dict[str, tuple[float, ...]] = {}
@@ -160,9 +160,9 @@ UNKNOWN: Final = Noise()
 
 
 def find_noise(reports: Sequence[Report], others: Sequence[Report]) -> Noise:
-    """The noise of reports of other versions, or of the same; those that are among the ``others`` say nothing more.
+    """The noise of reports of other versions, or of the same ones; reports that are among the ``others`` add nothing.
 
-    Each change that they hold counts as noise. Raises UsageError for fewer than two.
+    Each change in them counts as noise. Raises UsageError for fewer than two.
     """
     found = _drop_equal([*others, *reports])[len(_drop_equal(others)) :]
     if len(found) < 2:
@@ -172,7 +172,7 @@ def find_noise(reports: Sequence[Report], others: Sequence[Report]) -> Noise:
 
 
 def as_reports(sides: Sequence[Mapping[str, float]]) -> list[Report]:
-    """Sides as reports without a second one: a ratio of two sides has the noise of both, which is root 2 times that of one."""
+    """Single sides as reports: a ratio of two sides has the noise of both, which is root 2 times that of one."""
     root = math.sqrt(2)
     return [
         Report(name="", times={name: (1.0, time**root) for name, time in side.items()})
@@ -183,11 +183,11 @@ def as_reports(sides: Sequence[Mapping[str, float]]) -> list[Report]:
 def judge_reports(
     reports: Sequence[Report], labels: tuple[str, str], gate: Gate, noise: Noise = UNKNOWN
 ) -> Regression:
-    """What can be said of the same benchmarks in one or more reports.
+    """The comparison of the same benchmarks in one or more reports.
 
-    A report is one value of each benchmark, as a process is in a run of ours; with one report there is no noise to compare
-    with but that of earlier ones, and a report that says the same as another one says nothing more. What a report lacks, or
-    one of its sides, is ``missing``, whatever others say.
+    A report gives one value per benchmark, like a process in a run of ours; with one report only earlier ones show the
+    noise, and a report that equals another one adds nothing. A benchmark that a report, or one of its sides, lacks is
+    ``missing``, whatever other reports contain.
     """
     reports = _drop_equal(reports)
     names = dict.fromkeys(name for report in reports for name in report.times)
@@ -220,7 +220,7 @@ def judge_reports(
 
 
 def _drop_equal(reports: Sequence[Report]) -> list[Report]:
-    """The reports without those that say the same as one before."""
+    """The reports without those that equal an earlier one."""
     times = [report.times for report in reports]
     return [one for number, one in enumerate(reports) if one.times not in times[:number]]
 
@@ -261,7 +261,7 @@ def _describe(
 
 
 def _doubt(reports: Sequence[Report], noise: Noise) -> Iterator[str]:
-    """How far the reports agree with each other, and what one number for each side is worth."""
+    """Notes on how far the reports agree with each other, and on one number per side."""
     if noise.count:
         few = (
             ""

@@ -1,4 +1,4 @@
-"""What a bisection looks for: the change from its good revision to its bad one, and whether a commit has it already."""
+"""Finds the change between the good and the bad revision of a bisection, and judges whether a commit has it."""
 
 import math
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from tileyard.regression.timed import Regression, TimedRow, describe_row
 
 NORMAL: Final = NormalDist()
 WIDTH: Final = NORMAL.inv_cdf(1 - FALSE_DISCOVERIES / 2)
-"""Half of an interval in standard deviations."""
+"""Half the width of an interval in standard deviations."""
 WRONG_TIMES: Final = 0.01
-"""The share of comparisons in time that may be wrong, however sure they are of themselves."""
+"""Share of comparisons in time that may be wrong, whatever their own confidence."""
 WRONG_OUTCOMES: Final = 0.001
-"""The same of results, which hardly vary, and of figures of a binary."""
+"""Share of wrong tests of outcomes, which hardly vary, and of figures of a binary."""
 TIMES: Final = (TIME[0], CPU_TIME[0])
-"""Units of time: what takes more is slower, and of other numbers worse or better."""
+"""Units of time: more is slower. Other numbers are worse or better."""
 
 
 class SoughtChange(Record):
-    """How a case of the bad revision differs from the good one's.
+    """The difference of a case between the bad revision and the good one.
 
-    ``ratio`` is how many times as long it takes where it is slower or faster, or as large a number where it is worse or
-    better. Where it fails it is with ``outcome``, which is empty where it cannot even be read. ``figure`` is what has changed of its binary.
+    ``ratio`` is that of the times if it is slower or faster, or of the numbers if it is worse or better. ``outcome`` is
+    that of a failure, empty if the case cannot even be read. ``figure`` is the changed figure of its binary.
     """
 
     case: str
@@ -39,7 +39,7 @@ class SoughtChange(Record):
 
     @property
     def margin(self) -> float:
-        """Half of the change, as a share of the time: a commit beyond that has it, one within has it not."""
+        """Half of the change, as a share of the time: a commit has the change if it is beyond that."""
         return math.exp(abs(math.log(self.ratio)) / 2) - 1
 
     @property
@@ -51,7 +51,7 @@ class SoughtChange(Record):
 def find_change(compared: Regression, limits: Sequence[Limit] = ()) -> SoughtChange:
     """The one change of a comparison; with ``limits`` the first figure that breaks one.
 
-    Raises UsageError where there is none, or where several cases have changed.
+    Raises UsageError if there is none, or if several cases have changed.
     """
     changed = [
         row
@@ -80,7 +80,7 @@ def find_change(compared: Regression, limits: Sequence[Limit] = ()) -> SoughtCha
 
 
 def _refuse(compared: Regression, limits: Sequence[Limit]) -> NoReturn:
-    """Say that nothing has changed, and what has instead."""
+    """Raise the UsageError that nothing has changed, with other changes as a hint."""
     figures = [
         f"{row.case}: {', '.join(map(describe_change, row.changes))}"
         for row in compared.rows
@@ -95,10 +95,10 @@ def _refuse(compared: Regression, limits: Sequence[Limit]) -> NoReturn:
 
 
 def judge_commit(sought: SoughtChange, compared: Regression, *, is_parent: bool = False) -> Answer:
-    """Whether head has the change that base has not. Raises WorkerLostError where the host or the device failed it.
+    """Whether head has the change that base lacks. Raises WorkerLostError if the host or the device failed.
 
-    Compared with the good revision a figure has changed if it has moved by more than half; against its own parent the
-    commit that took it over that needs to have moved it at all.
+    Compared with the good revision, a figure has changed if it has moved by more than half of the change; compared with
+    the commit's own parent, any move in that direction suffices.
     """
     row = next((row for row in compared.rows if row.case == sought.case), None)
     if row is None and sought.kind == "fails":
@@ -114,7 +114,7 @@ def judge_commit(sought: SoughtChange, compared: Regression, *, is_parent: bool 
 
 
 def _judge_figure(sought: Change, row: TimedRow, least: float) -> Answer:
-    """Whether a figure has moved by more than ``least`` of the change; where its function may be called otherwise nothing is known."""
+    """Whether a figure has moved by more than ``least`` of the change; unknown if its function may have another name."""
     told = [one for one in row.changes if one.metric == sought.metric]
     moved = {one.function: _find_share(one, sought) for one in told}
     share = moved.get(sought.function, None if None in moved.values() else 0.0)
@@ -125,7 +125,7 @@ def _judge_figure(sought: Change, row: TimedRow, least: float) -> Answer:
 
 
 def _find_share(change: Change, whole: Change) -> float | None:
-    """How much of the whole change a figure has moved; None where a side does not have it."""
+    """The share of the whole change by which a figure has moved; None if a side does not have it."""
     if change.base is None or change.head is None or whole.base is None or whole.head is None:
         return None
     return (change.head - change.base) / (whole.head - whole.base)
@@ -139,13 +139,13 @@ def _find_probability(sought: SoughtChange, row: TimedRow) -> float | None:
         return 0.0
     ratio = row.ratio
     if ratio is None or ratio.low is None or ratio.high is None:
-        return 0.5  # too few processes to say anything
+        return 0.5  # too few processes for a verdict
     share = math.log(ratio.ratio) / math.log(sought.ratio)
     half = math.log(ratio.high / ratio.low) / 2 / abs(math.log(sought.ratio))
     return NORMAL.cdf(WIDTH * (share - 0.5) / half) if half else float(share > 0.5)
 
 
 def _outcome_of(row: TimedRow) -> str:
-    """``mismatch`` of ``mismatch: 3 of 1024 elements ...``; nothing where a kernel or its file cannot be read."""
+    """``mismatch`` of ``mismatch: 3 of 1024 elements ...``; empty if a kernel or its file cannot be read."""
     outcome = row.head_message.partition(":")[0]
     return outcome if outcome in set(Outcome) else ""

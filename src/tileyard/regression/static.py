@@ -1,6 +1,6 @@
-"""Two builds of the same kernels, kernel by kernel: what their compilers made of them. Nothing is run.
+"""Compares two builds of the same kernels by the figures that compilers report. Nothing is run.
 
-Sides are built in turn, and a kernel's build time counts as changed only where all rounds agree on it.
+Sides are built in turn, and a kernel's build time counts as changed only if all rounds agree.
 """
 
 import statistics
@@ -31,7 +31,7 @@ def compare_sides(
     head: Sequence[Sequence[Build]],
     gate: Gate,
 ) -> Regression:
-    """Compare what was built in at least one round each; the first one gives the figures."""
+    """Compare builds of at least one round per side; the first round gives the figures."""
     rounds = _Rounds(base, head)
     rows, notes = gate.judge(sort_rows([rounds.describe(case) for case in rounds.cases]))
     build = rounds.time_builds()
@@ -55,12 +55,12 @@ def compare_sides(
 
 
 def _is_silent(build: Build) -> bool:
-    """Its compiler says nothing of it."""
+    """Whether its compiler reports no figures."""
     return build.outcome is Outcome.PASSED and not read_reported(build.details).resources
 
 
 def _name_side(name: str, builds: Sequence[Build]) -> str:
-    """A side with what built its kernels, where they say it."""
+    """The name of a side, with the compiler if its builds record it."""
     named = (read_reported(build.details).compiler for build in builds)
     compiler = next(filter(None, named), "")
     return f"{name} ({compiler})" if compiler else name
@@ -75,7 +75,7 @@ class _Rounds:
         self.cases = tuple(dict.fromkeys([*self._base[0], *self._head[0]]))
 
     def describe(self, case: str) -> TimedRow:
-        """What both sides have of a kernel, and the figures that differ."""
+        """The row of a kernel: both sides' builds, and the figures that differ."""
         base, head = self._base[0].get(case), self._head[0].get(case)
         base_s, head_s = self._times(case)
         changes: tuple[Change, ...] = ()
@@ -92,7 +92,7 @@ class _Rounds:
         )
 
     def time_builds(self) -> BuildTimes | None:
-        """None where there is no kernel that both sides built in all rounds."""
+        """The build times of all kernels; None if both sides built no kernel in all rounds."""
         times = [self._times(case) for case in self.cases]
         both = [(base, head) for base, head in times if base and head]
         if not both:
@@ -112,13 +112,13 @@ class _Rounds:
         )
 
     def _times(self, case: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """A kernel's build times; the first of several rounds makes caches, and does not count."""
+        """A kernel's build times; the first of several rounds fills caches, and does not count."""
         counted = slice(1, None) if len(self._base) > 1 else slice(None)
         return _passed_times(self._base[counted], case), _passed_times(self._head[counted], case)
 
 
 def _passed_times(rounds: Sequence[Mapping[str, Build]], case: str) -> tuple[float, ...]:
-    """None of them unless the kernel was built in every round."""
+    """A kernel's build times; empty unless it was built in every round."""
     builds = [one[case] for one in rounds if case in one]
     passed = [build.build_s for build in builds if build.outcome is Outcome.PASSED]
     return tuple(passed) if len(passed) == len(rounds) else ()
@@ -137,7 +137,7 @@ def _judge(base: Build | None, head: Build | None, changes: Sequence[Change]) ->
 
 
 def _why_not(build: Build | None) -> str:
-    """Why there is no binary; empty where there is one, or no kernel."""
+    """Why there is no binary; empty if there is one, or no kernel."""
     if build is None or build.outcome is Outcome.PASSED:
         return ""
     return f"{build.outcome}: {build.message}"

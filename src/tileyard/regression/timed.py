@@ -1,4 +1,4 @@
-"""What two builds of the same kernels or programs come to in time, row by row."""
+"""The records of a comparison in time of two builds of the same kernels or programs."""
 
 from typing import Literal
 
@@ -20,15 +20,15 @@ Verdict = Literal[
     "equivalent",
     "unchanged",
 ]
-"""How a row ended, those that need a look first. Only kernels that were built and not run are ``changed``: in their figures."""
+"""The result of a row, in the order of attention. ``changed`` means changed figures, for kernels that were only built."""
 Worse = Literal["failed", "missing", "regressed", "new", "over_limit"]
-"""What fails a comparison unless it is allowed: verdicts, and figures of the binary beyond their limits."""
+"""Faults that fail a comparison unless allowed: verdicts, and figures of the binary beyond their limits."""
 
 
 class Ratio(Record):
-    """Head's time or number as a multiple of base's, of ``processes`` in which both were timed.
+    """Head's time or number as a multiple of base's, from ``processes`` processes that timed both.
 
-    Its interval is None where these are too few.
+    Its interval is None if these are too few.
     """
 
     ratio: float
@@ -38,20 +38,21 @@ class Ratio(Record):
 
 
 class Allowance(Quarantine):
-    """Cases that do not fail a comparison by one of these ``verdicts``."""
+    """Cases that do not fail a comparison with one of these ``verdicts``."""
 
     verdicts: tuple[Worse, ...]
 
 
 class TimedRow(Record):
-    """A kernel or program on both sides. ``message`` says what is doubtful about it; the others are those of sides that failed.
+    """A kernel or program on both sides. ``message`` names a doubt; ``base_message`` and ``head_message`` are failures of the sides.
 
-    ``ratio`` is None where the two were not timed together, ``control`` is base against itself. ``disturbed``
-    processes count for nothing, since somebody else was at work. ``base`` and ``head`` are times of a launch or run, or numbers in another ``unit``, of which the one that is
-    ``better`` is the better one. ``shifted`` are ratios with the code of both at other places in memory, where it seems to have changed. ``smallest`` is the smallest change, as a share of base's, that could have been seen, None where there are too few processes to say it.
-    ``margin`` is its own where that is not the one
-    of all. ``changes`` are figures of the binary that differ, as far as the target reports them, ``broken`` a line for each
-    limit of these that is broken. Build times are those of the rounds that count. The row fails the comparison by what it ``gates``; ``allowed`` is why it does not by others.
+    ``ratio`` is None if the two were not timed together; ``control`` is base against itself. ``disturbed`` is the number
+    of processes that do not count because other work disturbed them. ``base`` and ``head`` are times of a launch or run,
+    or numbers in another ``unit``; ``better`` says which of two is better. ``shifted`` are ratios with the code of both at
+    other places in memory, if it seems to have changed. ``smallest`` is the smallest detectable change, as a share of base's
+    value, None for too few processes. ``margin`` is the row's own if it differs from the common one. ``changes`` are
+    figures of the binary that differ, if the target reports them; ``broken`` has a line per broken limit of these. Build times
+    are those of the rounds that count. ``gates`` are the faults that fail the comparison; ``allowed`` are reasons for others.
     """
 
     case: str
@@ -78,14 +79,14 @@ class TimedRow(Record):
 
     @property
     def worse(self) -> float:
-        """How many times as bad head is: its ratio, or the inverse of that where more is better; 1 without a ratio."""
+        """How much worse head is: its ratio, or the inverse of it if more is better; 1 without a ratio."""
         if self.ratio is None:
             return 1.0
         return 1 / self.ratio.ratio if self.better == "higher" else self.ratio.ratio
 
 
 def describe_row(row: TimedRow) -> str:
-    """``gemm/default: regressed, +4.12 % (+3.20 .. +5.04)``, or why there is no such figure."""
+    """``gemm/default: regressed, +4.12 % (+3.20 .. +5.04)``, or the reason why there is no ratio."""
     ratio = row.ratio
     if ratio is None:
         sides = (("base", row.base_message), ("head", row.head_message))
@@ -103,12 +104,12 @@ def format_ratio(ratio: Ratio) -> str:
 
 
 def format_change(ratio: float) -> str:
-    """``+4.12`` for a ratio of 1.0412: percent."""
+    """A ratio in percent: ``+4.12`` for 1.0412."""
     return f"{100 * (ratio - 1):+.2f}"
 
 
 class Control(Record):
-    """Base against itself on one device, over all rows. ``is_alarm`` says that the whole interval is beyond the margin."""
+    """Base against itself on one device, over all rows. ``is_alarm``: the whole interval is beyond the margin."""
 
     device: str
     ratio: Ratio
@@ -116,20 +117,20 @@ class Control(Record):
 
 
 class Mean(Record):
-    """The geometric mean of the ratios of so many rows; where more is better, of their inverse."""
+    """The geometric mean of the ratios of ``rows`` rows; of their inverse if more is better."""
 
     ratio: float
     rows: int
 
 
 class Regression(Record):
-    """What two sides have come to in time. ``rows`` have the worst first.
+    """The comparison of two sides in time. ``rows`` has the worst first.
 
-    ``margin`` is the smallest change that matters, as a share, and ``fail_over`` what a kernel may be slower by, 0 where
-    that is its margin. ``false_alarms`` are rows whose base differs from itself, and ``controls`` say the same of devices.
-    ``mean`` is None where no pair was timed. ``seconds`` are those of the run, and ``timed_s`` those in which kernels or
-    programs ran. ``compared`` is what a row is. ``run`` is empty where others have measured. ``notes`` say how
-    far their reports agree, and what there is to say of the gate.
+    ``margin`` is the smallest change that matters, as a share, and ``fail_over`` how much slower a kernel may be, 0 for
+    its margin. ``false_alarms`` are rows whose base differs from itself, and ``controls`` the same per device.
+    ``mean`` is None if no pair was timed. ``seconds`` is the duration of the run, ``timed_s`` that in which kernels or
+    programs ran. ``compared`` is the kind of a row. ``run`` is empty for numbers measured elsewhere. ``notes`` report how
+    far their reports agree, and remarks of the gate.
     """
 
     run: str
@@ -156,7 +157,7 @@ class Regression(Record):
 
     @property
     def exit_status(self) -> int:
-        """1 where something gates, 3 where only infrastructure has failed, 130 where it was interrupted."""
+        """1 if something gates, 3 if only infrastructure failed or trials are unrecorded, 130 if interrupted."""
         if self.reason == "interrupted":
             return 130
         if self.broken or any(row.gates for row in self.rows):

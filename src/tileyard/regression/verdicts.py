@@ -1,4 +1,4 @@
-"""How each pair of builds ended: rows, false alarms and a mean, judged together."""
+"""Judges all pairs of builds together: rows, false alarms and a mean."""
 
 import math
 import statistics
@@ -17,9 +17,9 @@ from tileyard.regression.timed import Control, Mean, Ratio, TimedRow, Verdict, f
 def fold_pairs(
     source: Pairs, refused: Mapping[str, Sequence[Build]], gate: Gate
 ) -> tuple[tuple[TimedRow, ...], tuple[str, ...], Mean | None]:
-    """All rows, the worst first; those whose control differs from its base; the mean of what was timed.
+    """All rows, the worst first; the rows whose control differs from base; the mean of timed rows.
 
-    Benjamini and Hochberg: of N rows R are called changed where R of their intervals at ``q R / N`` lie beyond the margin, for
+    Benjamini and Hochberg: R of N rows count as changed if R of the intervals at level ``q R / N`` are beyond the margin, for
     the largest such R. All intervals are shown at that level, so they agree with the verdicts. ``refused`` are kernels that
     a side could not even plan.
     """
@@ -41,7 +41,7 @@ def fold_pairs(
 
 
 def find_controls(source: Pairs, margin: float) -> tuple[Control, ...]:
-    """Base against itself on each device, by name."""
+    """The controls, base against itself, per device, in the order of names."""
     values: dict[str, list[float]] = {}
     for pair in source.pairs:
         for device, value in zip(pair.devices, pair.values("control"), strict=True):
@@ -59,12 +59,12 @@ def find_controls(source: Pairs, margin: float) -> tuple[Control, ...]:
 
 
 def sort_rows(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
-    """The worst first."""
+    """Rows in order, the worst first."""
     return tuple(sorted(rows, key=_badness))
 
 
 def find_mean(rows: Sequence[TimedRow]) -> Mean | None:
-    """The geometric mean of the rows that are whole and have a ratio; None where none has."""
+    """The geometric mean of the ratios of rows that are not missing; None if there is none."""
     ratios = [row.worse for row in rows if row.ratio and row.verdict != "missing"]
     return Mean(ratio=statistics.geometric_mean(ratios), rows=len(ratios)) if ratios else None
 
@@ -128,7 +128,7 @@ def describe_pair(pair: Pair, level: float, margin: float) -> TimedRow:
         return TimedRow(case=pair.name, verdict="unchanged")
     if pair.refusal:
         return TimedRow(case=pair.name, verdict="failed", message=pair.refusal)
-    if not pair.batches:  # no time was left, or others were at work all the time
+    if not pair.batches:  # no time was left, or other work disturbed all batches
         return TimedRow(case=pair.name, verdict="inconclusive", disturbed=pair.disturbed)
     found = mean_interval(pair.values("head"), level)
     half = (found.high - found.low) / 2
@@ -160,14 +160,14 @@ def describe_pair(pair: Pair, level: float, margin: float) -> TimedRow:
 
 
 def judge_interval(found: MeanInterval, margin: float, better: Better = "lower") -> Verdict:
-    """What an interval of ln(head / base) says; ``margin`` is a logarithm, too."""
+    """The verdict for an interval of ln(head / base); ``margin`` is a logarithm as well."""
     if found.is_beyond(margin):
         return "regressed" if (found.mean > 0) == (better == "lower") else "improved"
     return "equivalent" if found.is_within(margin) else "inconclusive"
 
 
 def as_ratio(found: MeanInterval, processes: int) -> Ratio:
-    """An interval of logarithms as one of ratios."""
+    """An interval of logarithms as an interval of ratios."""
     is_known = math.isfinite(found.high)
     return Ratio(
         ratio=math.exp(found.mean),

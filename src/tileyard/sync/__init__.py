@@ -1,1 +1,1 @@
-"""Mistakes in the synchronization of a kernel: found by running blocks of it, and put into words."""
+"""Finds mistakes in the synchronization of a kernel by running some of its blocks, and describes them."""

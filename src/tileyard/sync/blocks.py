@@ -1,4 +1,4 @@
-"""Checks one Program on one set of inputs: runs blocks of its grid in the asynchronous meaning."""
+"""Checks one Program on one set of inputs by running blocks of its grid in the asynchronous meaning."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ from tileyard.sync.words import Words
 
 
 class Checked(Record):
-    """What was found in ``blocks`` of a ``grid``; not ``is_whole`` where the time did not suffice for all of them.
+    """The findings in ``blocks`` of a ``grid``; not ``is_whole`` if the time limit ended the run early.
 
-    ``taken`` are the branches that ran: the number of the statement, and whether its condition held. ``heads`` are those of
+    ``taken`` are the branches that ran: the statement's number, and whether its condition held. ``heads`` are those of
     the loops of each block, in each order of its roles.
     """
 
@@ -37,7 +37,7 @@ class Checked(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How long a check may take by its clock, whether its findings have timelines, and whether it looks for loops that repeat."""
+    """The time limit of a check by its clock, whether findings have timelines, and whether it looks for loops that repeat."""
 
     limit_s: float = math.inf
     is_traced: bool = False
@@ -54,9 +54,9 @@ def check_program(
 ) -> Checked:
     """Run the blocks at the corners of the grid and their neighbours, with roles in all orders that matter.
 
-    Where the place of a block decides nothing, all but the first one run in one order only: what they do to each other depends on no order.
+    If nothing depends on the place of a block, all but the first run in one order only: the effects between them depend on no order.
 
-    Raises KernelFault where the kernel fails by itself.
+    Raises KernelFault if the kernel itself fails.
     """
     found: dict[tuple[str, int, int], tuple[Hazard, tuple[Step, ...]]] = {}
     count = 0
@@ -76,7 +76,7 @@ def check_program(
         except _OverLimit:
             is_whole = False
         except KernelFault:
-            if not run.hazards:  # else it is the poison that was used
+            if not run.hazards:  # otherwise the failure comes from poison
                 raise
         count = max(count, run.count)
         taken |= run.taken
@@ -98,11 +98,11 @@ def check_program(
 
 
 class _OverLimit(Exception):
-    """The time is over."""
+    """The time limit has passed."""
 
 
 class _LimitedRun(HeadRun):
-    """A run of some blocks that is given up at a time. ``taken`` are the branches that ran; only the first block runs if it ``is_single``."""
+    """A run of some blocks with a time limit. ``taken`` are the branches that ran; only the first block runs if it ``is_single``."""
 
     now: Callable[[], float]
     ends_at: float
@@ -112,7 +112,7 @@ class _LimitedRun(HeadRun):
         return corners(extent)[: 1 if self.is_single else None]
 
     def grid(self) -> None:
-        """Run all blocks that are chosen."""
+        """Run all chosen blocks."""
         self.taken: set[tuple[int, bool]] = set()
         super().grid()
 
@@ -128,7 +128,7 @@ class _LimitedRun(HeadRun):
 
 
 def schedules_of(program: Program) -> tuple[Schedule, ...]:
-    """The orders that can make a difference: in which roles go on, and when loads end."""
+    """The schedules that can make a difference: the order in which roles advance, and when loads end."""
     roles = [len(stmt.bodies) for stmt in walk(program.body) if isinstance(stmt, Roles)]
     units = {stmt.unit for stmt in walk(program.body) if isinstance(stmt, Issue)}
     found = schedules(max(roles, default=1))
@@ -136,5 +136,5 @@ def schedules_of(program: Program) -> tuple[Schedule, ...]:
 
 
 def corners(extent: int) -> tuple[int, ...]:
-    """The blocks that run of a dimension of the grid: the first two, and the last one."""
+    """The blocks that run along a dimension of the grid: the first two, and the last one."""
     return tuple(one for one in sorted({0, 1, extent - 1}) if 0 <= one < extent)

@@ -1,7 +1,7 @@
-"""What changes from one Program to another one with other sizes, or from an iteration of a loop to a later one.
+"""Finds what changes between two Programs of different sizes, or between an iteration of a loop and a later one.
 
-Followed are the expressions that decide (``control.py``). In each, the value of a variable, a dimension, or a literal changes by a number
-that is known, and so does what is computed from it; or it is not known, and nothing can be said.
+It follows the expressions that decide (``control.py``). In each, the value of a variable, a dimension, or a literal changes by a known
+number, and so does what is computed from it; or its change is not known, and nothing is concluded.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Form:
 
 
 def form_of(program: Program, numbers: Mapping[str, int]) -> Form | None:
-    """None where it is not known before it runs what decides."""
+    """The Form of a Program; None if what decides is not known before it runs."""
     control = find_control(program)
     if control is None:
         return None
@@ -56,7 +56,7 @@ def form_of(program: Program, numbers: Mapping[str, int]) -> Form | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """``change`` is that of its left side less its right one, None where it is not known; ``scope`` binds its variables."""
+    """``change`` is that of its left side minus its right side, None if not known; ``scope`` binds its variables."""
 
     expr: Op
     change: int | None
@@ -64,11 +64,11 @@ class Comparison:
 
 
 class Changes:
-    """What changes from ``before`` to ``after``, where the variables of ``loops`` change by ``shift``.
+    """The changes from ``before`` to ``after`` if the variables of ``loops`` change by ``shift``.
 
-    ``comparisons`` are those within these loops, of ``after``; ``extents`` has how many more iterations each loop has that waits.
-    Raises Differ where the Programs are built in another way, or something that decides changes and is not a comparison: in
-    the loops, or ``everywhere``, where comparisons outside of them may not change either. If it is ``loose`` that does not matter.
+    ``comparisons`` are those of ``after`` within these loops; ``extents`` has the number of further iterations of each loop that waits.
+    Raises Differ if the Programs differ in structure, or if something that decides changes and is not a comparison: in
+    the loops, or ``everywhere``, where comparisons outside the loops may not change either. ``loose`` ignores such changes.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Changes:
     # ---- expressions ------------------------------------------------------------------------
 
     def _change(self, one: Expr, other: Expr) -> int | None:
-        """``other`` less ``one``; for what is not a whole number 0 if both are the same. None where it is not known."""
+        """``other`` minus ``one``; 0 for equal values that are not integers. None if not known."""
         match one, other:
             case Const(), Const():
                 are_whole = isinstance(one.value, int) and isinstance(other.value, int)
@@ -198,14 +198,14 @@ class Changes:
 
 
 def _frame(form: Form) -> object:
-    """What no size may change."""
+    """The parts that no size may change."""
     program, control = form.program, form.control
     tiles = [one for one in program.buffers if one.scope != "global"]
     return tiles, program.threads, control.tracked, control.counters, control.loops
 
 
 def _combine(op: Op, changes: list[int]) -> int | None:
-    """How much ``op`` changes with its arguments; None where that is not the same for all values of these."""
+    """The change of ``op`` with its arguments; None if it depends on the arguments' values."""
     literals = [
         int(arg.value) if isinstance(arg, Const) and not change else None
         for arg, change in zip(op.args, changes, strict=True)
@@ -236,7 +236,7 @@ def _combine(op: Op, changes: list[int]) -> int | None:
 
 
 def _describe(stmt: Stmt) -> tuple[object, ...]:
-    """What a statement is, apart from its expressions and nested bodies."""
+    """A statement without its expressions and nested bodies, for comparison."""
     own: list[object] = [type(stmt), stmt.threads if isinstance(stmt, Roles) else ()]
     for name in stmt.__struct_fields__:
         value = getattr(stmt, name)
@@ -258,11 +258,11 @@ def _describe(stmt: Stmt) -> tuple[object, ...]:
     return tuple(own)
 
 
-# ---- where comparisons have their last truth -------------------------------------------------------
+# ---- where comparisons have their final value ------------------------------------------------------
 
 
 def find_side(form: Form, comparison: Comparison, at: Mapping[str, int]) -> int:
-    """-1, or 1, where the left side is certainly less than the right one, or greater, in these iterations of loops; else 0."""
+    """-1 if the left side is certainly less than the right one in these iterations of loops, 1 if it is greater, otherwise 0."""
     ranges = Ranges(form.program)
     scalars = [param.var for param in form.program.params if isinstance(param, Scalar)]
     for var in (*form.program.dims, *scalars):

@@ -1,6 +1,6 @@
-"""What decides how a Program runs: which expressions choose the statements, barriers and elements, and what these depend on.
+"""Finds what decides how a Program runs: the expressions that choose statements, barriers and elements, and what they depend on.
 
-The content of tiles mostly does not. So two runs whose deciding expressions have the same values are ordered in the same way.
+The content of tiles mostly decides nothing. So two runs whose deciding expressions have the same values have the same order.
 """
 
 from collections.abc import Iterable, Iterator
@@ -48,11 +48,11 @@ _READ, _ATOMIC, _ISSUED = "read", "atomic", "issued"
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """What decides in one Program.
+    """The parts of one Program that decide how it runs.
 
-    ``loops`` are the outermost loops whose iterations wait or overlap, by variable, with the number of each. Accesses to
-    buffers that are ``tracked`` can be in conflict within a block; the content of ``counters`` decides, too, and so do the
-    variables ``held``, which are bound to it. Blocks are alike where
+    ``loops`` are the outermost loops whose iterations wait or overlap: numbers by variable. Accesses to
+    buffers that are ``tracked`` can conflict within a block; the content of ``counters`` decides as well, and so do the
+    variables ``held``, which are bound to it. Blocks are alike if
     neither their place nor the content of tiles and arrays decides anything.
     """
 
@@ -64,7 +64,7 @@ class Control:
     buffers: dict[str, Buffer] = field(repr=False)
 
     def deciding(self, stmt: Stmt) -> Iterator[Expr]:
-        """The expressions of ``stmt`` itself that decide, in order; nested bodies aside."""
+        """The deciding expressions of ``stmt`` itself, in order, without nested bodies."""
         written = written_region(stmt)
         regions = (*read_regions(stmt), *((written,) if written else ()))
         for region in regions:
@@ -92,7 +92,7 @@ class Control:
     def _element(self, stmt: Store | Atomic) -> Iterator[Expr]:
         if self._matters(stmt.buffer):
             yield from stmt.indices
-        else:  # outside of a global array the value is not computed
+        else:  # outside a global array the value is not computed
             for index, extent in zip(stmt.indices, self.buffers[stmt.buffer].shape, strict=True):
                 yield Op("ge", (index, Const(0, index.dtype)), "bool")
                 yield Op("lt", (index, extent), "bool")
@@ -100,7 +100,7 @@ class Control:
             yield stmt.value
 
     def _inside(self, expr: Expr) -> Iterator[Expr]:
-        """What decides within ``expr`` which elements it reads."""
+        """The parts of ``expr`` that decide which elements it reads."""
         if isinstance(expr, Load) and self._matters(expr.buffer):
             yield from expr.indices
         if isinstance(expr, Op) and expr.name in _LAZY and any(map(self._loads, expr.args[1:])):
@@ -112,16 +112,16 @@ class Control:
         return any(isinstance(p, Load) and self._matters(p.buffer) for p in walk_expr(expr))
 
     def _matters(self, buffer: str) -> bool:
-        """Whether accesses can be mistakes: in conflict, out of bounds, or of what nobody has written."""
+        """Whether accesses can be mistakes: conflicts, out of bounds, or reads of unwritten memory."""
         return self.buffers[buffer].scope != "global" or self.owner(buffer) in self.tracked
 
     def owner(self, buffer: str) -> str:
-        """The buffer whose storage it is."""
+        """The buffer that owns its storage."""
         return self.buffers[buffer].view_of or buffer
 
 
 def find_control(program: Program) -> Control | None:
-    """None where a loop ends by itself, or a wait is not for a barrier: then nothing is known before it runs."""
+    """The Control of a Program; None if a loop ends itself or a wait is not for a barrier: then nothing is known before it runs."""
     stmts = list(walk(program.body))
     if any(isinstance(stmt, While | Break | Await) for stmt in stmts):
         return None
@@ -138,7 +138,7 @@ def find_control(program: Program) -> Control | None:
     lets = {stmt.var.name: stmt.value for stmt in stmts if isinstance(stmt, Let)}
     axes = {axis.var.name for axis in program.grid}
     before = None
-    while before != control:  # what is stored in a counter decides, too
+    while before != control:  # values stored in a counter decide as well
         before = control
         found = {expr for stmt in stmts for expr in _with_lets(control.deciding(stmt), lets)}
         loaded = {control.owner(one) for one in _loaded(found)}
@@ -159,7 +159,7 @@ def find_control(program: Program) -> Control | None:
 
 
 def _with_lets(exprs: Iterable[Expr], lets: dict[str, Expr]) -> Iterator[Expr]:
-    """Expressions, and what the variables in them are bound to."""
+    """Expressions, and the values that variables in them are bound to."""
     left, seen = list(exprs), set[str]()
     while left:
         expr = left.pop()
@@ -188,7 +188,7 @@ def _outer_loops(program: Program) -> Iterator[tuple[str, int]]:
 
 
 def _find_tracked(program: Program, buffers: dict[str, Buffer]) -> Iterator[str]:
-    """The tiles that threads share, and the global arrays that one role alone writes, or reads and nobody writes, aside."""
+    """The tiles that threads share, and global arrays, except those that one role writes and none reads, or that are only read."""
     touched: dict[str, set[object]] = {}
 
     def note(body: tuple[Stmt, ...], role: object, *, is_issued: bool) -> None:

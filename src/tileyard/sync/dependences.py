@@ -1,7 +1,7 @@
-"""Finds dependences that a rewritten Program reorders: statements that read what another execution has written.
+"""Finds dependences that a rewritten Program reorders: statements that read from another execution than before.
 
-A rewrite that pipelines a loop keeps the order in which each single statement is executed, wherever its copies stand: so the
-n-th execution of a statement has to read what the n-th one read before.
+A rewrite that pipelines a loop keeps the order of the executions of each single statement, wherever its copies are: so the
+n-th execution of a statement must read what the n-th one read before.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from tileyard.sync.recorder import Execution, Form, Recorder, Source
 def find_reordered(
     written: Form, planned: Form, arrays: Sequence[Array], scalars: Sequence[Value] = ()
 ) -> tuple[Finding, ...]:
-    """Run the same blocks of both as ``check_program``; the first dependence that ``planned`` reorders.
+    """Run the blocks that ``check_program`` runs, of both; returns the first dependence that ``planned`` reorders.
 
-    Where one of them fails nothing is found: that is a mistake by itself.
+    Finds nothing if one of them fails: that is a separate mistake.
     """
     runs = [Recorder(form, arrays, scalars, corners) for form in (written, planned)]
     try:
@@ -34,10 +34,10 @@ def find_reordered(
 
 
 def compare(written: Recorder, planned: Recorder) -> Finding | None:
-    """The first execution of ``planned`` that reads what another one has written than in ``written``; None for none.
+    """The first execution of ``planned`` that reads from another execution than in ``written``; None for none.
 
-    Both have run. Statements and buffers that are in one of them only say nothing; nor do the numbers of executions, where a
-    statement is executed more often in one of them, as where a pass wraps it in a loop that threads share out.
+    Both have run. Statements and buffers that only one of them has are ignored; so are the numbers of executions if one of them
+    executes a statement more often, for instance because a pass wraps it in a loop that is distributed over threads.
     """
     both = (written.totals, planned.totals)
     sources = [{source for _, source in totals} for totals in both]
@@ -73,7 +73,7 @@ def _any(execution: Execution) -> Execution:
 def _compare_outputs(
     written: Recorder, planned: Recorder, sources: list[set[Source]]
 ) -> Finding | None:
-    """An element that another statement has written last; the order of atomic updates is open."""
+    """An element whose last writer is another statement; the order of atomic updates is open."""
     left = planned.left()
     for name, (marks, events) in written.left().items():
         if name not in left:
@@ -95,7 +95,7 @@ def _describe(
     writers: tuple[set[Execution | None], set[Execution | None]],
     execution: Execution | None,
 ) -> Finding:
-    """What is done to ``buffer`` by ``execution``, and whose values it has to do with: as written, and as planned."""
+    """The finding that ``execution`` accesses ``buffer`` with values of other writers: as written, and as planned."""
     expected, found = writers
     before, after = _first(expected - found or expected), _first(found - expected or found)
     return Finding(

@@ -1,4 +1,4 @@
-"""What the numbers of a kernel decide: trip counts of its loops, its grid, its tiles, and about how long a run takes."""
+"""Measures a kernel at given sizes: trip counts of its loops, its grid, its tiles, and the approximate cost of a run."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -29,10 +29,10 @@ from tileyard.model import SourceLine
 from tileyard.sync.shapes import Loop, Measured
 
 _MOST_STAGES = 8
-"""A tile with more versions than this holds all there is, and is not a pipeline."""
+"""Most versions of a pipelined tile: a tile with more holds all data, and is not a pipeline."""
 
 _LANES = 1000
-"""About how many elements of a tile take as long as a statement."""
+"""Approximate number of elements of a tile that cost as much as a statement."""
 
 _MOST_PLACES = 8
 
@@ -40,7 +40,7 @@ Numbers = Mapping[str, int]
 
 
 def measure(program: Program, lines: Mapping[int, SourceLine], numbers: Numbers) -> Measured:
-    """What ``program`` is with these dimensions and scalar parameters; ``lines`` are those of its statements."""
+    """Measures ``program`` with these dimensions and scalar parameters; ``lines`` are those of its statements."""
     return _Measuring(program, lines, numbers).run()
 
 
@@ -57,7 +57,7 @@ class _Measuring:
         self._loops: list[Loop] = []
 
     def run(self) -> Measured:
-        """The whole of it."""
+        """Measure the whole Program."""
         grid = tuple(_evaluate(axis.extent, [self._given]) or 0 for axis in self._program.grid)
         names = [axis.var.name for axis in self._program.grid]
         corners = [
@@ -74,7 +74,7 @@ class _Measuring:
         return Measured(loops=tuple(self._loops), grid=grid, tiles=tiles, cost=work * blocks)
 
     def _body(self, body: tuple[Stmt, ...], places: list[dict[str, int]]) -> float:
-        """The work of ``body`` in one of ``places``: values of the variables that are known there."""
+        """The work of ``body`` in one of ``places``, which hold the values of the variables known there."""
         work = 0.0
         for stmt in body:
             if isinstance(stmt, Let):
@@ -119,7 +119,7 @@ class _Measuring:
         return float(sum(map(math.prod, sizes)))
 
     def _stages(self, loop: For) -> int:
-        """How many iterations can be under way at once, as far as the kernel's text says it."""
+        """Most iterations in flight at once, as far as the kernel's text shows it."""
         found = [loop.stages, 1]
         for buffer, first in _first_indices(loop.body):
             held = self._buffers.get(buffer)
@@ -135,7 +135,7 @@ class _Measuring:
         return _evaluate(buffer.shape[0], [self._given]) or 1
 
     def _names(self, expr: Expr) -> set[str]:
-        """The variables on which ``expr`` depends, also by way of others."""
+        """The variables on which ``expr`` depends, directly or through other variables."""
         names: set[str] = set()
         left = [expr]
         while left:
@@ -146,7 +146,7 @@ class _Measuring:
 
 
 def is_waiting(loop: For) -> bool:
-    """Whether iterations of ``loop`` can overlap, or wait for something."""
+    """Whether iterations of ``loop`` can overlap or wait."""
     return loop.kind == "pipelined" or any(
         isinstance(stmt, Synchronization | Issue) and not isinstance(stmt, InitBarrier)
         for stmt in walk(loop.body)
@@ -154,7 +154,7 @@ def is_waiting(loop: For) -> bool:
 
 
 def _first_indices(body: tuple[Stmt, ...]) -> Iterator[tuple[str, Expr]]:
-    """The first index of each access in ``body``, where there are others or it is a barrier."""
+    """The first index of each access in ``body``, of regions only if they have extent 1 there, and of barriers."""
     for stmt in walk(body):
         written = written_region(stmt)
         for region in (*read_regions(stmt), *((written,) if written else ())):
@@ -173,7 +173,7 @@ def _first_indices(body: tuple[Stmt, ...]) -> Iterator[tuple[str, Expr]]:
 
 
 def _evaluate(expr: Expr, places: list[dict[str, int]]) -> int | None:
-    """The largest value of ``expr`` in ``places``; None where it depends on something else."""
+    """The largest value of ``expr`` in ``places``; None if it depends on anything else."""
     try:
         return max((evaluate_size(expr, place) for place in places), default=None)
     except (KernelFault, BindError, KeyError):

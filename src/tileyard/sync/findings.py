@@ -1,4 +1,4 @@
-"""Findings of checks, as data: hazards in the words of the user's file, each with the fix where it is known."""
+"""Findings of checks as data: hazards in terms of the user's file, each with its fix if that is known."""
 
 from typing import Literal
 
@@ -23,13 +23,13 @@ MEANINGS: dict[FindingKind, str] = {
     "extra arrive": "More arrive at a barrier in one phase than it expects.",
     "dependence reordered": "A pipeline runs statements in an order in which one does not see what another wrote.",
 }
-"""All kinds of findings, each in one sentence. The names are fixed: suppressions, JSON and SARIF use them."""
+"""All kinds of findings, each with one sentence. The names are fixed: suppressions, JSON and SARIF use them."""
 
 
 class TimelineStep(Record):
-    """What a role did at a ``line``, or a ``unit`` for it; ``line`` is 0 where it is not known.
+    """What a role, or a ``unit`` for it, did at a ``line``, 0 if not known.
 
-    ``role`` counts from 1, and is 0 outside of roles. ``mark`` is 2 for the access of a finding, 1 for the other side, else 0.
+    ``role`` counts from 1, and is 0 outside roles. ``mark`` is 2 for the access of a finding, 1 for the other side, otherwise 0.
     """
 
     role: int
@@ -40,11 +40,11 @@ class TimelineStep(Record):
 
 
 class Finding(Record):
-    """One mistake: what happens at ``access``, although what ``other`` does comes before or goes on; and the ``fix``.
+    """One mistake: the ``access`` happens although ``other`` must come first or is still in progress; and the ``fix``.
 
-    ``wait`` is the wait that did not help. ``waiting`` are the lines of all who wait in a deadlock. ``roles`` are those of
-    ``access`` and ``other``, by number; ``block`` is the first block in which it was seen, and ``instance`` the sizes by
-    which it was seen first, as in ``M=32, K=96``. ``timeline`` has the steps before it where these were asked for.
+    ``wait`` is the wait that did not help. ``waiting`` are the lines of all waits in a deadlock. ``roles`` are those of
+    ``access`` and ``other``, by number; ``block`` is the first block in which it was seen, and ``instance`` the sizes with
+    which it was seen first, as in ``M=32, K=96``. ``timeline`` has the steps before it if these were asked for.
     """
 
     kind: FindingKind

@@ -1,8 +1,8 @@
-"""The state of a late run at the heads of its loops: all that decides how it goes on, with iterations counted from there.
+"""Records the state of a late run at the heads of its loops: all that decides how it continues, with iterations counted from there.
 
-A state is where each role is, the barriers, groups and operations under way, who has last touched each element that
-accesses can be in conflict over, and who knows of that. Values count only where they decide what runs. ``recurrence.py`` says
-when runs go on alike from two heads of the same state.
+A state contains the place of each role, the barriers, groups and operations in progress, the last accesses to each element
+that can be in conflict, and which roles know of them. Values count only if they decide what runs. ``recurrence.py`` decides
+when runs continue alike from two heads of the same state.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from tileyard.sync.control import Control
 
 
 class Head(Record):
-    """A role begins iteration ``index`` of the loop of this number; roles are in loops ``inside``, in iterations ``low`` to ``high``."""
+    """A role begins iteration ``index`` of loop number ``loop``; roles are in loops ``inside``, in iterations ``low`` to ``high``."""
 
     loop: int
     index: int
@@ -30,12 +30,12 @@ class Head(Record):
 
 
 class HeadRun(TracedRun):
-    """A late run; with ``control``, ``heads`` has for each block that ran those of its outermost loops that wait."""
+    """A late run; with ``control``, ``heads`` has the heads of the outermost loops that wait, per block that ran."""
 
     control: Control | None = None
 
     def grid(self) -> None:
-        """Run all blocks that are chosen."""
+        """Run all chosen blocks."""
         self.heads: list[list[Head]] = []
         super().grid()
 
@@ -53,7 +53,7 @@ class HeadRun(TracedRun):
             yield
 
     def _head(self, loop: int, index: int, control: Control) -> Head | None:
-        """None where another role is behind, which has heads itself."""
+        """The head; None if another role is in an earlier iteration: that role has heads itself."""
         at = {
             actor: (-1, True) if wait is None else (self._numbers[id(wait.stmt)], wait.is_over())
             for actor, wait in self._waiting.items()
@@ -80,7 +80,7 @@ class HeadRun(TracedRun):
         )
 
     def _state(self, control: Control) -> Iterator[object]:
-        """All of it but for where roles are; events and operations are known by their rank among those that still matter."""
+        """The state without the places of roles; events and operations are identified by their rank among those that still matter."""
         histories = {
             name: self._histories[name] for name in sorted(self._histories.keys() & control.tracked)
         }
@@ -112,7 +112,7 @@ class HeadRun(TracedRun):
         yield stmt is not None and self._numbers.get(id(stmt)), ranks.get(last), is_now
 
         def find_ranks(some: Iterable[Operation]) -> list[int]:
-            """Ranks; what is under way and touches nothing that matters is 0, what is over is left out."""
+            """Ranks; 0 for an operation in progress that touches nothing relevant; finished ones are left out."""
             known = ((ranks.get(self._at_operation.get(o.number, 0)), o.is_done) for o in some)
             return [rank or 0 for rank, is_done in known if rank or not is_done]
 
@@ -139,7 +139,7 @@ class HeadRun(TracedRun):
 
 
 def _knowledge(view: View | None, live: Sequence[Event]) -> object:
-    """How much of each event a view knows, and asynchronous operations by its fences."""
+    """What a view knows of each event, and, by its fences, of asynchronous operations."""
     if view is None:
         return None
     knows = [

@@ -1,4 +1,4 @@
-"""Runs a Program in the synchronous meaning and notes of each execution of a statement who had last written what it reads."""
+"""Runs a Program in the synchronous meaning and records, per execution of a statement, the last writers of what it reads."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple, TypeGuard
@@ -38,7 +38,7 @@ class Form(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A statement of the user's file, by its line, its kind and what it writes, which all its copies have in common."""
+    """A statement of the user's file, by its line, its kind and what it writes, which all of its copies share."""
 
     line: SourceLine
     kind: str
@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """The ``number``-th execution of a statement in one block, from 1."""
+    """Execution number ``number``, from 1, of a statement in one block."""
 
     block: tuple[int, ...]
     source: Source
@@ -54,10 +54,10 @@ class Execution(NamedTuple):
 
 
 class Recorder(Run):
-    """A run in the synchronous meaning that notes who reads what from whom. Roles go on until they have to wait.
+    """A run in the synchronous meaning that records who reads what from whom. Roles run until they must wait.
 
-    ``chosen`` are the blocks that run of each dimension of the grid. ``reads`` fills as it goes, for each role apart: several
-    roles may execute copies of one statement. ``totals`` are how often one role has executed each statement in a block.
+    ``chosen`` gives the blocks that run per dimension of the grid. ``reads`` is filled during the run, per role, because several
+    roles may execute copies of one statement. ``totals`` has the most executions of each statement by one role in a block.
     """
 
     def __init__(
@@ -68,9 +68,7 @@ class Recorder(Run):
         chosen: Callable[[int], Sequence[int]] | None = None,
     ) -> None:
         lines = form.lines
-        program = rewrite(
-            form.program, lambda stmt: (stmt,)
-        ).program  # each statement is one object
+        program = rewrite(form.program, lambda stmt: (stmt,)).program  # one object per statement
         self._chosen = chosen
         self._axes = {axis.var.name for axis in program.grid}
         roles = _roles_of(program.body)
@@ -133,7 +131,7 @@ class Recorder(Run):
         return False
 
     def _run_nest(self, nest: For) -> bool:
-        """Run a parallel nest at once, if that is possible: for it as a whole each statement is executed once."""
+        """Run a parallel nest at once, if possible: each statement then counts as executed once for the whole nest."""
         report = self._lanes.run(nest)
         if report.refusal is not None:
             return False
@@ -150,7 +148,9 @@ class Recorder(Run):
 
     def _synchronize(self, stmt: Synchronization) -> Waiting:
         for wait in super()._synchronize(stmt):
-            if not wait.is_over():  # else the role goes on, as far ahead of the others as it may
+            if (
+                not wait.is_over()
+            ):  # otherwise the role runs on, as far ahead of the others as it can
                 yield wait
 
     def _run(self, stmt: Plain) -> None:
@@ -196,9 +196,9 @@ class Recorder(Run):
             found.update(self._events[one] for one in np.unique(marks))
 
     def _counts_reads(self, stmt: Stmt) -> bool:
-        """Whether it makes a difference what a statement reads: the order of atomic updates does not.
+        """Whether the sources of a statement's reads matter: the order of atomic updates does not.
 
-        Outside of nests passes may bind a value several times.
+        Bindings count only in nests: elsewhere passes may bind a value several times.
         """
         if isinstance(stmt, Let):
             return self._nest is not None
@@ -206,12 +206,12 @@ class Recorder(Run):
         return isinstance(stmt, Store | Atomic | TileOperation) and not is_update
 
     def left(self) -> dict[str, tuple[Marks, list[Execution | None]]]:
-        """For each array that has been written: the marks of its elements, and which executions they mean."""
+        """For each written array, the marks of its elements, and the executions that the marks refer to."""
         names = [tensor.buffer.name for tensor in tensors(self._program) if tensor.role != "in"]
         return {name: (self._marks[name], self._events) for name in names if name in self._marks}
 
     def _marks_of(self, buffer: str, shape: tuple[int, ...]) -> Marks:
-        """The marks of a buffer's storage in ``shape``: for each byte of an element where others view it."""
+        """The marks of a buffer's storage in ``shape``, one per byte of an element if other buffers view it."""
         owner = self._owners.get(buffer, buffer)
         is_viewed = owner in self._viewed
         if owner not in self._marks:
@@ -226,7 +226,7 @@ def _is_nest(stmt: Stmt) -> TypeGuard[For]:
 
 
 def _rewrites(stmt: Stmt) -> bool:
-    """Whether it is a store that reads what it writes: passes leave it out for elements that they see to stay the same."""
+    """Whether ``stmt`` is a store that reads what it writes: passes omit it for elements that stay the same."""
     if not isinstance(stmt, Store):
         return False
     loads = (part for part in walk_expr(stmt.value) if isinstance(part, Load))
@@ -234,7 +234,7 @@ def _rewrites(stmt: Stmt) -> bool:
 
 
 def _roles_of(body: tuple[Stmt, ...], role: int = 0) -> dict[int, int]:
-    """For each statement by identity the number of the role in which it stands."""
+    """The number of the role of each statement, by the statement's identity."""
     found: dict[int, int] = {}
     for stmt in body:
         found[id(stmt)] = role

@@ -1,8 +1,8 @@
-"""Whether a kernel is checked for every trip count of its loops, because they come back to a state in which they have been before.
+"""Decides whether a kernel is checked for every trip count of its loops, because they return to an earlier state.
 
-Compared are Programs of one kernel that differ in how often its loops run. In all expressions that decide, nothing may
-change from one period to the next, but comparisons that change their truth once: in the first iterations, or at a distance from the
-last one. Then a longer run is one that was checked, with further periods in its middle. docs/design/async.md has the argument.
+It compares Programs of one kernel that differ in how often its loops run. In all expressions that decide, nothing may
+change from one period to the next, except comparisons that change their value once: in the first iterations, or at a distance from
+the last one. Then a longer run is a checked one with further periods in its middle. docs/design/async.md has the argument.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from tileyard.sync.changes import Changes, Comparison, Differ, Form, find_side
 from tileyard.sync.heads import Head
 
 LONGEST = 32
-"""A period has no more iterations."""
+"""Most iterations of a period."""
 
 _State = tuple[int, int, bytes]
 
@@ -27,20 +27,20 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Period:
-    """After so many ``iterations`` loops repeat, at all trip counts; 0 where that is not known. Then ``missing`` is one to look at, too."""
+    """Loops repeat after ``iterations`` at all trip counts; 0 if not known, and then ``missing`` is a trip count to check as well."""
 
     iterations: int = 0
     missing: int | None = None
 
 
 def find_period(seen: Mapping[int, Seen | None], form_at: Callable[[int], Form | None]) -> Period:
-    """The period with which loops repeat at all trip counts from one on, where all smaller ones were seen.
+    """The period with which loops repeat at all trip counts from some count on, if all smaller ones were seen.
 
-    ``seen`` is by trip count, None for one that the kernel refuses. ``form_at`` has Programs that need not be run.
+    ``seen`` is by trip count, None for one that the kernel refuses. ``form_at`` returns Programs that need not be run.
     """
     known = {trips: one for trips, one in seen.items() if one is not None}
     *_, before, longest = sorted(known)
-    shorter = form_at(longest - 1) or known[before].form  # small ones may be simplified
+    shorter = form_at(longest - 1) or known[before].form  # small Programs may be simplified
     is_short = False
     for period in range(1, LONGEST + 1):
         try:
@@ -61,11 +61,11 @@ def find_period(seen: Mapping[int, Seen | None], form_at: Callable[[int], Form |
 
 
 class _TooShort(Differ):
-    """A run ends too early to tell."""
+    """A run ends too early for a decision."""
 
 
 class _Repeats:
-    """The states that come again in the ``longest`` run; raises Differ where none do, or something that decides does not repeat."""
+    """The states that recur in the ``longest`` run; raises Differ if none do, or something that decides does not repeat."""
 
     def __init__(self, longest: Seen, shorter: Form, period: int) -> None:
         self._form, self._period = longest.form, period
@@ -84,7 +84,7 @@ class _Repeats:
         self._states = [self._recur(run) for run in longest.runs]
 
     def has(self, seen: Seen, further: Form) -> bool:
-        """Whether a run reaches such states, so that it repeats them if it has a period more, as in the Program ``further``."""
+        """Whether a run reaches such states, so that with one more period, as in the Program ``further``, it repeats them."""
         try:
             anchors, more = self._anchor(seen.form, self._form)
             others, period = self._anchor(seen.form, further, everywhere=True)
@@ -107,7 +107,7 @@ class _Repeats:
     def _anchor(
         self, before: Form, after: Form, *, everywhere: bool = False
     ) -> tuple[list[str], int]:
-        """What each comparison keeps from one Program to the other: its distance from the first iteration, or from the last. And how many more iterations the loops have."""
+        """Whether each comparison keeps its distance from the first or the last iteration, and the number of further iterations."""
         same = Changes(before, after, self._loops, mode="everywhere" if everywhere else "loops")
         grown = {more for name, more in same.extents.items() if name in self._loops}
         others = (more for name, more in same.extents.items() if name not in self._loops)
@@ -128,12 +128,12 @@ class _Repeats:
         return anchors, shift
 
     def _find_window(self, later: Changes, first: int, last: int) -> tuple[int, int]:
-        """The first and the last iteration at which no comparison has another truth to come, or has had one."""
+        """The first and the last iteration of the window in which no comparison changes its value."""
         start, end = first, last
         for comparison, anchor in zip(later.comparisons, self._anchors, strict=True):
             if not comparison.change:
                 continue
-            side = 1 if comparison.change > 0 else -1  # of what comes in the end
+            side = 1 if comparison.change > 0 else -1  # of its final value
             indices = range(first, last + 1) if anchor == "last" else range(last, first - 1, -1)
             wanted = -side if anchor == "last" else side
             are_far = [self._find_side(comparison, at) == wanted for at in indices]
@@ -144,7 +144,7 @@ class _Repeats:
         return start, end
 
     def _recur(self, run: tuple[Head, ...]) -> list[frozenset[_State]]:
-        """For loops that roles are in at the same time the states of one period; there are some for each loop."""
+        """The states of one period for each set of loops that roles are in at the same time; every loop has some."""
         heads = [
             head
             for head in run

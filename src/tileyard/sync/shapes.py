@@ -1,8 +1,8 @@
 """Chooses small shapes for a check: every trip count up to a few more than a loop has stages, one long run, ragged edges.
 
-What a kernel does with its sizes is found out by asking: ``measure`` says what it is at some values. A *driver* is a
-size, or several that only change together, on which trip counts or the grid depend. One that changes tiles instead is
-a parameter of the kernel and keeps its value. Plain values only.
+The effect of a kernel's sizes is found by trying: ``measure`` returns what the kernel is at some values. A *driver* is a
+size, or several that only change together, on which trip counts or the grid depend. A size that changes tiles instead is
+a parameter of the kernel and keeps its value. This module handles plain values only.
 """
 
 import sys
@@ -15,24 +15,24 @@ from tileyard.model import Record
 Sizes = Mapping[str, int]
 
 FAR = 16
-"""A size is multiplied by this to see what depends on it: a multiple keeps what divides it."""
+"""Factor for a size to find what depends on it: a multiple keeps its divisors."""
 
 MOST_MEASURED = 48
-"""Choices of sizes examined for a plan."""
+"""Most choices of sizes that are measured for a plan."""
 
 LONG = 4
-"""The long run has so many times as many iterations as there are stages, and a few more: two roles then come back to a state."""
+"""Iterations of the long run per stage, plus a few more: two roles then return to an earlier state."""
 
 BLOCKS = 2
 
 DEARER = 4
-"""The sizes that were given are checked, too, unless they take more than so many times as long as all that is planned."""
+"""The given sizes are checked as well, unless they cost more than this factor times the rest of the plan."""
 
 
 class Loop(Record):
     """A loop whose iterations wait or overlap: the ``copy``-th of its ``line``.
 
-    ``trips`` is None where the data decides. At most ``stages`` iterations are under way at once.
+    ``trips`` is None if the data decides. At most ``stages`` iterations are in flight at once.
     """
 
     line: int
@@ -42,7 +42,7 @@ class Loop(Record):
 
 
 class Measured(Record):
-    """What a kernel is at some sizes. ``tiles`` are the shapes of what blocks keep; ``cost`` is what a run takes, in any unit."""
+    """A kernel at some sizes. ``tiles`` are the shapes of the blocks' own buffers; ``cost`` is that of a run, in any unit."""
 
     loops: tuple[Loop, ...]
     grid: tuple[int, ...]
@@ -51,11 +51,11 @@ class Measured(Record):
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """The stages of each loop."""
+        """Number of stages of each loop."""
         return tuple(loop.stages for loop in self.loops)
 
     def counts(self) -> dict[object, int]:
-        """Trip counts and extents of the grid, each by what has it."""
+        """Trip counts by loop, and extents of the grid by axis."""
         trips = {(loop.line, loop.copy): loop.trips for loop in self.loops}
         known: dict[object, int] = {key: n for key, n in trips.items() if n is not None}
         return {**dict(enumerate(self.grid)), **known}
@@ -71,11 +71,11 @@ class Measured(Record):
 
 
 Measure = Callable[[dict[str, int]], Measured | None]
-"""None where the kernel refuses these sizes."""
+"""Measures the kernel at some sizes; None if it refuses them."""
 
 
 class Instance(Record):
-    """Sizes to check. ``shown`` are those that tell instances apart."""
+    """Sizes to check. ``shown`` are those that distinguish instances."""
 
     sizes: dict[str, int]
     shown: dict[str, int]
@@ -83,15 +83,15 @@ class Instance(Record):
 
     @property
     def text(self) -> str:
-        """``M=32, K=96``; empty where nothing could be another value."""
+        """``M=32, K=96``; empty if no size can vary."""
         return ", ".join(f"{name}={value}" for name, value in self.shown.items())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to check, the cheapest first. ``refused`` are sizes that were wanted, and that the kernel does not take.
+    """The instances to check, the cheapest first. ``refused`` are wanted sizes that the kernel does not accept.
 
-    ``is_cut`` says that others were wanted, and were too many to look at. ``stretches`` are for further trip counts.
+    ``is_cut``: more sizes were wanted than could be measured. ``stretches`` are for further trip counts.
     """
 
     instances: tuple[Instance, ...]
@@ -102,23 +102,23 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """One loop, and what runs as often. ``trips`` are the counts that are planned, ``at`` has sizes for any, None for what is refused."""
+    """One loop, and those that run as often. ``trips`` are the planned counts; ``at`` returns sizes for any count, None if refused."""
 
     trips: tuple[int, ...]
     at: Callable[[int], Instance | None]
 
 
 def plan_instances(sizes: Sizes, measure: Measure, *, are_given: bool = True) -> Plan:
-    """Small sizes for a kernel that takes ``sizes``, which somebody wants or not.
+    """Plans small sizes for a kernel that accepts ``sizes``; the plan may include these if they ``are_given`` by the user.
 
-    Raises ValueError where it does not take these.
+    Raises ValueError if the kernel does not accept ``sizes``.
     """
     return _Planner(sizes, measure).plan(are_given=are_given)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Driver:
-    """``names`` change together. ``units`` says by how much they have to grow for one more of each count."""
+    """``names`` change together. ``units`` has the growth that adds one to each count."""
 
     names: tuple[str, ...]
     value: int
@@ -142,7 +142,7 @@ class _Planner:
         self._base = found
 
     def plan(self, *, are_given: bool) -> Plan:
-        """Vary one driver after the other, with the others at rest."""
+        """Vary one driver after another, with the others at rest."""
         drivers = list(self._drivers())
         rest = dict(self._sizes)
         for driver in drivers:
@@ -175,13 +175,13 @@ class _Planner:
     def _instance(
         self, driver: _Driver, key: object, rest: dict[str, int], names: list[str], trips: int
     ) -> Instance | None:
-        self._most = sys.maxsize  # there are but a few of these
+        self._most = sys.maxsize  # there are only a few of these
         value = self._solve(driver, key, trips, rest)
         sizes = [] if value is None else [{**rest, **driver.at(value)}]
         return next(self._instances(sizes, names), None)
 
     def _instances(self, chosen: list[dict[str, int]], names: list[str]) -> Iterator[Instance]:
-        """Each of the sizes once, without those that give no block to run."""
+        """Each of the sizes once, without those that have no block to run."""
         for sizes in {tuple(one.items()): one for one in chosen}.values():
             found = self._at(sizes)
             if found is None or 0 not in found.grid:
@@ -214,7 +214,7 @@ class _Planner:
                 yield together
 
     def _probe(self, names: tuple[str, ...], value: int) -> _Driver | None:
-        """What ``names`` drive; None where they cannot change, and no units where they are no sizes."""
+        """The driver ``names``; None if they cannot change, without units if they are not sizes."""
         units: dict[object, int] = {}
         can_change = False
         for other in (value * FAR if value else FAR, 2 * value, value // FAR):
@@ -269,9 +269,9 @@ class _Planner:
         *,
         wanted: bool = False,
     ) -> int | None:
-        """The value of ``driver`` that gives a loop or an axis this count; None where none is found.
+        """The value of ``driver`` that gives a loop or an axis this count; None if none is found.
 
-        The first guess follows from what is known, and each next one from how far the last one was off, in smaller steps.
+        The first guess follows from the known counts, and each further one from the error of the last one, in smaller steps.
         """
         unit = driver.units[key]
         value = driver.value // unit * unit + (count - self._base.counts()[key]) * unit
@@ -290,7 +290,7 @@ class _Planner:
         return None
 
     def _ragged(self, driver: _Driver, sizes: dict[str, int]) -> Iterator[dict[str, int]]:
-        """Sizes of which the last tile is partly outside, where the kernel has as many tiles then."""
+        """Sizes with the last tile partly outside, if the kernel then has the same number of tiles."""
         unit = max(driver.units.values())
         before = self._at(sizes)
         smaller = {**sizes, **driver.at(sizes[driver.names[0]] - unit // 2)}

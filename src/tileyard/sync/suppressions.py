@@ -1,7 +1,7 @@
 """Findings that a comment in the user's file allows: ``# tileyard: allow(KIND) REASON``.
 
-It applies to the statement on whose lines it is, or, alone on its line, to the next one. A finding is allowed by a comment at
-its access or at the other side, or at any wait of a deadlock.
+A comment applies to the statement on whose lines it is, or, alone on its line, to the next statement. It allows a finding if it
+is at the finding's access, at the other side, or at any wait of a deadlock.
 """
 
 import ast
@@ -33,7 +33,7 @@ class Allowed(Record):
 
 
 class Suppressed(Record):
-    """A finding that gates nothing, and the ``comment`` that says why."""
+    """A finding that does not gate, and the ``comment`` with the reason."""
 
     finding: Finding
     reason: str
@@ -41,7 +41,7 @@ class Suppressed(Record):
 
 
 class Sieved(Record):
-    """Findings that count, those that are allowed, and the comments of the kernel that allow nothing."""
+    """Findings that count, findings that are allowed, and comments of the kernel that allow no finding."""
 
     findings: tuple[Finding, ...]
     suppressed: tuple[Suppressed, ...] = ()
@@ -49,9 +49,9 @@ class Sieved(Record):
 
 
 def sieve(findings: Sequence[Finding], lines: Mapping[int, SourceLine]) -> Sieved:
-    """Set aside what comments in the files of a kernel allow; ``lines`` are those of its statements.
+    """Separate the findings that comments in the files of a kernel allow; ``lines`` are those of its statements.
 
-    Raises UsageError for a comment that has no reason, or names no kind.
+    Raises UsageError for a comment without a reason or without a known kind.
     """
     kept: list[Finding] = []
     suppressed: list[Suppressed] = []
@@ -70,7 +70,7 @@ def sieve(findings: Sequence[Finding], lines: Mapping[int, SourceLine]) -> Sieve
 
 
 def read_comments(file: str, text: str) -> Iterator[Allowed]:
-    """The comments of a file that allow something. Raises UsageError for one that says it wrong."""
+    """The comments of a file that allow findings. Raises UsageError for one with wrong syntax."""
     comments: list[tokenize.TokenInfo] = []
     first = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -85,7 +85,7 @@ def read_comments(file: str, text: str) -> Iterator[Allowed]:
 
 
 def _read(lines: Iterable[SourceLine]) -> Iterator[Allowed]:
-    """The comments within the functions that hold some of these lines."""
+    """The comments within the functions that contain some of these lines."""
     by_file: dict[str, set[int]] = {}
     for where in lines:
         by_file.setdefault(where.file, set()).add(where.line)
@@ -93,7 +93,11 @@ def _read(lines: Iterable[SourceLine]) -> Iterator[Allowed]:
         try:
             text = Path(file).read_text(encoding="utf-8")
             bodies = ast.parse(text).body
-        except (OSError, ValueError, SyntaxError):  # no file, or no longer the one that ran
+        except (
+            OSError,
+            ValueError,
+            SyntaxError,
+        ):  # there is no file, or it has changed since it ran
             continue
         spans = [(one.lineno, one.end_lineno or one.lineno) for one in bodies]
         own = [span for span in spans if any(span[0] <= line <= span[1] for line in numbers)]

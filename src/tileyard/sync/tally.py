@@ -1,4 +1,4 @@
-"""What several instances of one kernel show together: each mistake once, and what none of them did."""
+"""Combines the results of several instances of one kernel: each mistake once, and branches that no instance took."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -16,7 +16,7 @@ Lines = Mapping[int, SourceLine]
 
 
 class Tally:
-    """Adds up instances, which come in the order in which they are checked. Lines tell statements apart."""
+    """Adds up instances in the order in which they are checked. Statements are identified by their lines."""
 
     def __init__(self) -> None:
         self.blocks = 0
@@ -28,7 +28,7 @@ class Tally:
         self._trips: dict[tuple[int, int], set[int]] = {}
 
     def add(self, program: Program, lines: Lines, checked: Checked, instance: Instance) -> None:
-        """One more instance."""
+        """Add one instance."""
         self.instances.append(instance.shown)
         self.blocks += checked.blocks
         self.grid += checked.grid
@@ -42,20 +42,20 @@ class Tally:
                     )
 
     def add_findings(self, findings: tuple[Finding, ...], instance: str) -> None:
-        """Keep what has not been seen yet."""
+        """Add findings that were not seen before."""
         for one in findings:
             key = (one.kind, one.buffer, one.access, one.other)
             named = msgspec.structs.replace(one, instance=instance)
             self._findings.setdefault(key, named)
 
     def add_trips(self, measured: Measured) -> None:
-        """Note how often the loops of an instance run."""
+        """Record how often the loops of an instance run."""
         for loop in measured.loops:
             if loop.trips is not None:
                 self._trips.setdefault((loop.line, loop.copy), set()).add(max(loop.trips, 0))
 
     def add_period(self, iterations: int, some: Iterable[Measured]) -> None:
-        """Note that the loops which run more or less often in ``some`` repeat at all further trip counts."""
+        """Record that the loops whose trip counts differ in ``some`` repeat at all further trip counts."""
         first, *others = some
         for line in frozenset[int]().union(*(one.lines_of(first) for one in others)):
             self.periods[line] = iterations
@@ -66,7 +66,7 @@ class Tally:
         return tuple(self._findings.values())
 
     def untaken(self) -> Iterator[str]:
-        """The branches that never ran, apart from those that the content of memory decides."""
+        """The branches that never ran, except those that depend on the content of memory."""
         for where, taken in self._branches.items():
             for holds, ran in taken.items():
                 if not ran:
@@ -74,7 +74,7 @@ class Tally:
                     yield f"{where.file}:{where.line}: the {name} of line {where.line} was never taken"
 
     def trips(self) -> dict[int, tuple[int, ...]]:
-        """How often each loop ran that waits or overlaps, by its line."""
+        """The trip counts of each loop that waits or overlaps, by its line."""
         lines: dict[int, set[int]] = {}
         for (line, _), counts in self._trips.items():
             lines.setdefault(line, set()).update(counts)
@@ -82,7 +82,7 @@ class Tally:
 
 
 def _branches(program: Program) -> Iterator[tuple[int, If]]:
-    """The branches of user's code that a role takes as a whole, and that no content of memory decides."""
+    """The branches that a role takes as a whole, and that do not depend on the content of memory."""
     stmts = list(walk(program.body))
     numbers = {id(stmt): number for number, stmt in enumerate(stmts)}
     values = {stmt.var.name: stmt.value for stmt in stmts if isinstance(stmt, Let)}

@@ -1,4 +1,4 @@
-"""Puts hazards into the words of the user's file, each with the fix where it is known."""
+"""Describes hazards in terms of the user's file, each with its fix if that is known."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, assert_never
@@ -49,17 +49,17 @@ _CAUSES: dict[Cause, str] = {
     "count too small": "arrive_count has to be {amount} at least, or fewer threads arrive",
     "nobody waits": "nobody waits for this arrive at {barrier}: it is one too many, or T.sync_threads is missing",
 }
-"""What to do about a barrier that stops a block, where the cause is determined."""
+"""The fix for a barrier that stops a block, by its cause."""
 
 
 class Words:
-    """Puts hazards of one Program into words; ``lines`` has the line of each numbered statement."""
+    """Describes hazards of one Program; ``lines`` has the line of each numbered statement."""
 
     def __init__(self, lines: dict[int, SourceLine]) -> None:
         self._lines = lines
 
     def describe(self, hazard: Hazard, steps: Sequence[Step] = ()) -> Finding:
-        """One hazard, with the ``steps`` before it."""
+        """The finding for one hazard, with the ``steps`` before it."""
         left = hazard.left_by
         return Finding(
             kind=hazard.kind,
@@ -76,7 +76,7 @@ class Words:
         )
 
     def _mark(self, hazard: Hazard, steps: Sequence[Step]) -> Iterator[TimelineStep]:
-        """What of the steps has to do with a hazard: synchronization, and accesses to its buffer."""
+        """The steps that are related to a hazard: synchronization, and accesses to its buffer."""
         kept = [step for step in steps if step.buffer in ("", hazard.buffer)]
         own = [i for i, step in enumerate(kept) if not step.unit]  # not what units do for a role
         mine, theirs = hazard.roles
@@ -186,7 +186,7 @@ class Words:
 
 
 def describe_race(race: Diagnostic) -> Finding:
-    """A race between threads that do one statement together."""
+    """The finding for a race between threads that execute one statement together."""
     return Finding(
         kind="race",
         message=race.message,
@@ -198,7 +198,7 @@ def describe_race(race: Diagnostic) -> Finding:
 
 
 def in_plan(finding: Finding) -> Finding:
-    """A finding in what TileLang's passes have planned: its fix is not in the user's text."""
+    """A finding in a plan of TileLang's passes: its fix is not in the user's text."""
     return msgspec.structs.replace(finding, fix=f"in TileLang's plan: {finding.fix}")
 
 

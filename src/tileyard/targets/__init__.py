@@ -1,1 +1,1 @@
-"""What Programs are compiled for, one folder each."""
+"""The targets that Programs are compiled for, one folder each."""

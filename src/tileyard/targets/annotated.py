@@ -1,4 +1,4 @@
-"""Generated C as people read it: with lines of the user's files in place of the numbers of statements."""
+"""Annotates generated C for readers: lines of the user's files replace the numbers of statements."""
 
 import re
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ _NUMBERED = re.compile(r"/\* (\d+): ")
 
 
 def annotate(text: str, lines: Mapping[int, SourceLine]) -> str:
-    """``text`` with ``kernels.py:41`` where a comment names a statement whose line is known.
+    """Returns ``text`` with ``kernels.py:41`` in each comment that names a statement whose line is known.
 
-    Nothing moves to another line of the text.
+    Every piece of the text stays on its line.
     """
 
     def name(found: re.Match[str]) -> str:

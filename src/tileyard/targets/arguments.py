@@ -1,4 +1,4 @@
-"""What a call of a kernel takes, whatever it is compiled for: arguments for its parameters, arrays that fit."""
+"""Matches and checks the arguments of a kernel call, for all targets."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,9 @@ PAGE = 4096
 def match_arguments(
     signature: Program, arguments: tuple[object, ...]
 ) -> list[tuple[Tensor | Scalar, object]]:
-    """The parameters that were given, with or without the ``out`` tensors, each with its argument.
+    """The parameters that were passed, with or without the ``out`` tensors, each with its argument.
 
-    Raises BindError where their number is neither.
+    Raises BindError if the number of arguments fits neither.
     """
     given = [p for p in signature.params if isinstance(p, Scalar) or p.role != "out"]
     for params in (list(signature.params), given):
@@ -34,12 +34,12 @@ def match_arguments(
 
 
 def find_name(param: Tensor | Scalar) -> str:
-    """What a parameter is called."""
+    """The name of a parameter."""
     return param.buffer.name if isinstance(param, Tensor) else param.var.name
 
 
 def check_arrays(signature: Program, arrays: Sequence[Array]) -> None:
-    """Raise BindError where these are not one of the right type for each ``in`` and ``inout`` tensor."""
+    """Raise BindError unless there is one array of the right type for each ``in`` and ``inout`` tensor."""
     given = [tensor for tensor in tensors(signature) if tensor.role != "out"]
     if len(arrays) != len(given):
         raise BindError(
@@ -52,16 +52,16 @@ def check_arrays(signature: Program, arrays: Sequence[Array]) -> None:
 
 
 def unwrap(outputs: Sequence[object]) -> object:
-    """What a call returns: nothing, one array or a tuple."""
+    """The return value of a call: None, one array or a tuple."""
     if not outputs:
         return None
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def allocate(shape: tuple[int, ...], dtype: "np.dtype[np.generic]", offset: int = 0) -> Array:
-    """An array so many bytes behind the beginning of a page.
+    """An array that begins ``offset`` bytes after the start of a page.
 
-    Without an offset it begins there, as that of a device would: times do not depend on luck.
+    Without an offset it is page-aligned, as on a device, so times do not vary with its address.
     """
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     raw = np.empty(size + offset + PAGE, np.uint8)

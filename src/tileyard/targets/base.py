@@ -1,4 +1,4 @@
-"""What a target is: something that turns Kernels into Artifacts and loads Artifacts on a device."""
+"""The protocol of a target, which turns Kernels into Artifacts and loads Artifacts on a device."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -30,7 +30,7 @@ class Source(Record):
 
 
 class Binaries(Protocol):
-    """Binaries that were compiled before, by what decides them: source, compiler and flags."""
+    """Binaries that were compiled before, by the source, compiler and flags that determine them."""
 
     def fetch(self, binary: str, folder: Path) -> bool:
         """Put the binary's files into ``folder``; False if it was not compiled before."""
@@ -38,10 +38,10 @@ class Binaries(Protocol):
 
 
 class NoBinaries:
-    """Nothing was compiled before."""
+    """A ``Binaries`` without any binary."""
 
     def fetch(self, binary: str, folder: Path) -> bool:
-        """Never there."""
+        """Always False."""
         return False
 
 
@@ -49,7 +49,7 @@ class Launch(Protocol):
     """A loaded kernel bound to its arguments, ready to be launched any number of times."""
 
     def run(self) -> None:
-        """Launch once and wait. Raises KernelFault, or MemoryError for want of scratch memory."""
+        """Launch once and wait. Raises KernelFault, or MemoryError if there is no scratch memory."""
         ...
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
@@ -61,53 +61,53 @@ class Launch(Protocol):
         ...
 
     def reset(self) -> None:
-        """Give every ``inout`` parameter its first content again and poison every ``out``."""
+        """Restore the initial content of every ``inout`` parameter and poison every ``out``."""
         ...
 
 
 @runtime_checkable
 class TimedByPolicy(Protocol):
-    """A launch whose samples can be taken in several ways."""
+    """A launch that supports several ways of taking samples."""
 
     def time_by(self, policy: TimingPolicy) -> None:
-        """Take samples as ``policy`` says from now on. Raises MemoryError."""
+        """Take all later samples by ``policy``. Raises MemoryError."""
         ...
 
 
 @runtime_checkable
 class Rounds(Protocol):
-    """A launch that rounds what it multiplies: outputs of a dtype are as exact as ``precisions`` says of it, which is another dtype."""
+    """A launch that rounds its factors: outputs of a dtype are only as exact as the dtype that ``precisions`` gives for it."""
 
     @property
     def precisions(self) -> Mapping[str, str]:
-        """Dtypes by dtypes."""
+        """The dtype of the precision, by the dtype of the output."""
         ...
 
 
 @runtime_checkable
 class KnowsLines(Protocol):
-    """A loaded kernel that says where the user wrote what it prints and what it fails at."""
+    """A loaded kernel that reports the user's line for each print and each failure."""
 
     def know_lines(self, lines: Mapping[int, SourceLine]) -> None:
-        """Take in where each statement of the Program came from, by its number."""
+        """Take the user's line of each statement of the Program, by the statement's number."""
         ...
 
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[np.generic]"], Array]
-"""Makes an array of this shape and dtype. Raises MemoryError."""
+"""Allocates an array of this shape and dtype. Raises MemoryError."""
 
 
 @runtime_checkable
 class BindsInto(Protocol):
-    """A loaded kernel whose outputs can be put where others read them, without a copy.
+    """A loaded kernel that can write its outputs into memory that others read, without a copy.
 
-    Launches that are timed are bound by ``bind``: nobody reads what they write.
+    Timed launches are bound by ``bind``: nobody reads their outputs.
     """
 
     def bind_into(
         self, arrays: Sequence[Array], scalars: Sequence[Value], allocate: Allocate
     ) -> Launch:
-        """As ``bind``; what ``read`` returns lies in arrays that ``allocate`` has made."""
+        """As ``bind``; ``read`` returns arrays that ``allocate`` made."""
         ...
 
 
@@ -126,17 +126,17 @@ class Loaded(Protocol):
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> Launch:
         """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
 
-        ``out`` tensors are allocated, and poisoned so that elements never written are seen.
-        Raises BindError where shapes or dtypes do not fit, MemoryError where memory is short.
+        ``out`` tensors are allocated, and poisoned so that elements never written show.
+        Raises BindError if shapes or dtypes do not fit, MemoryError if memory is short.
         """
         ...
 
     def as_callable(self) -> Callable[..., object]:
         """The kernel as a function of its tensors and scalars, in calling order.
 
-        Tensors are arrays of the caller's framework, used in place where they are contiguous.
+        Tensors are arrays of the caller's framework, used in place if they are contiguous.
         Without the ``out`` tensors these are allocated and returned, one or a tuple, as the same
-        kind of array. Raises BindError where an array does not fit.
+        kind of array. Raises BindError if an array does not fit.
         """
         ...
 
@@ -148,7 +148,7 @@ class Target(Protocol):
     needs_tir: bool
 
     def fingerprint(self) -> str:
-        """Compiler, flags, headers: part of every build key. Raises ToolMissingError."""
+        """A digest over compiler, flags and headers, part of every build key. Raises ToolMissingError."""
         ...
 
     def build(
@@ -168,9 +168,9 @@ class Target(Protocol):
 
 @runtime_checkable
 class Groups(Protocol):
-    """A target for which several sources in one call of ``build`` cost less than each in its own.
+    """A target that builds several sources in one ``build`` call for less than in one call each.
 
-    ``group_size`` is how many it may build as one at most, 0 for what it finds to pay.
+    ``group_size`` is the largest number of sources per group, 0 to let the target find the best one.
     """
 
     group_size: int
@@ -178,10 +178,10 @@ class Groups(Protocol):
 
 @runtime_checkable
 class WarmsUp(Protocol):
-    """A target that does once, in a process that will build, what every build there needs."""
+    """A target with preparations that a process does once, before its builds."""
 
     def warm_up(self) -> None:
-        """Import what takes long to import. May take seconds; harmless when left out."""
+        """Import slow modules. May take seconds; may be left out."""
         ...
 
 
@@ -190,23 +190,23 @@ class StartsPrograms(Protocol):
     """A target whose artifacts are run as programs, not loaded."""
 
     def get_ready(self) -> None:
-        """Have there what starts programs, so that the first one need not wait for it."""
+        """Start the process that starts programs, so that the first program need not wait for it."""
         ...
 
 
 @runtime_checkable
 class KeepsCaches(Protocol):
-    """A target whose tools keep something from build to build, below the directory ``caches``."""
+    """A target whose tools keep files between builds, below the directory ``caches``."""
 
     caches: Path
 
 
 Aside = Callable[[], AbstractContextManager[None]]
-"""A block in which something is made that many kernels share: its time is held against none of them."""
+"""A block that makes something many kernels share: its time is charged to none of them."""
 
 
 @runtime_checkable
 class MakesShared(Protocol):
-    """A target that makes, within a build, what later builds find made; it does so within ``aside``."""
+    """A target whose builds make, within ``aside``, what later builds reuse."""
 
     aside: Aside

@@ -1,33 +1,33 @@
-"""What must be known of a target before it is loaded. Records here import no compiler and no NumPy.
+"""Records what other rooms must know of a target before it is loaded, without importing a compiler or NumPy.
 
-The command line reads them each time it starts. So what takes imports is named as ``module:attribute``, and
-the record is a NamedTuple, whose class is made in a sixth of the time of a dataclass.
+The command line reads them at each start. So functions that need imports are named as ``module:attribute``, and
+the record is a NamedTuple, whose class takes a sixth of the time of a dataclass to create.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 PROGRAM_FILE = "program.tile"
-"""The Program's text, which every artifact has beside what its target made."""
+"""The file with the Program's text, which every artifact contains beside its target's files."""
 
 
 class Needs(NamedTuple):
-    """What a target needs of devices and options, and what can be shown of its artifacts.
+    """The devices and options that a target needs, and what can be shown of its artifacts.
 
-    ``device_class`` is the class of the devices that are used where none is named. Artifacts of a target
-    that ``is_bound`` run on no device of a class that another target is for.
+    ``device_class`` is the default class of devices. Artifacts of a target
+    that ``is_bound`` run on no device of another target's class.
 
     ``loads_ahead``: artifacts can be loaded before their device is held. ``takes_level`` and
     ``takes_debug``: a CPU level, and ``debug=1``, may be given after the name. ``is_timed_by_policy``:
-    launches can be timed with a flushed cache, and as graphs. ``takes_pipelines``: our pipelines of passes are for it. ``uses_all_cores``: a build starts threads of
+    launches can be timed with a flushed cache, and as graphs. ``takes_pipelines``: it accepts our pipelines of passes. ``uses_all_cores``: a build starts threads of
     its own.
 
-    ``emits`` are the texts that it generates, by the words of ``--emit``, each with its file.
+    ``emits`` maps the words of ``--emit`` to the files of the texts that it generates.
     ``has_launch_record``: an artifact's details are those of ``targets.cuda.records``.
 
-    ``fit`` names a function of the target's name and a device, which raises UsageError where artifacts do
-    not run there; empty for none. ``native`` names one of a device, which gives what stands after the colon for
-    it, for a target that has to be given that. ``shift`` likewise names a function of the target's name, which gives the names of
+    ``fit`` names a function of the target's name and a device, which raises UsageError if artifacts do
+    not run there; empty for none. ``native`` names a function of a device, which returns the text after the colon for
+    it, for a target that requires one. ``shift`` names a function of the target's name, which returns the names of
     targets that build the same code at other places in memory.
     """
 
@@ -47,6 +47,6 @@ class Needs(NamedTuple):
 
 
 OF_PLUGINS = Needs(is_bound=False, is_timed_by_policy=True)
-"""Those of a target that a plugin adds: it runs on whatever device is named for it."""
+"""The needs of a plugin's target: it runs on any device that is named for it."""
 OF_SIMULATORS = OF_PLUGINS._replace(device_class="sim")
-"""Those of a plugin's target that is called ``sim``."""
+"""The needs of a plugin's target called ``sim``."""

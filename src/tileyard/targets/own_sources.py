@@ -1,4 +1,4 @@
-"""Which modules of this package decide what a target builds: all that it imports, and all that they do."""
+"""Finds the modules of this package that decide what a target builds: all it imports, directly or indirectly."""
 
 import functools
 import re
@@ -15,7 +15,7 @@ _IMPORT = re.compile(
 
 @functools.cache
 def digest_own_sources(module: str) -> str:
-    """The digest of a module of this package with all that it imports from it, for a fingerprint."""
+    """The digest of a module and of everything it imports from this package, for a fingerprint."""
     found = find_own_sources(module)
     return digest_parts(*(part for name in sorted(found) for part in (name, found[name])))
 
@@ -23,8 +23,8 @@ def digest_own_sources(module: str) -> str:
 def find_own_sources(module: str) -> dict[str, str]:
     """The digests of a module's source and those of all that it imports from this package, by name.
 
-    Imports count wherever they stand, also those inside functions. The package's own ``__init__`` does
-    not: it holds the public names alone.
+    Imports inside functions count as well. The package's own ``__init__`` does
+    not: it contains only the public names.
     """
     found: dict[str, str] = {}
     waiting = [module]

@@ -1,4 +1,4 @@
-"""Targets by name: the built-in ones and those that plugins add. None is loaded before it is asked for."""
+"""Finds targets by name, built-in ones and those of plugins. Each is loaded at its first use."""
 
 import importlib
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ BUILT_IN: dict[str, str] = {
     "cuda": "tileyard.targets.cuda.target:CudaTarget",
     COMMAND: "tileyard.targets.command.target:CommandTarget",
 }
-"""Target names, each with its ``module:Class``. Beside that module lies ``needs``, with its NEEDS."""
+"""Target names, each with its ``module:Class``. The module ``needs`` beside it holds its NEEDS."""
 DEFAULT_TARGET = "cpu"
 
 
 def find_needs(target: str) -> Needs:
-    """What the target of this name needs and shows. A name that nobody knows is taken for a plugin's."""
+    """The needs of the target of this name. An unknown name is taken for a plugin's."""
     base = target.partition(":")[0]
     if base not in BUILT_IN:
         return OF_SIMULATORS if base == OF_SIMULATORS.device_class else OF_PLUGINS
@@ -33,13 +33,13 @@ def find_needs(target: str) -> Needs:
 
 
 def list_shifted(target: str) -> tuple[str, ...]:
-    """Targets that build what this one does, with the code at other places in memory; none where it cannot."""
+    """Targets that build the same code at other places in memory; none if the target has no such variants."""
     shift = find_needs(target).shift
     return tuple(resolve_name(shift)(target)) if shift else ()
 
 
 def list_texts() -> dict[str, str]:
-    """What targets generate, by the words of ``--emit``, each with its file in an artifact."""
+    """The generated texts of all targets: words of ``--emit``, each with its file in an artifact."""
     texts = {"program": PROGRAM_FILE}
     for name in BUILT_IN:
         texts.update(find_needs(name).emits)
@@ -49,8 +49,8 @@ def list_texts() -> dict[str, str]:
 def make_target(name: str, plugins: Mapping[str, str]) -> "Target":
     """The target called ``name``.
 
-    What stands after a colon, as in ``cpu:x86-64-v3``, is passed to its class. ``plugins`` maps
-    further names to ``module:Class``. Raises UsageError for a name that neither knows, or a plugin
+    The text after a colon, as in ``cpu:x86-64-v3``, is passed to its class. ``plugins`` maps
+    further names to ``module:Class``. Raises UsageError for an unknown name, or a plugin
     that cannot be loaded.
     """
     base, _, option = name.partition(":")

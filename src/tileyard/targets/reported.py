@@ -1,6 +1,6 @@
-"""What artifacts may say of the resources that they take: the part of a target's details that is shown.
+"""The resources that artifacts report: the part of a target's details that is shown.
 
-A target that knows it has these fields in its own details, beside whatever else it keeps there.
+A target that knows its resources has these fields in its own details, beside any others.
 """
 
 import msgspec
@@ -9,23 +9,23 @@ from tileyard.decoding import decode_json
 from tileyard.model import Record
 
 LOG_FILE = "compiler.log"
-"""What the compiler said of a binary, where a target keeps it."""
+"""The file with the compiler's output for a binary, if a target keeps it."""
 PADDING = "padding"
-"""The kind of instructions that fill space, and are not shown."""
+"""The kind of the instructions that only fill space; it is not shown."""
 
 
 def first_error(log: str) -> str:
-    """The line of a compiler's log that says why it failed."""
+    """The line of a compiler's log with the reason for its failure."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
 
 
 class Resources(Record):
-    """What one device function takes, read from its cubin. Bytes are of one block or one thread.
+    """The resources of one device function, read from its cubin. Bytes are per block or per thread.
 
-    ``spilled_bytes`` is what the compiler put from registers into memory, a thread's. ``threads``,
-    ``dynamic_shared_bytes`` and ``occupancy`` (active warps over what a multiprocessor holds) are
-    None where they depend on the call. ``mix`` counts instructions by kind, the largest first.
+    ``spilled_bytes`` are those that the compiler moved from registers to memory, per thread. ``threads``,
+    ``dynamic_shared_bytes`` and ``occupancy`` (active warps over a multiprocessor's most) are
+    None if they depend on the call. ``mix`` counts instructions by kind, the largest first.
     """
 
     symbol: str
@@ -42,7 +42,7 @@ class Resources(Record):
 
 
 class Reported(Record):
-    """The part of an artifact's details that is compared and shown; of other targets it is empty."""
+    """The part of an artifact's details that is compared and shown; empty for other targets."""
 
     resources: tuple[Resources, ...] = ()
     compiler: str = ""
@@ -50,7 +50,7 @@ class Reported(Record):
 
 
 def read_reported(details: str) -> Reported:
-    """What an artifact says of its resources: nothing where ``details`` are another target's, or empty."""
+    """The resources in an artifact's ``details``; empty if these are another target's, or empty."""
     try:
         return decode_json(details, Reported) if details else Reported()
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
-"""Contracts that every target, store and sampler must pass, and pieces for tests.
+"""Contracts that every target, store and sampler must pass, and parts for tests.
 
-Contracts are loaded when first used: what an engine takes from here needs no pytest.
+Contracts are loaded when first used, because an engine's use of this package needs no pytest.
 """
 
 from importlib import import_module

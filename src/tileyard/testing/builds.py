@@ -1,4 +1,4 @@
-"""Programs built, loaded and given arguments, and what they give compared: for tests of targets."""
+"""Builds and loads Programs, makes arguments for them and compares their results, for tests of targets."""
 
 from pathlib import Path
 
@@ -17,13 +17,13 @@ from tileyard.testing.target_cases import TargetCase, random_array, random_array
 
 
 def make_source(program: Program, name: str = "kernel") -> Source:
-    """What a target is given for a Program that has no source lines."""
+    """The Source of a Program without source lines."""
     kernel = Kernel(name=name, program=print_program(program))
     return Source(elaborated=Elaborated(kernel=kernel))
 
 
 def store_artifact(target: Target, build: Build, folder: Path) -> Artifact:
-    """The artifact that ``build`` wrote into ``folder/0``, in a store of its own."""
+    """The artifact that ``build`` wrote into ``folder/0``, in a separate store."""
     objects = ObjectStore(folder / "objects")
     files = {name: objects.put_file(folder / "0" / name) for name in build.files}
     manifest = Manifest(
@@ -39,14 +39,14 @@ def store_artifact(target: Target, build: Build, folder: Path) -> Artifact:
 
 
 def load_program(target: Target, device: Device, program: Program, folder: Path) -> Loaded:
-    """``program`` built and loaded."""
+    """Build and load ``program``."""
     (build,) = target.build([make_source(program)], folder)
     assert build.outcome is Outcome.PASSED, build
     return target.load(store_artifact(target, build, folder), device)
 
 
 def explain_difference(got: Array, want: Array, case: TargetCase) -> str:
-    """How ``got`` differs from ``want`` by more than ``case`` allows; empty where it does not."""
+    """How ``got`` differs from ``want`` by more than ``case`` allows; empty if it does not."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype}{got.shape} is not {want.dtype}{want.shape}"
     if want.dtype.kind in "iub":

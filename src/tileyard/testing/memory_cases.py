@@ -1,4 +1,4 @@
-"""Programs that update elements atomically, and whose buffers are workspaces or views, for every target."""
+"""Programs with atomic updates, workspaces and views, for every target."""
 
 from tileyard.testing.target_cases import TargetCase
 
@@ -92,4 +92,4 @@ def workspace(X: float16[32], Y: out.float16[32]):
         dims={},
     ),
 }
-"""Every case, by what it shows."""
+"""Every case, named after what it shows."""

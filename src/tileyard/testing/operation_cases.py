@@ -1,4 +1,4 @@
-"""For each scalar type one Program with every operation on it, and one with every conversion."""
+"""One Program per scalar type with every operation on it, and one with every conversion."""
 
 from collections.abc import Mapping
 
@@ -26,11 +26,11 @@ from tileyard.testing.target_cases import TargetCase
 _COUNT = 96
 _SHIFTS = frozenset({"shl", "shr", "floordiv", "floormod", "truncdiv", "truncmod"})
 _RESULTS = ("float32", "float64", "int32", "uint8", "bool")
-"""Types to which ``reinterpret`` and its like are tried."""
+"""Result types for ``reinterpret`` and similar operations."""
 
 
 def _numbers(dtype: str, seed: int) -> Array:
-    """Numbers of every kind that a type has, those at its ends first."""
+    """Numbers of every kind in a type, the extreme ones first."""
     kind, rng = find_dtype(dtype), np.random.default_rng(seed)
     if kind.kind == "bool":
         return rng.integers(0, 2, _COUNT).astype(np.bool_)
@@ -48,7 +48,7 @@ def _numbers(dtype: str, seed: int) -> Array:
 
 
 def _small(dtype: str) -> Array:
-    """Divisors and counts of shifts: no zero, below the narrowest word."""
+    """Divisors and shift counts: not zero, less than the width of the narrowest word."""
     return (np.arange(_COUNT) % 7 + 1).astype(find_dtype(dtype).numpy)
 
 
@@ -57,7 +57,7 @@ def _array(name: str, dtype: str) -> Buffer:
 
 
 def _program(name: str, sources: dict[str, str], results: Mapping[str, Expr]) -> Program:
-    """Writes each of ``results``, expressions over element ``i`` of ``sources``, into an array."""
+    """A Program that writes each of ``results``, expressions over element ``i`` of ``sources``, to an array."""
     i = Var("i", "int32")
     tensors = [Tensor(_array(source, dtype), "in") for source, dtype in sources.items()]
     tensors += [Tensor(_array(result, expr.dtype), "out") for result, expr in results.items()]
@@ -82,14 +82,14 @@ def _operations(dtype: str) -> dict[str, Op]:
 
 
 def _is_undefined(op: Op, dtype: str) -> bool:
-    """Whether the bits of the result are not stated: those of a bool, or of a NaN that was converted."""
+    """Whether the bits of the result are undefined: those of a bool, or of a converted NaN."""
     if op.name != "reinterpret":
         return False
     return op.dtype == "bool" or DTYPES[dtype].is_float != DTYPES[op.dtype].is_float
 
 
 def operation_case(dtype: str) -> TargetCase:
-    """Every operation that takes ``dtype``."""
+    """The case of every operation on ``dtype``."""
     sources = {"X": dtype, "Z": dtype, "S": dtype, "F": "bool"}
     program = _program(f"operations_{dtype}", sources, _operations(dtype))
     return TargetCase(
@@ -101,7 +101,7 @@ def operation_case(dtype: str) -> TargetCase:
 
 
 def conversion_case(dtype: str) -> TargetCase:
-    """``dtype`` converted to every type."""
+    """The case of the conversions of ``dtype`` to every type."""
     x = Load("X", (Var("i", "int32"),), dtype)
     results: dict[str, Expr] = {f"to_{name}": Cast(x, name) for name in DTYPES}
     return TargetCase(

@@ -65,9 +65,9 @@ def literals(draw: st.DrawFn, dtype: str) -> Expr:
 
 
 class _Maker:
-    """Draws expressions over ``vars`` and ``buffers``, which are what is in sight, and statements.
+    """Draws statements, and expressions over the visible ``vars`` and ``buffers``.
 
-    With ``is_exact`` only operations are drawn whose results all targets share to the last bit.
+    With ``is_exact`` only operations are drawn whose results are equal on all targets to the last bit.
     ``unread`` are buffers whose content is undefined, ``read_only`` those that no statement may write.
     """
 
@@ -81,7 +81,7 @@ class _Maker:
         self._count = 0
 
     def name(self, stem: str) -> str:
-        """A name that nothing else has."""
+        """A unique name."""
         self._count += 1
         return f"{stem}{self._count}"
 
@@ -146,7 +146,7 @@ class _Maker:
         return Op(name, (self.expr(side, depth), self.expr(side, depth)), "bool")
 
     def indices(self, buffer: Buffer, depth: int = 1) -> tuple[Expr, ...]:
-        """Indices of one element; those of a global buffer may lie outside it."""
+        """Indices of one element; those of a global buffer may be outside it."""
         found: list[Expr] = []
         for extent in buffer.shape:
             index = self.expr("int32", max(depth, 0))
@@ -159,7 +159,7 @@ class _Maker:
     # ---- statements -------------------------------------------------------------------------
 
     def body(self, depth: int, loops: int) -> tuple[Stmt, ...]:
-        """Some statements; what they bind ends with them."""
+        """Some statements, with bindings that end with them."""
         seen = len(self.vars)
         count = self.draw(st.integers(1, 3))
         found = [stmt for _ in range(count) for stmt in self.stmts(depth, loops)]
@@ -167,7 +167,7 @@ class _Maker:
         return tuple(found)
 
     def stmts(self, depth: int, loops: int) -> list[Stmt]:
-        """One statement, or the few that belong together."""
+        """One statement, or a few that belong together."""
         plain = (
             self._store,
             self._store,
@@ -213,7 +213,7 @@ class _Maker:
         return [Atomic(buffer.name, indices, value, kind, var)]
 
     def _view(self) -> list[Stmt]:
-        """A tile read as one row, by whatever comes after it."""
+        """A view of a tile as one row, for later statements."""
         tiles = [b for b in self.buffers if b.scope != "global" and not b.view_of and b.shape]
         tiles = [tile for tile in tiles if tile.name not in self.read_only]
         if not tiles:
@@ -237,7 +237,7 @@ class _Maker:
         return [Let(var, value)]
 
     def _box(self, buffer: Buffer) -> Region:
-        """All of a buffer, or a part that lies inside it."""
+        """All of a buffer, or a part inside it."""
         starts, extents = [], []
         for extent in buffer.shape:
             size = int(extent.value) if isinstance(extent, Const) else 1
@@ -259,7 +259,7 @@ class _Maker:
         return Region(buffer.name, (_int(0),) * len(buffer.shape), buffer.shape)
 
     def _made(self, dtype: str, shape: Sequence[int]) -> tuple[Buffer, list[Stmt]]:
-        """A new tile with content: copied from a parameter, out of its range too, or filled."""
+        """A new tile with content: copied from a parameter, also from outside it, or filled."""
         buffer = self.tile(dtype, shape)
         sources = [
             b
@@ -323,7 +323,7 @@ class _Maker:
         return [If(cond, then, orelse)]
 
     def _while(self, depth: int, loops: int) -> list[Stmt]:
-        """A loop that a counter ends; its body cannot reach the counter."""
+        """A loop that ends by a counter, which its body cannot access."""
         counter = Buffer(self.name("n"), "int32", (_int(1),), "local")
         body = self.body(depth - 1, loops + 1)
         self.buffers.append(counter)
@@ -361,7 +361,7 @@ def programs(draw: st.DrawFn, *, max_blocks: int = 4, is_exact: bool = False) ->
     """A legal Program of a few statements over small arrays.
 
     Blocks may write the same elements: with ``max_blocks=1`` the result does not depend on their
-    order. With ``is_exact`` it depends on no rounding of functions such as ``exp`` either.
+    order. With ``is_exact`` it does not depend on the rounding of functions such as ``exp`` either.
     """
     maker = _Maker(draw, is_exact=is_exact)
     params = _params(maker)

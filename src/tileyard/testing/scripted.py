@@ -1,6 +1,6 @@
 """A target that builds, runs and checks like ``cpu`` but whose times are scripted.
 
-For tests that ask for the same winner every time. Use it as a plug-in:
+For tests that need the same winner every time. Use it as a plug-in:
 ``TILEYARD_PLUGINS=scripted=tileyard.testing.scripted:ScriptedTarget``.
 """
 
@@ -22,7 +22,7 @@ JITTER = 0.002
 
 
 def scripted_latency_ns(program: str) -> float:
-    """The time of a kernel, from its text alone: one of LEVELS levels, STEP apart."""
+    """The time of a kernel, which depends only on its text: one of LEVELS levels, STEP apart."""
     level = int(hashlib.sha256(program.encode()).hexdigest(), 16) % LEVELS
     return FASTEST_NS * float((1.0 + STEP) ** level)
 
@@ -37,13 +37,13 @@ class ScriptedTarget:
         self._cpu = make_target("cpu", {})
 
     def fingerprint(self) -> str:
-        """The CPU target's own."""
+        """The CPU target's fingerprint."""
         return f"scripted {self._cpu.fingerprint()}"
 
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
-        """Build for the CPU, and keep the Program's text beside it."""
+        """Build for the CPU, and keep the Program's text beside the binary."""
         builds = list(self._cpu.build(sources, out, known))
         for number, (source, build) in enumerate(zip(sources, builds, strict=True)):
             if build.files:
@@ -77,7 +77,7 @@ class _ScriptedLoaded:
 
 
 class _ScriptedLaunch:
-    """Runs and reads for real; its times follow a fixed pattern around the scripted one."""
+    """Runs and reads like ``cpu``; its times follow a fixed pattern around the scripted time."""
 
     def __init__(self, launch: Launch, latency_ns: float) -> None:
         self._launch = launch

@@ -1,6 +1,6 @@
-"""A target whose kernels do what their text says: sleep, hang, crash, grow, or nothing at all.
+"""A target whose kernels do what their text specifies: sleep, hang, crash, grow, or do nothing.
 
-For tests and benchmarks of the engine, which need devices by the dozen and faults on demand. The
+For tests and benchmarks of the engine, which need dozens of devices and faults on demand. The
 text of a kernel's Program is a ``Behaviour`` as JSON. Use it as a plug-in:
 ``TILEYARD_PLUGINS=simulated=tileyard.testing.simulated:SimulatedTarget``.
 """
@@ -24,7 +24,7 @@ from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Source
 
 RIGHT = 1.0
 CLAIMS_VARIABLE = "TILEYARD_SIMULATED_CLAIMS"
-"""A directory in which every use of a device is claimed, so that a double grant is noticed."""
+"""The variable for a directory of claims, one per use of a device, so that a double grant is noticed."""
 
 Fault = Literal[
     "", "wrong", "error", "hang", "segv", "abort", "memory", "detach", "killed_once", "killed",
@@ -33,10 +33,10 @@ Fault = Literal[
 
 
 class Behaviour(Record):
-    """What a kernel does. ``sample_ns`` is what its timing says, ``note`` a path for ``killed_once``.
+    """The behaviour of a kernel. ``sample_ns`` is its scripted time, ``note`` a path for ``killed_once``.
 
-    ``size`` is the number of elements of its output. ``says`` is what it prints before it does anything. ``lost``, and for the first sample
-    ``lost_timing``, take the device from the process: nothing can run in it any more.
+    ``size`` is the number of elements of its output. ``says`` is the text that it prints first. ``lost``, and at the first sample
+    ``lost_timing``, lose the process's context on the device: nothing can run in it any more.
     """
 
     build_s: float = 0.0
@@ -49,23 +49,23 @@ class Behaviour(Record):
 
 
 class SimulatedTarget:
-    """Builds by sleeping, and loads what was written down."""
+    """Builds by sleeping, and loads the recorded behaviour."""
 
     name = "simulated"
     needs_tir = False
 
     def fingerprint(self) -> str:
-        """Never changes."""
+        """A constant."""
         return "simulated 1"
 
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
-        """Write each kernel's text down, or fail as it says."""
+        """Write each kernel's text to a file, or fail as it specifies."""
         return [self._build(source, out / str(i)) for i, source in enumerate(sources)]
 
     def load(self, artifact: Artifact, device: Device) -> "SimulatedKernel":
-        """The kernel, once the device is claimed."""
+        """Claim the device, and return the kernel."""
         behaviour = msgspec.json.decode(artifact.manifest.details, type=Behaviour)
         return SimulatedKernel(behaviour, device)
 
@@ -84,7 +84,7 @@ class SimulatedTarget:
 
 
 class GroupedTarget(SimulatedTarget):
-    """The same, and says that it likes to build several at once. Each group's size is noted down."""
+    """The same target with builds in groups. The size of each group is recorded."""
 
     name = "grouped"
     group_size = 0
@@ -92,7 +92,7 @@ class GroupedTarget(SimulatedTarget):
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
-        """Note the size of the group, then build."""
+        """Record the size of the group, then build."""
         if folder := os.environ.get(CLAIMS_VARIABLE):
             with (Path(folder) / "groups").open("a") as file:
                 file.write(f"{len(sources)}\n")
@@ -111,11 +111,11 @@ class SimulatedKernel:
     def specs(
         self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]
     ) -> Sequence[TensorSpec]:
-        """Nobody asks."""
+        """Empty, because nothing uses it."""
         return ()
 
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> Launch:
-        """Itself."""
+        """The kernel itself."""
         return self
 
     def as_callable(self) -> Callable[..., object]:
@@ -123,7 +123,7 @@ class SimulatedKernel:
         return lambda *_: self.run()
 
     def run(self) -> None:
-        """Do what the text says."""
+        """Do what the text specifies."""
         claim_device(self._device)
         self._require_context()
         if self._behaviour.says:
@@ -155,7 +155,7 @@ class SimulatedKernel:
                 pass
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
-        """What the text says, each time."""
+        """The scripted time, for each sample."""
         self._require_context()
         if self._behaviour.fault == "lost_timing":
             self._lose_context()
@@ -174,7 +174,7 @@ class SimulatedKernel:
         return [self._output]
 
     def reset(self) -> None:
-        """Nothing is left of a run."""
+        """Do nothing: a run leaves no state."""
 
 
 _claims: dict[str, int] = {}
@@ -182,7 +182,7 @@ _lost: set[str] = set()
 
 
 def claim_device(device: Device) -> None:
-    """Say that this process and what it starts use a device; note down if somebody else does too.
+    """Claim a device for this process and its children; record a violation if another process has claimed it.
 
     The claim ends with the last process that inherited it, unlike the lease's own locks, which
     the keeper holds.
@@ -202,14 +202,14 @@ def claim_device(device: Device) -> None:
 
 
 def _hang() -> None:
-    """For ever, and deaf to TERM."""
+    """Hang for ever, and ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         signal.pause()
 
 
 def _detach() -> None:
-    """Leave a daemon behind: another session, another parent, deaf to TERM."""
+    """Leave a daemon in another session, with another parent, that ignores SIGTERM."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() != 0:

@@ -1,6 +1,6 @@
-"""The contract of stores: whatever keeps trials gives them back whole, once, and by all that they are known by.
+"""The contract of stores: a store returns each trial complete, once, and by each of its keys.
 
-One module because it is one contract. A store's test class inherits ``StoreContract`` and gives the fixture ``open_store``.
+One module because it is one contract. A store's test class inherits ``StoreContract`` and defines the fixture ``open_store``.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,16 +25,16 @@ from tileyard.store.base import BUILD_FAILURES, REUSABLE, Store, TrialQuery
 OpenStore = Callable[[], Store]
 PASSED, CRASHED = Outcome.PASSED, Outcome.CRASHED
 OF_SUITE = {"case": "s/a", "testcase": "s", "kernel": "", "arguments": {}, "config": {}}
-"""What tells a trial of a suite's program from one of a kernel that is tuned."""
+"""The fields of a trial of a suite's program that differ from those of a tuned kernel."""
 
 
 def make_trial(
     trial_id: str,
-    **fields: Any,  # noqa: ANN401 (of whatever type: a wrong one fails where it is recorded)
+    **fields: Any,  # noqa: ANN401 (of any type: a wrong one fails when it is recorded)
 ) -> Trial:
-    """A trial of a kernel that is tuned; ``fields`` are those of Trial that are to be others.
+    """A trial of a tuned kernel; ``fields`` replace those of Trial.
 
-    ``build``, ``run_key`` and ``measurement_key`` are its keys, empty where they are not given.
+    ``build``, ``run_key`` and ``measurement_key`` are its keys, empty by default.
     """
     content: dict[str, Any] = {
         "run": "r1",
@@ -59,11 +59,11 @@ def make_trial(
 
 
 class StoreContract:
-    """What every store promises."""
+    """Tests of what every store promises."""
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
-        """Opens the store under test, each time the same one; it is empty at first."""
+        """Opens the store under test, the same one each time; it is empty at first."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -76,7 +76,7 @@ class StoreContract:
     def test_trial_comes_back_whole(
         self, open_store: OpenStore, store: Store, fields: dict[str, object]
     ) -> None:
-        """Every field of a trial survives, nested records and other processes' handles included."""
+        """Every field of a trial survives, including nested records, and for other handles on the store."""
         expected = make_trial(
             "t1",
             build="b",
@@ -94,7 +94,7 @@ class StoreContract:
             assert another.get_trial("t1") == expected
 
     def test_trials_are_recorded_once_and_together(self, store: Store) -> None:
-        """An id that exists is refused with all that came with it, and what was recorded first stays."""
+        """An existing id is refused together with all trials recorded with it, and the first record stays."""
         expected = make_trial("t1")
         store.record(expected)
         with pytest.raises(ValueError, match="t1 is already recorded"):
@@ -112,7 +112,7 @@ class StoreContract:
         assert store.find_measured(MeasurementKey("m")) == expected
 
     def test_latest_measurement_is_found(self, store: Store) -> None:
-        """Of several trials with a key the one that started last counts, and among equals the last."""
+        """Of several trials with a key, the one that started last counts; of equal ones, the last."""
         expected = make_trial("t3", measurement_key="m", started_at=9.0)
         store.record(make_trial("t1", measurement_key="m", started_at=9.0))
         store.record(make_trial("t2", measurement_key="m", started_at=8.0))
@@ -130,7 +130,7 @@ class StoreContract:
         assert store.find_measured(MeasurementKey("m"), {"n": 3}) == other
 
     def test_keys_are_searched_as_they_are(self, store: Store) -> None:
-        """A key is one value, no pattern, and a step that was not reached has none."""
+        """A key is one value, not a pattern, and a step that was not reached has no key."""
         store.record(make_trial("t1", measurement_key="abc"))
         store.record(make_trial("t2", outcome=Outcome.TIMEOUT))
         assert store.find_measured(MeasurementKey("a%")) is None
@@ -142,7 +142,7 @@ class StoreContract:
     def test_build_failure_is_found_where_it_says_something_of_the_source(
         self, store: Store, outcome: Outcome
     ) -> None:
-        """A build that was refused, hung or ran out of memory is not tried again; what ran was built."""
+        """A build that was refused, hung or ran out of memory is not tried again; a case that ran was built."""
         trial = make_trial("t1", build="b", outcome=outcome)
         expected = trial if outcome in BUILD_FAILURES else None
         store.record(trial)
@@ -150,7 +150,7 @@ class StoreContract:
         assert store.find_build_failure(BuildKey("b")) == expected
 
     def test_what_proves_a_case_is_found(self, store: Store) -> None:
-        """The latest pass of a suite's case with a run key, in any run or in one."""
+        """The store finds the latest pass of a suite's case with a run key, in any run or in one run."""
         trials = [
             make_trial("t1", run_key="k", started_at=1.0, **OF_SUITE),
             make_trial("t2", run_key="k", started_at=2.0, run="r2", **OF_SUITE),
@@ -163,7 +163,7 @@ class StoreContract:
         assert store.find_passed(RunKey("k"), "r3") is None
 
     def test_durations_of_a_kernel(self, store: Store) -> None:
-        """The latest run of each set of arguments and config, for this target."""
+        """The duration is that of the latest run per arguments and config, for this target."""
         store.record(make_trial("t1", run_s=1.0))
         store.record(make_trial("t2", run_s=2.0, started_at=2.0))
         store.record(make_trial("t3", run_s=3.0, target="sim:h100", started_at=3.0))
@@ -194,7 +194,7 @@ class StoreContract:
     def test_trials_are_listed_newest_first(
         self, store: Store, query: TrialQuery, expected: list[str]
     ) -> None:
-        """Filters combine; the limit keeps the newest; a program is known by its testcase."""
+        """Filters combine; the limit keeps the newest; a program is found by its testcase."""
         store.record(make_trial("t3", started_at=3.0, run="r2", outcome=CRASHED))
         store.record(make_trial("t1", started_at=1.0, suite="nightly", **OF_SUITE))
         store.record(make_trial("t4", started_at=4.0, target="sim:h100", outcome=CRASHED))
@@ -202,7 +202,7 @@ class StoreContract:
         assert [trial.id for trial in store.list_trials(query)] == expected
 
     def test_trial_is_found_by_the_beginning_of_its_id(self, store: Store) -> None:
-        """A prefix is enough where it fits one trial; a whole id wins over longer ones."""
+        """A prefix is enough if it fits only one trial; a whole id wins over longer ones."""
         store.record_all([make_trial(name) for name in ("ab", "abc", "xyz")])
         assert store.get_trial("x").id == "xyz"
         assert store.get_trial("ab").id == "ab"
@@ -223,13 +223,13 @@ class StoreContract:
     def test_id_that_names_no_single_trial_is_refused(
         self, store: Store, prefix: str, message: str
     ) -> None:
-        """Nothing is guessed: unknown, empty and ambiguous prefixes are the user's to mend."""
+        """Nothing is guessed: unknown, empty and ambiguous prefixes are errors of the user."""
         store.record_all([make_trial("ab"), make_trial("abc")])
         with pytest.raises(UsageError, match=message):
             store.get_trial(prefix)
 
     def test_the_latest_runs_of_each_case_are_read(self, store: Store) -> None:
-        """At most so many of each case as are asked for, all attempts at it alike, the oldest first."""
+        """At most the requested number per case is returned, counting all attempts, the oldest first."""
         for i in range(5):
             for case in ("s/b", "s/a"):
                 told = OF_SUITE | {"case": case, "run_s": i + 0.5, "attempt": i}
@@ -251,7 +251,7 @@ class StoreContract:
     def test_what_says_nothing_of_a_case_is_left_out(
         self, store: Store, fields: dict[str, object]
     ) -> None:
-        """Trials of studies, remembered ones, cases that did not run, other targets."""
+        """Trials of studies, reused trials, cases that did not run, and other targets are left out."""
         usual: dict[str, object] = OF_SUITE | {"target": "command", "started_at": 20.0}
         store.record(make_trial("t1", **usual))
         store.record(make_trial("t2", **(usual | fields)))
@@ -271,7 +271,7 @@ class StoreContract:
         ],
     )
     def test_times_case_by_case(self, store: Store, fields: dict[str, object]) -> None:
-        """What came to its own end on this class of devices, from before a date and after it."""
+        """Times are of cases that ended by themselves on this class of devices, before a date and after it."""
         on = {"target": "command", "device": "npu:1"}
         usual: dict[str, object] = OF_SUITE | on | {"run_s": 2.5, "started_at": 20.0}
         store.record(make_trial("t1", **usual))

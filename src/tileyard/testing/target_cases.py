@@ -1,4 +1,4 @@
-"""Programs that every target must run as the interpreter does, each with the arrays it is given."""
+"""Programs that every target must run like the interpreter, each with its arrays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from tileyard.targets.base import Array
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetCase:
-    """A Program's text with the dimensions and scalars it is run with.
+    """A Program's text with its dimensions and scalars.
 
-    Floats may differ from the interpreter's by ``rtol`` of the largest number in the array, where
-    they depend on the order of a sum, or by ``ulps`` units in the last place; integers never.
+    Floats may differ from the interpreter's by ``rtol`` of the largest number in the array, if they
+    depend on the order of a sum, or by ``ulps`` units in the last place; integers must be equal.
     ``values`` are the arrays; empty for random ones.
     """
 
@@ -31,11 +31,11 @@ class TargetCase:
 
     @property
     def program(self) -> Program:
-        """The Program that the text spells."""
+        """The Program of the text."""
         return read_program(self.text)
 
     def arrays(self) -> list[Array]:
-        """Arrays for the tensors that are read, the same ones every time."""
+        """Arrays for the tensors that are read, the same each time."""
         if self.values:
             return list(self.values)
         return random_arrays(np.random.default_rng(7), self.program, self.dims)
@@ -44,7 +44,7 @@ class TargetCase:
 def random_arrays(
     rng: np.random.Generator, program: Program, dims: Mapping[str, int]
 ) -> list[Array]:
-    """An array of small numbers for each tensor that is read."""
+    """One array of small numbers per tensor that is read."""
     return [
         random_array(rng, spec.dtype, spec.shape)
         for spec in tensor_specs(program, dims)
@@ -66,7 +66,7 @@ def random_array(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -
 def gemm_case(
     dtype: str, result: str, flips: tuple[bool, bool], sizes: tuple[int, int, int]
 ) -> TargetCase:
-    """A gemm of one block, through shared tiles."""
+    """A gemm of one block through shared tiles."""
     m, n, k = sizes
     a = (k, m) if flips[0] else (m, k)
     b = (n, k) if flips[1] else (k, n)

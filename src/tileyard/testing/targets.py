@@ -1,6 +1,6 @@
-"""The contract of targets: whatever runs Programs must give what the interpreter gives.
+"""The contract of targets: a target that runs Programs must give the interpreter's results.
 
-A target's test class inherits ``TargetContract`` and gives the fixtures ``target`` and ``device``.
+A target's test class inherits ``TargetContract`` and defines the fixtures ``target`` and ``device``.
 """
 
 import warnings
@@ -45,7 +45,7 @@ CASES: Mapping[str, TargetCase] = {
     **SCALARS,
     **OPERATIONS,
 }
-"""All cases of the contract, by what they show."""
+"""All cases of the contract, named after what they show."""
 
 COPY = """
 def copy_(X: float32[m, 8], Y: out.float32[m, 8], Z: inout.int32[4]):
@@ -105,7 +105,7 @@ def fault(X: int32[4], Y: out.int32[4]):
 
 
 class TargetContract:
-    """What every target that runs Programs promises."""
+    """Tests of what every target that runs Programs promises."""
 
     @pytest.fixture
     def target(self) -> Target:
@@ -122,11 +122,11 @@ class TargetContract:
     def test_gives_what_the_interpreter_gives(
         self, name: str, target: Target, device: Device, tmp_path: Path
     ) -> None:
-        """Outputs equal the interpreter's, up to what the case allows for the order of sums."""
+        """Outputs equal the interpreter's, within what the case allows for the order of sums."""
         case = CASES[name]
         program = case.program
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy says so when it converts NaN or overflows
+            warnings.simplefilter("ignore")  # NumPy warns when it converts NaN or overflows
             expected = interpret(program, case.arrays(), case.scalars)
         launch = load_program(target, device, program, tmp_path).bind(case.arrays(), case.scalars)
         launch.run()
@@ -142,7 +142,7 @@ class TargetContract:
     def test_runs_generated_programs_as_the_interpreter_does(
         self, target: Target, device: Device, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
-        """Small random Programs over all statements and expressions give the interpreter's arrays."""
+        """Small random Programs with all statements and expressions give the interpreter's arrays."""
 
         @settings(
             max_examples=40,
@@ -169,7 +169,7 @@ class TargetContract:
     def test_poisons_what_is_never_written(
         self, target: Target, device: Device, tmp_path: Path
     ) -> None:
-        """Elements of outputs that the kernel leaves alone hold their type's poison."""
+        """Elements of outputs that the kernel does not write hold their type's poison."""
         launch = load_program(target, device, read_program(HALF_WRITTEN), tmp_path).bind([], [])
         launch.run()
         floats, integers = launch.read()
@@ -181,7 +181,7 @@ class TargetContract:
     def test_reset_gives_arguments_their_first_content(
         self, target: Target, device: Device, tmp_path: Path
     ) -> None:
-        """After two launches and a reset a launch gives the first one's result; inputs are kept."""
+        """After two launches and a reset, a launch gives the first launch's result; inputs are kept."""
         x, z = np.ones((3, 8), np.float32), np.arange(4, dtype=np.int32)
         launch = load_program(target, device, read_program(COPY), tmp_path).bind([x, z], [])
         launch.run()
@@ -197,7 +197,7 @@ class TargetContract:
     def test_every_launch_reads_its_inputs_anew(
         self, target: Target, device: Device, tmp_path: Path
     ) -> None:
-        """What a launch has kept of its inputs, the next one does not take for its own."""
+        """A launch does not use what an earlier launch has kept of its inputs."""
         case = TILES["ragged gemm over a grid, constant sizes"]
         first, second = case.arrays(), [2 * array for array in case.arrays()]
         launch = load_program(target, device, case.program, tmp_path).bind(first, [])
@@ -210,7 +210,7 @@ class TargetContract:
 
     @pytest.mark.slow
     def test_times_launches(self, target: Target, device: Device, tmp_path: Path) -> None:
-        """Samples are one positive time each, in nanoseconds per launch."""
+        """Each sample is one positive time, in nanoseconds per launch."""
         x, z = np.ones((3, 8), np.float32), np.zeros(4, np.int32)
         launch = load_program(target, device, read_program(COPY), tmp_path).bind([x, z], [])
         expected = 5
@@ -240,7 +240,7 @@ class TargetContract:
     def test_shapes_follow_from_the_arrays(
         self, target: Target, device: Device, tmp_path: Path
     ) -> None:
-        """Dimensions that the Program leaves open are those of the arrays."""
+        """Open dimensions of the Program are those of the arrays."""
         loaded = load_program(target, device, read_program(COPY), tmp_path)
         expected = [("X", (5, 8), "in"), ("Y", (5, 8), "out"), ("Z", (4,), "inout")]
         specs = loaded.specs([(5, 8), (4,)], [])
@@ -251,7 +251,7 @@ class TargetContract:
     def test_reports_the_kernels_own_faults(
         self, expected: str, target: Target, device: Device, tmp_path: Path
     ) -> None:
-        """A kernel that does what has no meaning ends with a KernelFault that says so."""
+        """A kernel with an undefined operation ends with a KernelFault that names it."""
         launch = load_program(target, device, read_program(FAULTS[expected]), tmp_path).bind(
             [np.zeros(4, np.int32)], []
         )
@@ -260,7 +260,7 @@ class TargetContract:
 
     @pytest.mark.slow
     def test_identical_programs_have_the_same_binary(self, target: Target, tmp_path: Path) -> None:
-        """Building the same Program again, elsewhere and under another name, changes nothing."""
+        """Building the same Program again, in another folder and under another name, gives the same binary."""
         program = read_program(COPY)
         sources = [make_source(program, "one"), make_source(program, "two")]
         first, second = target.build(sources, tmp_path)

@@ -1,4 +1,4 @@
-"""Programs with tile operations, loops and indices, ragged edges among them, for every target.
+"""Programs with tile operations, loops and indices, including ragged edges, for every target.
 
 One module because it is one list of texts.
 """

@@ -1,4 +1,4 @@
-"""What the configs of a study did on one kind of silicon: their trials, what else is to be run, and who may win."""
+"""Runs the configs of a study on one kind of silicon: collects trials, plans further ones, and finds who may win."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,18 +23,18 @@ from tileyard.tuning.silicon import Alike
 
 STUDY = "study"
 CONTENDER_MARGIN = 1.05
-"""A config whose interval begins within this factor of the best one's end may be the winner."""
+"""A config may win if its interval begins within this factor of the end of the best config's interval."""
 MOST_TIMES = 3
-"""How often a config is screened, if the devices on which it was turn out to differ."""
+"""Most screenings of a config, if the devices that ran it turn out to differ."""
 
 Config = dict[str, Value]
 Take = Callable[[Trial], None]
 
 
 class Contest:
-    """The configs of a study on ``devices`` of one kind. ``number`` counts the kinds from 0 on.
+    """The configs of a study on ``devices`` of one kind. ``number`` counts the kinds from 0.
 
-    ``make_case`` makes the case of a config under a name. Where ``is_bound``, the study has devices of another kind, too.
+    ``make_case`` makes the case of a config under a name. ``is_bound``: the study also has devices of another kind.
     """
 
     def __init__(
@@ -55,39 +55,39 @@ class Contest:
         self._attempts: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._checked: set[str] = set()
-        """The configs that were asked to be right on all draws, whether or not they are."""
+        """The configs whose check on all draws was requested, right or not."""
         self._unproven: dict[str, int] = {}
-        """For how many draws nothing says yet that they are."""
+        """Number of draws on which a config is not yet known to be right."""
         self.finals: list[Trial] = []
         self.devices = tuple(devices)
         self.alike = Alike(devices)
 
     @property
     def is_pending(self) -> bool:
-        """Something is asked and not told."""
+        """Whether a requested trial has not ended yet."""
         return bool(self._pending)
 
     @property
     def screened(self) -> tuple[Trial, ...]:
-        """The trial of each config, in the order in which they ended first; none of a device whose times do not count."""
+        """The trial of each config, in the order of their first end; trials of devices whose times do not count are undone."""
         return tuple(
             trial if self.alike.counts(trial) else _undo(trial) for trial in self._screened.values()
         )
 
     @property
     def verdict(self) -> Verdict:
-        """Who has won, and how sure that is."""
+        """The winner, and how certain it is."""
         return judge_finals(self.rank(), self.finals, self._request.timing.confidence)
 
     @property
     def proven_slots(self) -> tuple[str, ...]:
-        """Where configs may meet; empty for any device of the study."""
+        """The slots where configs may meet; empty for any device of the study."""
         return self.alike.list_slots(proven=True) if self._is_restricted else ()
 
     def rank(self, *, is_proven: bool = True) -> list[Trial]:
         """Trials that may win, fastest first; equal medians in the order of their configs.
 
-        Without ``is_proven`` also those whose config is not checked on all draws yet.
+        Without ``is_proven``, also trials whose config is not yet checked on all draws.
         """
         passed = [
             trial
@@ -98,7 +98,7 @@ class Contest:
         return sorted(passed, key=lambda t: (median_ns(t), canonical_json(t.config)))
 
     def tell(self, trial: Trial) -> bool:
-        """Take in a trial; False for one that is not of this contest."""
+        """Record a trial; returns False if it is not of this contest."""
         take = self._pending.pop(trial.key, None)
         if take is not None:
             take(trial)
@@ -107,7 +107,7 @@ class Contest:
     # ---- what is asked -------------------------------------------------------------------------
 
     def screen(self, number: int, config: Config) -> Batch:
-        """A config, to be checked and timed by itself."""
+        """The batch that checks and times one config by itself."""
         key = canonical_json(config)
         self._names[key] = self._name(f"c{number + 1:04d}")
         self._attempts[key] = 1
@@ -115,7 +115,7 @@ class Contest:
         return self._screening(key, config, devices)
 
     def compare_devices(self) -> list[Batch]:
-        """The sentinel on each device of which it is not known whether it is like the others."""
+        """Batches of the sentinel on each device that has not yet been compared with the others."""
         batches = []
         for place, round_ in self.alike.ask():
             config = self.alike.sentinel.config if self.alike.sentinel is not None else {}
@@ -130,7 +130,7 @@ class Contest:
         return batches
 
     def screen_again(self) -> list[Batch]:
-        """The configs that only devices have run whose times do not count, on those whose times do."""
+        """Batches that repeat configs on devices whose times count, if only devices ran them whose times do not."""
         batches = []
         for key, trial in self._screened.items():
             if not self.alike.counts(trial) and self._attempts[key] < MOST_TIMES:
@@ -141,7 +141,7 @@ class Contest:
         return batches
 
     def check(self) -> list[Batch]:
-        """The configs that would meet in the finals, on inputs of all draws."""
+        """Batches of the configs that would meet in the finals, on inputs of all draws."""
         batches = []
         for trial in self._choose(self.rank(is_proven=False)) if self._request.draws else ():
             key = canonical_json(trial.config)
@@ -161,9 +161,9 @@ class Contest:
         return batches
 
     def meet(self) -> list[Batch]:
-        """The leader twice (the second time as control) and all that may still beat it.
+        """The finals: the leader twice (the second time as control) and all configs that may still beat it.
 
-        Of configs with the same binary the first in the order of configs is there for all.
+        The first of several configs with the same binary, in the order of configs, represents all of them.
         """
         chosen = self._choose(self.rank())
         if len(chosen) < 2:
@@ -185,13 +185,13 @@ class Contest:
     # ---- inside ----------------------------------------------------------------------------------
 
     def _is_right(self, trial: Trial) -> bool:
-        """Whether a config may win as far as its own trial says."""
+        """Whether a config may win according to its own trial."""
         right = {Outcome.PASSED} if self._request.require_check else WELL
         return trial.outcome in right and trial.measurement is not None and self.alike.counts(trial)
 
     @property
     def _is_restricted(self) -> bool:
-        """Not every device of the study may run what this contest asks for."""
+        """Whether only some devices of the study may run the cases of this contest."""
         return self._is_bound or bool(self.alike.list_kept_out())
 
     def _name(self, name: str) -> str:
@@ -214,7 +214,7 @@ class Contest:
         return Batch(id=case.id, cases=(case,), alike=True, devices=devices)
 
     def _choose(self, passed: Sequence[Trial]) -> list[Trial]:
-        """The fastest one, and all that may still beat it."""
+        """The fastest trial, and those that may still beat it, up to the number of finalists."""
         passed = one_per_binary(passed)
         if not passed or passed[0].measurement is None:
             return []
@@ -223,7 +223,7 @@ class Contest:
         return [passed[0], *contenders[: max(self._request.finalists - 1, 0)]]
 
     def _list_same(self, trial: Trial) -> list[Trial]:
-        """The trials of all configs with the binary of this one."""
+        """The trials of all configs with the binary of this trial."""
         binary, all_ = trial.keys.binary, self._screened.values()
         return [one for one in all_ if one is trial or (binary and one.keys.binary == binary)]
 
@@ -246,7 +246,7 @@ class Contest:
             self._reject(known, trial, "in the finals: ")
 
     def _reject(self, trial: Trial, found: Trial, where: str) -> None:
-        """Have all configs of a binary end as a later run of it did."""
+        """Give all configs of a binary the outcome of a later run of it."""
         for one in self._list_same(trial):
             if one.outcome in WELL:
                 self._screened[canonical_json(one.config)] = msgspec.structs.replace(
@@ -259,7 +259,7 @@ class Contest:
 
 
 def _undo(trial: Trial) -> Trial:
-    """A config of which nothing is known but what a device says that does not count."""
+    """The trial of a config that has run only on a device whose times do not count."""
     message = f"only {trial.device} has run it, whose times do not count"
     return msgspec.structs.replace(
         trial, outcome=Outcome.NOT_RUN, message=message, measurement=None, mismatch=None

@@ -1,7 +1,7 @@
-"""Which few configs serve all shapes, and which serve most of them: set cover, and maximum coverage.
+"""Chooses few configs that serve all shapes, or most of them: set cover, and maximum coverage.
 
-Both are solved as integer programs: 288 shapes of a GPU's kernel take hundredths of a second each. Where a solver's time does not suffice, the
-greedy choice stands, or whatever better one was found by then.
+Both are solved as integer programs: 288 shapes of a GPU's kernel take hundredths of a second each. If a solver runs out of time, the
+greedy choice is used, or a better one found by then.
 """
 
 import time
@@ -12,13 +12,13 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array, eye_array, hstack
 
 Served = Mapping[str, frozenset[int]]
-"""For each config, by name, the numbers of the shapes that it serves well enough."""
+"""The numbers of the shapes that each config serves well enough, by the config's name."""
 LIMIT_S = 20.0
 SHORT_S = 0.05
 
 
 def find_fewest(served: Served) -> tuple[str, ...]:
-    """The fewest configs that serve each shape which any config serves, in the order of their names."""
+    """The fewest configs that serve all shapes that any config serves, in the order of their names."""
     useful = _drop_dominated(served)
     shapes = sorted(frozenset().union(*useful.values()))
     greedy = choose_greedily(served, [1.0] * (max(shapes, default=-1) + 1))
@@ -34,16 +34,16 @@ def find_fewest(served: Served) -> tuple[str, ...]:
 def draw_curve(
     served: Served, weights: Sequence[float], count: int, limit_s: float = LIMIT_S
 ) -> list[tuple[str, ...]]:
-    """For 1, 2, ... ``count`` configs those that serve the most shapes, by weight. One choice need not contain the one before.
+    """The configs that serve the most shapes, by weight, for 1, 2, ... ``count`` configs. A choice need not contain the one before.
 
-    After ``limit_s`` seconds the solver's time is short: then a point is what it has found by then, a greedy choice, or the point before with
-    the config that adds most, whichever serves more.
+    After ``limit_s`` seconds the solver gets little time: then a point is its best solution so far, a greedy choice, or the point before
+    with the config that adds most, whichever serves more.
     """
     useful = _drop_dominated(served)
     greedy = choose_greedily(served, weights)
     if len(greedy) < 2:
         return [greedy] * count
-    # Shapes that the same configs serve are one.
+    # Shapes that the same configs serve are merged.
     alike: dict[tuple[str, ...], float] = {}
     for shape in sorted(frozenset().union(*useful.values())):
         by = tuple(name for name, shapes in useful.items() if shape in shapes)
@@ -56,7 +56,7 @@ def draw_curve(
     end_s = time.monotonic() + limit_s
     for number in range(1, count + 1):
         best = greedy[:number]
-        if 1 < number < len(greedy):  # else there is nothing better
+        if 1 < number < len(greedy):  # otherwise there is nothing better
             grown = ((*curve[-1], name) for name in useful)
             limits = [LinearConstraint(rows, 0), LinearConstraint(chosen[None, :], 0, number)]
             left_s = max(end_s - time.monotonic(), SHORT_S)
@@ -68,7 +68,7 @@ def draw_curve(
 
 
 def choose_greedily(served: Served, weights: Sequence[float]) -> tuple[str, ...]:
-    """Configs until all shapes are served, each the one that adds most; of equal ones the first by name."""
+    """Configs until all shapes are served, each the one that adds most; ties go to the first name."""
     left, chosen = frozenset().union(*served.values()), []
     names = sorted(served)
     while left:
@@ -78,7 +78,7 @@ def choose_greedily(served: Served, weights: Sequence[float]) -> tuple[str, ...]
 
 
 def _drop_dominated(served: Served) -> dict[str, frozenset[int]]:
-    """Without configs that serve nothing which another one does not serve too; of equal ones the first by name stays."""
+    """``served`` without configs whose shapes another one serves as well; ties keep the first name."""
     kept: dict[str, frozenset[int]] = {}
     for name, shapes in sorted(served.items(), key=lambda one: (-len(one[1]), one[0])):
         if shapes and not any(shapes <= other for other in kept.values()):
@@ -87,14 +87,14 @@ def _drop_dominated(served: Served) -> dict[str, frozenset[int]]:
 
 
 def _rows(served: Served, shapes: Iterable[int]) -> csr_array:
-    """A row for each shape, with a 1 for each config that serves it."""
+    """A row per shape, with a 1 for each config that serves it."""
     return csr_array(np.array([[i in by for by in served.values()] for i in shapes], dtype=float))
 
 
 def _solve(
     costs: np.ndarray, limits: list[LinearConstraint], count: int, limit_s: float
 ) -> Sequence[bool]:
-    """Which of the first ``count`` unknowns, that are 0 or 1, are 1 at least cost; none where no solution was found in time."""
+    """Which of the first ``count`` binary unknowns are 1 at least cost; empty if no solution was found in time."""
     whole = np.concatenate([np.ones(count), np.zeros(len(costs) - count)])
     done = milp(
         costs,

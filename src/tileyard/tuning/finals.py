@@ -1,4 +1,4 @@
-"""The judge of a study: names the winner from the screening and the interleaved finals."""
+"""Judges a study: finds the winner from the screening and the interleaved finals."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tileyard.tuning.request import Control, Final
 
 
 class Verdict(Record):
-    """The winner's screening trial, how the finalists did against it, and the A/A control."""
+    """The winner's screening trial, the results of the finalists against it, and the A/A control."""
 
     best: Trial | None
     finals: tuple[Final, ...] = ()
@@ -18,11 +18,11 @@ class Verdict(Record):
 
 
 def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: float) -> Verdict:
-    """The winner of ``finals``, or the first of ``passed`` where too few finalists were timed.
+    """The winner of ``finals``, or the first of ``passed`` if too few finalists were timed.
 
     ``passed`` are the screening trials that may win, fastest first. A finalist's ratio is to the
-    fastest of the finals, which a tie can keep from being the winner. Ties are broken by the
-    canonical text of the configs, so that the same trials always name the same winner.
+    fastest of the finals, which may lose in a tie. Ties are broken by the canonical text of the
+    configs, so that the same trials always give the same winner.
     """
     by_config = {canonical_json(trial.config): trial for trial in passed}
     control = next((trial for trial in finals if trial.control and trial.measurement), None)

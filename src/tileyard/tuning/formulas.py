@@ -1,4 +1,4 @@
-"""Formulas over a kernel's arguments, such as ``2*M*N*K``."""
+"""Evaluates formulas over a kernel's arguments, such as ``2*M*N*K``."""
 
 import ast
 import math
@@ -19,7 +19,7 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
 
 
 def evaluate(formula: str, arguments: Mapping[str, Value]) -> float:
-    """The number of floating-point operations that a formula gives; 0 for an empty one. Raises UsageError."""
+    """The number of floating-point operations by a formula; 0 for an empty one. Raises UsageError."""
     if not formula:
         return 0.0
     try:
@@ -39,7 +39,7 @@ def evaluate(formula: str, arguments: Mapping[str, Value]) -> float:
 
 
 def _evaluate(node: ast.expr, arguments: Mapping[str, Value]) -> float:
-    """The value of a part. Raises KeyError for an unknown name, ValueError for what is no such part."""
+    """The value of a part. Raises KeyError for an unknown name, ValueError for an unsupported part."""
     match node:
         case ast.Constant(value=value) if _is_number(value):
             return float(value)  # type: ignore[arg-type]  # a number

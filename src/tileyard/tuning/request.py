@@ -1,6 +1,6 @@
-"""The requests and the results of tuning runs, of one shape and of many, and the result of a build of configs.
+"""Requests and results of tuning runs, for one shape and for many, and the result of a build of configs.
 
-One module because the result of a table holds those of its studies, and these hold those of builds.
+One module because the result of a table contains those of its studies, and these contain those of builds.
 """
 
 from collections.abc import Iterable
@@ -24,26 +24,26 @@ from tileyard.model import (
 
 DEFAULT_TRIALS = 200
 FINALS = "finals"
-"""How the ids of batches begin in which finalists meet, after the shape of a study of many."""
+"""Beginning of the ids of batches of finals, after the shape if a run has several."""
 BUSY = 1.05
-"""Where equal things may differ by more than this factor, ties are not resolved."""
+"""If equal things may differ by more than this factor, ties are not resolved."""
 ALL_CONFIGS = 1_000_000
-"""More than can be built in a life: every point of a space."""
+"""A limit that no space reaches, which selects every point of a space."""
 
 
 def is_final(trial: Trial) -> bool:
-    """Whether it took part in finals."""
+    """Whether a trial took part in finals."""
     return trial.batch.rpartition("/")[2].startswith(FINALS)
 
 
 class TuneRequest(Record):
-    """One tuning run. ``kernel`` may be empty where the file holds only one.
+    """One tuning run. ``kernel`` may be empty if the file has only one.
 
-    ``overrides`` gives values for tunable parameters, in place of the kernel's own. So do ``reference`` and ``inputs``, names of
-    functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol``, each in place of that of its tolerance. At most
-    ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
-    meet in up to ``rounds`` interleaved rounds before a winner is named. With ``require_check`` a config
-    wins only if its results were compared; and only if it is right on the inputs of all ``draws``, too.
+    ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and ``inputs``, names of functions
+    of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
+    most ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
+    meet in up to ``rounds`` interleaved rounds before a winner is chosen. With ``require_check`` a config
+    wins only if its results were compared. It must also be right on the inputs of all ``draws``.
     """
 
     kernel: str = ""
@@ -69,11 +69,11 @@ class TuneRequest(Record):
 
 
 class Final(Record):
-    """How a finalist did. ``ratio`` is its time over that of the fastest finalist.
+    """The result of a finalist. ``ratio`` is its time over that of the fastest finalist.
 
-    ``low`` and ``high`` bound the ratio. ``tied`` says that the two can't be told apart. The
-    winner comes first; where several are tied it need not be the fastest. ``measurement`` is that of the
-    finals, which decided.
+    ``low`` and ``high`` bound the ratio. ``tied``: the two cannot be distinguished. The winner comes
+    first; if several are tied it need not be the fastest. ``measurement`` is that of the finals, which
+    decided.
     """
 
     trial: str
@@ -88,8 +88,8 @@ class Final(Record):
 class Control(Record):
     """The A/A control of the finals: the leader against itself.
 
-    ``false_alarm`` says that the interval excludes 1 although both are the same binary, and ``reused``
-    that these finals took place in an earlier run.
+    ``false_alarm``: the interval excludes 1 although both are the same binary. ``reused``: these
+    finals took place in an earlier run.
     """
 
     ratio: float
@@ -100,17 +100,17 @@ class Control(Record):
 
     @property
     def is_wide(self) -> bool:
-        """The machine was so busy that equal things may have looked as different as configs do."""
+        """Whether the machine was so busy that equal binaries may differ as much as configs do."""
         return self.low * BUSY < 1 or self.high > BUSY
 
 
 def median_ns(trial: Trial) -> float:
-    """The time by which trials are ordered: infinite for one that was not measured."""
+    """The time by which trials are ordered; infinite for a trial that was not measured."""
     return trial.measurement.median_ns if trial.measurement is not None else float("inf")
 
 
 def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
-    """The first trial of each binary, in order; one of which no binary is known is its own."""
+    """The first trial of each binary, in order; a trial without a known binary counts as its own."""
     first: dict[str, Trial] = {}
     for trial in trials:
         first.setdefault(trial.keys.binary or trial.id, trial)
@@ -118,9 +118,9 @@ def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
 
 
 class CompileResult(Record):
-    """What building a space came to. ``configs`` are in the order of the space.
+    """The result of building a space. ``configs`` are in the order of the space.
 
-    ``lines`` says where the user wrote each statement of the first one that was built, by number.
+    ``lines`` has the user's line of each statement, by number, of the first config that was built.
     """
 
     run: str
@@ -135,23 +135,23 @@ class CompileResult(Record):
     lines: dict[int, SourceLine] = {}
 
     def find(self, config: dict[str, Value]) -> Build | None:
-        """How the build of a config ended; None for one that was not to be built."""
+        """The build of a config; None for one that was not to be built."""
         named = canonical_json(config)
         return next((one for one in self.configs if canonical_json(one.config) == named), None)
 
     @property
     def exit_status(self) -> int:
-        """0 all were built, 1 some were not, 130 interrupted."""
+        """0 if all were built, 1 if some were not, 130 if interrupted."""
         if self.reason == "interrupted":
             return 130
         return 0 if all(one.outcome is Outcome.PASSED for one in self.configs) else 1
 
 
 class KeptOut(Record):
-    """A device whose times do not count beside those of ``base``, although it is of the same kind.
+    """A device whose times do not count together with those of ``base``, although it is of the same kind.
 
-    It took ``ratio`` times as long for the same kernel, between ``low`` and ``high``; or ``message`` says how that kernel
-    ended there.
+    It took ``ratio`` times as long for the same kernel, between ``low`` and ``high``; or ``message`` is the outcome of that
+    kernel there.
     """
 
     device: str
@@ -163,13 +163,13 @@ class KeptOut(Record):
 
 
 class StudyResult(Record):
-    """What a tuning run came to. ``best`` is the winner's screening trial, None where none passed.
+    """The result of a tuning run. ``best`` is the winner's screening trial, None if none passed.
 
     ``trials`` are in the order in which they ended, without those of the finals. ``flops`` is the
-    kernel's work, 0 where unknown. ``seconds`` is the duration of the whole run. ``silicon`` is what the
-    device is, ``checked`` says that results were to be compared, and ``require_check`` that they had to be.
-    ``also_built`` says how the same configs could be built for other targets, ``unrecorded`` names the trials
-    that the store could not take. ``are_finals_lost`` says that infrastructure failed some of the finals. Of devices of one kind
+    kernel's work, 0 if unknown. ``seconds`` is the duration of the whole run. ``silicon`` is the identity of the
+    device, ``checked`` says whether results were to be compared, ``require_check`` whether they had to be.
+    ``also_built`` are the builds of the same configs for other targets, ``unrecorded`` names the trials
+    that the store could not record. ``are_finals_lost``: infrastructure failed some of the finals. Of devices of one kind
     those are ``kept_out`` that differ. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
     ``reference`` are the times of the reference, if they were asked for.
     """
@@ -200,17 +200,17 @@ class StudyResult(Record):
 
     @property
     def exit_status(self) -> int:
-        """0 a best config was found, 1 none passed, 3 infrastructure only, 130 interrupted.
+        """0 if a best config was found, 1 if none passed, 3 for infrastructure only, 130 if interrupted.
 
-        3 is also a best one out of those that infrastructure has left, or one that could not be recorded. Over several
-        kinds of silicon it is 1 where none passed on one of them, else 3 where it is 3 for one.
+        3 also if infrastructure failed some configs, or results could not be recorded. Over several kinds of silicon
+        it is 1 if none passed on one of them, otherwise 3 if it is 3 for one.
         """
         found = {self.own_status, *(other.own_status for other in self.others)}
         return next((status for status in (130, 1, 3) if status in found), 0)
 
     @property
     def own_status(self) -> int:
-        """The exit status of this silicon alone."""
+        """The exit status for this silicon alone."""
         if self.reason == "interrupted":
             return 130
         if self.best is not None:
@@ -219,41 +219,41 @@ class StudyResult(Record):
 
     @property
     def lost(self) -> tuple[Trial, ...]:
-        """The configs that devices, queues or hosts failed: nothing is known of them."""
+        """The configs of which nothing is known because a device, queue or host failed."""
         return tuple(trial for trial in self.trials if trial.outcome in INFRASTRUCTURE)
 
     @property
     def unchecked(self) -> str:
-        """Why nothing says that results are right; empty where they were compared, or none was right."""
+        """Why results are not known to be right; empty if they were compared, or if none passed."""
         if not self.count(Outcome.UNCHECKED):
             return ""
         return "unchecked: no reference" if self.checked else "unchecked: not to be compared"
 
     def measurement_of(self, trial: Trial) -> Measurement | None:
-        """The times that decided on a config: those of the finals, if it took part in them."""
+        """The times that decided about a config: those of the finals if it took part in them."""
         own = (final.measurement for final in self.finals if final.trial == trial.id)
         return next(own, None) or trial.measurement
 
     def same_binary(self, trial: Trial) -> tuple[Trial, ...]:
-        """The trials of all configs that gave the binary of this one, itself among them, in order."""
+        """The trials of all configs with the binary of this trial, including itself, in order."""
         binary = trial.keys.binary
         alike = [one for one in self.trials if binary and one.keys.binary == binary] or [trial]
         return tuple(sorted(alike, key=lambda one: canonical_json(one.config)))
 
     @property
     def reused(self) -> int:
-        """How many trials were known from earlier runs."""
+        """Number of trials that were known from earlier runs."""
         return sum(trial.reused for trial in self.trials)
 
     def count(self, outcome: Outcome) -> int:
-        """How many configs ended in this way."""
+        """Number of configs with this outcome."""
         return sum(trial.outcome is outcome for trial in self.trials)
 
 
 class Shape(Record):
-    """Arguments to tune a kernel for, besides those that all shapes have and those of the kernel's own set ``declared``, if there is one.
+    """Arguments to tune a kernel for, in addition to those of all shapes and those of the kernel's declared shape ``declared``, if any.
 
-    ``weight`` says how often they occur, in any unit. ``where`` is what messages about them begin with.
+    ``weight`` is their frequency, in any unit. ``where`` is the beginning of messages about them.
     """
 
     arguments: dict[str, Value]
@@ -264,10 +264,10 @@ class Shape(Record):
 
 
 class TableRow(Record):
-    """The config that a dispatch table has for a shape, which is called ``name``; ``trial`` is that of its screening, None where no config passed.
+    """The config of a dispatch table for the shape called ``name``; ``trial`` is its screening trial, None if no config passed.
 
-    It takes ``slowdown`` x the time of the shape's best config: at most, at the confidence of the finals, in which both took part. ``latency_ns``
-    is its median time there, or when it was screened if it is the best one and met no other.
+    It takes at most ``slowdown`` x the time of the shape's best config, at the confidence of the finals in which both took part. ``latency_ns``
+    is its median time there, or in the screening if it is the best one and met no other.
     """
 
     name: str
@@ -279,9 +279,9 @@ class TableRow(Record):
 
 
 class CurvePoint(Record):
-    """The ``share`` of all shapes, by weight, that at most so many ``configs`` serve within the limit.
+    """The ``share`` of all shapes, by weight, that these ``configs`` serve within the limit.
 
-    The ``worst`` shape takes so many times as long as with its own best config; None if there is one for which none of these has passed.
+    ``worst`` is the largest slowdown of a shape against its own best config; None if none of these passed for some shape.
     """
 
     configs: tuple[dict[str, Value], ...]
@@ -290,10 +290,10 @@ class CurvePoint(Record):
 
 
 class TableResult(Record):
-    """What tuning for many shapes came to: a study and a row of the dispatch table for each, in the order of the request.
+    """The result of tuning for many shapes: a study and a row of the dispatch table per shape, in the order of the request.
 
-    Each row is ``within`` that share of its best config's time. ``curve`` says what fewer configs can do, down to one; its last point is the
-    table. Other points go by times of the screening where configs have not met.
+    Each row is ``within`` that share of its best config's time. ``curve`` shows what fewer configs achieve, down to one; its last point is
+    the table. Other points use times of the screening for configs that have not met.
     """
 
     run: str
@@ -309,6 +309,6 @@ class TableResult(Record):
 
     @property
     def exit_status(self) -> int:
-        """0 each shape has a best config, 1 for some none passed, 3 and 130 as of a study."""
+        """0 if each shape has a best config, 1 if none passed for some shape, 3 and 130 as for a study."""
         statuses = {study.exit_status for study in self.studies} | ({3} if self.unrecorded else {0})
         return next(status for status in (130, 1, 3, 0) if status in statuses)

@@ -1,4 +1,4 @@
-"""From the arrays that a kernel is called with to the arguments that it is made with, by what studies have seen."""
+"""Infers a kernel's arguments from the arrays of a call, by the shapes that studies have seen."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,14 +10,14 @@ from tileyard.store.choices import Choice
 from tileyard.wording import count_of, show_value
 
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
-"""Of each array that a kernel is called with: its shape and dtype."""
+"""Shape and dtype of each array that a kernel is called with."""
 
 
 def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[str, Value]:
-    """The arguments for arrays of these shapes, by where the known ones have them.
+    """The arguments for arrays of these shapes, found at the same places as in the known choices.
 
-    An argument is the size, or the dtype, that has its value in all known choices; else what it is in all of them.
-    Raises UsageError naming one that is neither.
+    An argument is the size or dtype that equals it in all known choices; otherwise its common value in all of them.
+    Raises UsageError, naming the argument, if it is neither.
     """
     examples = [
         (choice.arguments, shapes_like(choice.tensors)[0])
@@ -52,7 +52,7 @@ def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[
 
 
 def _is_same(fact: Value | None, value: Value) -> bool:
-    """Whether a size or dtype is this argument: True is not a size of 1."""
+    """Whether a size or dtype equals this argument: True does not equal a size of 1."""
     return type(fact) is type(value) and fact == value
 
 
@@ -90,7 +90,7 @@ def shapes_like(tensors: Sequence[TensorSpec]) -> tuple[Shapes, Shapes]:
 
 
 def list_shapes(arguments: Sequence[Any]) -> Shapes:
-    """Of the arrays among arguments; numbers have none."""
+    """The shapes and dtypes of the arrays among the arguments; numbers have none."""
     return tuple(
         (tuple(one.shape), str(one.dtype).removeprefix("torch."))
         for one in arguments
@@ -99,6 +99,6 @@ def list_shapes(arguments: Sequence[Any]) -> Shapes:
 
 
 def describe_shapes(shapes: Shapes) -> str:
-    """For messages: ``float32[4, 512]``."""
+    """The shapes as text for messages: ``float32[4, 512]``."""
     texts = [f"{dtype}[{', '.join(map(str, shape))}]" for shape, dtype in shapes]
     return ", ".join(texts) or show_value(())

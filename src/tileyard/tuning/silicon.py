@@ -1,4 +1,4 @@
-"""Which devices of a study count together: those of one kind that take as long for the same kernel."""
+"""Finds which devices of a study count together: those of one kind that take equally long for the same kernel."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,24 +7,24 @@ from tileyard.model import WELL, Device, Measurement, Outcome, Record, Trial
 from tileyard.tuning.request import KeptOut
 
 MARGIN = 1.03
-"""Devices are alike unless the interval of their ratio is beyond this factor: well within what may meet in the finals."""
+"""Devices are alike unless the interval of their ratio exceeds this factor, which is well below the margin of the finals."""
 ROUNDS = 2
-"""How often each device is timed where they seem to differ, so that chance alone keeps none out."""
+"""Number of timings per device if devices seem to differ, so that chance alone keeps none out."""
 
 
 class Times(Record):
-    """What a device took for the kernel that all of them run: all rounds together."""
+    """A device's times for the kernel that all devices run, over all rounds."""
 
     median_ns: float
     low_ns: float
     high_ns: float
 
     def is_alike(self, other: "Times") -> bool:
-        """Whether the two may be equally fast, give or take the margin."""
+        """Whether the two may be equally fast, within the margin."""
         return self.low_ns <= MARGIN * other.high_ns and other.low_ns <= MARGIN * self.high_ns
 
     def compare(self, device: str, other: "Times", base: str) -> KeptOut:
-        """Why a device with these times does not count beside another one."""
+        """The record that a device with these times does not count together with another one."""
         return KeptOut(
             device=device,
             base=base,
@@ -35,7 +35,7 @@ class Times(Record):
 
 
 def split_by_silicon(devices: Iterable[Device]) -> list[tuple[Device, ...]]:
-    """Devices by what they are, in the order in which they are named."""
+    """Devices grouped by identity, in the order in which they are named."""
     found: dict[str, list[Device]] = {}
     for device in devices:
         found.setdefault(device.identity, []).append(device)
@@ -43,10 +43,10 @@ def split_by_silicon(devices: Iterable[Device]) -> list[tuple[Device, ...]]:
 
 
 class Alike:
-    """Devices of one kind. A *place* is a device, or all slots of queues, of which it is not known where they lead.
+    """Devices of one kind. A *place* is a device, or all slots of queues together, whose devices are not known.
 
-    Until a second place has run something there is nothing to compare. Then every place in use times the first right
-    config, and of those that differ the largest group counts; of equal ones that of the device that is named first.
+    Until a second place has run a config there is nothing to compare. Then every place in use times the first right
+    config. If places differ, the largest group counts; of equally large ones, that of the device that is named first.
     """
 
     def __init__(self, devices: Sequence[Device]) -> None:
@@ -62,11 +62,11 @@ class Alike:
 
     @property
     def is_compared(self) -> bool:
-        """Several places have run something, and there is a kernel to compare them by."""
+        """Whether several places have run configs, and there is a kernel to compare them by."""
         return self.sentinel is not None and len(self._used) > 1
 
     def use(self, trial: Trial) -> None:
-        """Take in how a config ended that ran now."""
+        """Record the trial of a config that ran in this run."""
         if len(self.slots) < 2 or trial.reused or not trial.device:
             return
         self._used.add(self._place_of(trial))
@@ -76,7 +76,7 @@ class Alike:
             self.sentinel = trial
 
     def ask(self) -> list[tuple[str, int]]:
-        """The places that are to time the sentinel now, each with the round."""
+        """The places that must time the sentinel now, each with its round."""
         if not self.is_compared:
             return []
         is_told = all(len(self._told.get(place, ())) == n for place, n in self._asked.items())
@@ -87,23 +87,23 @@ class Alike:
         return [(place, self._asked[place]) for place in due]
 
     def tell(self, place: str, trial: Trial) -> None:
-        """Take in how the sentinel did on a place."""
+        """Record the sentinel's trial on a place."""
         if trial.outcome is not Outcome.NOT_RUN:
             self._told.setdefault(place, []).append(trial)
             self._alike = None
 
     def counts(self, trial: Trial) -> bool:
-        """Whether a trial is of a device whose times count together, or of an earlier run."""
+        """Whether a trial is from a device whose times count, or from an earlier run."""
         is_earlier = trial.reused or not trial.device
         return is_earlier or not self.is_compared or self._place_of(trial) in self._find_alike()
 
     def list_slots(self, *, proven: bool = False) -> tuple[str, ...]:
-        """The slots of the places that are not kept out; with ``proven`` only of those that count."""
+        """The slots of the places that are not kept out; with ``proven``, only of those whose times count."""
         left = self._find_alike() if proven else self.slots.keys() - self._list_odd()
         return tuple(slot for place in self.slots if place in left for slot in self.slots[place])
 
     def list_kept_out(self) -> tuple[KeptOut, ...]:
-        """The places that do not count, against the first that does."""
+        """The places that do not count, compared with the first one that does."""
         odd, alike = self._list_odd(), self._find_alike()
         times = self._find_times()
         base = next((place for place in times if place in alike), "")
@@ -121,7 +121,7 @@ class Alike:
         return [place for place in self.slots if place in self._told.keys() - self._find_alike()]
 
     def _find_alike(self) -> frozenset[str]:
-        """The places whose times count; all where nothing is compared, that of the sentinel before its times are there."""
+        """The places whose times count; all if nothing is compared, only the sentinel's before there are times of it."""
         if self._alike is None:
             self._alike = self._choose_alike()
         return self._alike
@@ -137,7 +137,7 @@ class Alike:
         return max(groups, key=len, default=frozenset([self._place_of(self.sentinel)]))
 
     def _find_times(self) -> dict[str, Times]:
-        """By place, in the order of the devices, those that ran the sentinel well each time."""
+        """The times by place, in the order of the devices, of places where every run of the sentinel passed."""
         found = {}
         for place in self.slots:
             trials = self._told.get(place, ())
@@ -147,7 +147,7 @@ class Alike:
         return found
 
     def _place_of(self, trial: Trial) -> str:
-        """A queue may call a device what it wants."""
+        """The place of a trial. Unknown devices are those of queues, which may name them freely."""
         return trial.device if trial.device in self.slots else QUEUE_KIND
 
 

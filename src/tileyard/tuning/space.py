@@ -1,4 +1,4 @@
-"""From a kernel's space to the list of configs that a study tries."""
+"""Draws the list of configs that a study tries from a kernel's space."""
 
 import itertools
 import math
@@ -34,11 +34,11 @@ class Asks(Protocol):
 
 @dataclass(kw_only=True)
 class OpenSpace:
-    """The kernel to tune, its complete arguments, and the configs to try, in order, as far as they are drawn.
+    """The kernel to tune, its complete arguments, and the configs drawn so far, in order.
 
-    ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 where
-    it is not stated; ``file`` is where the kernel is. ``tolerance``, ``timing`` and ``run_s`` are what the kernel asks for, if anything, as in a KernelInfo. The values of
-    arguments that are ``guessed`` are nobody's wish.
+    ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 if
+    not stated; ``file`` is the kernel's file. ``tolerance``, ``timing`` and ``run_s`` are the kernel's own, if any, as in a KernelInfo.
+    ``guessed`` names the arguments whose values nobody chose.
     """
 
     kernel: str
@@ -57,7 +57,7 @@ class OpenSpace:
     points: Iterator[dict[str, Value]] = field(default_factory=lambda: iter(()))
 
     async def draw(self, count: int) -> None:
-        """Draw configs that the kernel's ``where`` accepts until there are so many, or no further one."""
+        """Draw configs that the kernel's ``where`` accepts until there are ``count``, or no more."""
         while len(self.configs) < count and not self.is_whole:
             chunk = tuple(itertools.islice(self.points, CHUNK))
             if chunk and self.asks is not None:
@@ -68,7 +68,7 @@ class OpenSpace:
             self.is_whole = not chunk or len(self.configs) == self.wanted
 
     async def choose(self, *, everything: bool) -> None:
-        """Draw all configs that are wanted, or keep the first one alone."""
+        """Draw all wanted configs, or keep only the first one."""
         if everything:
             await self.draw(self.wanted)
         else:
@@ -76,7 +76,7 @@ class OpenSpace:
 
     @property
     def at_most(self) -> int:
-        """How many configs there are in all, or can be."""
+        """The number of configs, or its upper bound while not all are drawn."""
         return len(self.configs) if self.is_whole else min(self.wanted, self.size)
 
 
@@ -85,8 +85,8 @@ async def open_space(
 ) -> OpenSpace:
     """Find the kernel, complete its arguments, and draw the first configs: all of a small space.
 
-    Arguments that have no value get ``guess``, where there is one, or a dtype by their name.
-    Raises KernelFileError or UsageError naming what the request got wrong, also for a pipeline that one of ``targets`` has not.
+    Arguments without a value get ``guess``, if given, or a dtype by their name.
+    Raises KernelFileError or UsageError naming the mistake in the request, also for a pipeline that one of ``targets`` lacks.
     """
     check_numbers(request)
     described = await _ask(asks, DescribeKernels())
@@ -124,7 +124,7 @@ async def open_space(
         )
         await opened.draw(1)
     except KernelFileError:
-        if guessed:  # it is the guess that does not fit
+        if guessed:  # the guess does not fit
             raise _missing(info, guessed) from None
         raise
     if points.size <= CHUNK:
@@ -138,7 +138,7 @@ async def open_space(
 
 
 def check_numbers(request: TuneRequest) -> None:
-    """Raise UsageError for limits that no config can keep."""
+    """Raise UsageError for limits that no config can satisfy."""
     limits = request.limits
     numbers = {
         "the budget": request.budget_s,
@@ -181,7 +181,7 @@ async def _ask(asks: Asks, request: Question[AnswerT]) -> AnswerT:
 
 
 def choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
-    """The kernel called ``name``, or the only one. Raises KernelFileError that lists those there are."""
+    """The kernel called ``name``, or the only one. Raises KernelFileError, which lists the kernels."""
     known = [kernel.name for kernel in kernels]
     names = ", ".join(known)
     if name:
@@ -202,7 +202,7 @@ def choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
 def _complete_arguments(
     info: KernelInfo, request: TuneRequest, guess: int | None
 ) -> tuple[dict[str, Value], tuple[str, ...]]:
-    """The named shape (the first one if none is named), then the arguments given by hand; and which are guessed."""
+    """The named shape (the first one if none is named) and the user's arguments; and the names of guessed ones."""
     shape = shape_arguments(info, request.shape)
     for key, what in [(k, "argument") for k in request.arguments] + [
         (k, "config key") for k in request.overrides
@@ -223,7 +223,7 @@ def _complete_arguments(
 
 
 def _check_pipelines(names: Sequence[Value], targets: Sequence[str]) -> None:
-    """Raise UsageError for a pipeline that a target has not."""
+    """Raise UsageError for a pipeline that a target does not have."""
     for target, name in itertools.product(targets, names):
         if name != TILELANG and not find_needs(target).takes_pipelines:
             hint = f"--config {PIPELINE}={TILELANG} leaves it out"
@@ -241,13 +241,13 @@ def _missing(info: KernelInfo, names: Sequence[str]) -> UsageError:
 
 
 def _guess(word: str, known: Sequence[str]) -> str:
-    """A suggestion, if there is a choice and one of them is similar."""
+    """A suggestion, if there is a choice and one name is similar."""
     near = find_similar(word, known)
     return f"; did you mean {near}?" if near and len(known) > 1 else ""
 
 
 def _unique(values: Sequence[Value]) -> tuple[Value, ...]:
-    """Values without repetition; 1, 1.0 and true are three."""
+    """Values without repetition; 1, 1.0 and true are three values."""
     return tuple({(type(value), value): value for value in values}.values())
 
 
@@ -269,7 +269,7 @@ class _Points:
         self.size = self._product * (len(self._configs) if space.configs else 1)
 
     def draw(self, request: TuneRequest) -> Iterator[dict[str, Value]]:
-        """Points in order if all of them can be tried, or a single one, else a seeded random order."""
+        """Points in order if all can be tried, or only one is, otherwise in a seeded random order."""
         if self.size <= request.trials or request.trials == 1:
             return map(self._point, range(self.size))
         generator = random.Random(request.seed)

@@ -1,4 +1,4 @@
-"""A tuning run as a source of cases: screen every config once, then let the best ones meet."""
+"""Tunes a kernel as a source of cases: screens every config once, then lets the best ones meet."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ from tileyard.tuning.sweep import Sweep, make_cases
 
 
 class Place(Record):
-    """Where a study's kernel is, and what it is built for: to be run, and ``also_build`` without."""
+    """The file of a study's kernel, the target that it runs on, and the targets ``also_build`` for builds only."""
 
     file: str = ""
     target: str = "cpu"
@@ -36,14 +36,14 @@ class Place(Record):
 
 
 AMOUNTS = ("warmup_launches", "warmup_ns", "launches", "max_ns")
-"""What of a policy says how often a config is launched."""
+"""The fields of a policy that decide how often a config is launched."""
 
 
 class Study:
-    """A CaseSource. Screening cases are batches of one; the finals are one interleaved batch for each kind of silicon.
+    """A CaseSource. Screening cases are batches of one; the finals are one interleaved batch per kind of silicon.
 
-    Between the two those that may win are checked on further inputs, and the same configs are built for the targets
-    ``also_build``, and not run. Without ``devices`` it is not known where cases run.
+    Between the two, configs that may win are checked on further inputs, and the same configs are built, but not run, for the
+    targets ``also_build``. Without ``devices`` it is not known where cases run.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Study:
         self._next = 0
         self._finals_asked = False
         self.is_screening = True
-        """Nothing that follows from the times of all configs is planned yet."""
+        """True until the steps that need the times of all configs are planned."""
         kinds = split_by_silicon(devices) or [()]
         self.contests = [
             Contest(request, self._case, kind, number, is_bound=len(kinds) > 1)
@@ -78,7 +78,7 @@ class Study:
         ]
 
     async def ask(self, limit: int) -> Sequence[Batch]:
-        """Screening cases until there are no more, or the budget is spent; then the finals."""
+        """Return screening cases until there are no more, or the budget is spent; then the finals."""
         if self._finals_asked:
             return ()
         if not self.is_out_of_budget:
@@ -91,7 +91,7 @@ class Study:
         return batches or await self._ask_more(limit)
 
     async def _ask_more(self, limit: int) -> Sequence[Batch]:
-        """What follows from the screening, one step after the other."""
+        """The steps that follow the screening, one after another."""
         if self._is_pending:
             return ()
         self.is_screening = False
@@ -104,16 +104,16 @@ class Study:
         return [batch for contest in self.contests for batch in contest.meet()]
 
     def tell(self, trial: Trial) -> None:
-        """Take in a trial."""
+        """Record a trial."""
         if not any(contest.tell(trial) for contest in self.contests):
             self.also_built.tell(trial)
 
     def done(self) -> bool:
-        """All is asked and told."""
+        """Whether all cases were requested and have ended."""
         return self._finals_asked and not self._is_pending
 
     def result(self, run: str, reason: StopReason, device: Device) -> StudyResult:
-        """The result of the study as part of this run, with the trials told so far; on ``device`` where no others are known."""
+        """The result of the study as part of this run, with the trials so far; on ``device`` if no others are known."""
         found = [
             self._result(contest, run, reason, (*contest.devices, device)[0])
             for contest in self.contests
@@ -152,7 +152,7 @@ class Study:
 
     @property
     def also_built(self) -> Sweep:
-        """The configs that were drawn, as they are built for further targets."""
+        """The builds of the drawn configs for further targets."""
         if self._also_built is None:
             file, limits = self._place.file, self._limits
             self._also_built = Sweep(
@@ -165,13 +165,13 @@ class Study:
 
     @property
     def is_out_of_budget(self) -> bool:
-        """The time for screening is spent."""
+        """Whether the time for screening is spent."""
         budget_s = self._request.budget_s
         return budget_s is not None and self.elapsed_s >= budget_s
 
     @property
     def is_cut_short(self) -> bool:
-        """There were configs that the time did not suffice for."""
+        """Whether the time was too short for some configs."""
         left = self._next < self._planned or not self.space.is_whole
         screened = (trial for contest in self.contests for trial in contest.screened)
         return left or any(trial.outcome is Outcome.NOT_RUN for trial in screened)
@@ -183,7 +183,7 @@ class Study:
 
     @property
     def _planned(self) -> int:
-        """How often a config is screened, as far as they are drawn: once on each kind of silicon."""
+        """Number of screenings of the configs drawn so far: one per config and kind of silicon."""
         return len(self.space.configs) * len(self.contests)
 
     def _is_screened(self) -> bool:
@@ -208,7 +208,7 @@ class Study:
 
 
 def _choose_tolerance(request: TuneRequest, own: Tolerance | None) -> Tolerance | None:
-    """The tolerance that is asked for: of rtol and atol the one that is not given is the kernel's own, else equal to the other."""
+    """The requested tolerance; if only one of rtol and atol is given, the other is the kernel's own, or equal to it."""
     rtol, atol = request.rtol, request.atol
     given = [number for number in (rtol, atol) if number is not None]
     if not given:
@@ -222,7 +222,7 @@ def _choose_tolerance(request: TuneRequest, own: Tolerance | None) -> Tolerance 
 
 
 def _complete_timing(asked: TimingPolicy, declared: TimingPolicy | None) -> TimingPolicy:
-    """How cases are timed: as asked for, with the numbers of launches that the kernel declares where none are."""
+    """The timing of cases: as requested, with the kernel's declared numbers of launches if none are requested."""
     usual = msgspec.structs.replace(
         asked, **{name: getattr(TimingPolicy(), name) for name in AMOUNTS}
     )

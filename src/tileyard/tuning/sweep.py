@@ -1,4 +1,4 @@
-"""Configs of a kernel as a source of cases that are built, and not run."""
+"""Configs of a kernel as a source of cases that are built but not run."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from tileyard.tuning.space import OpenSpace
 
 
 class Sweep:
-    """A CaseSource: every case once, in order, one round after the other."""
+    """A CaseSource: every case once, in order, one round after another."""
 
     def __init__(self, *rounds: Sequence[Case]) -> None:
         self.cases = tuple(case for cases in rounds for case in cases)
@@ -15,7 +15,7 @@ class Sweep:
         self._pending = 0
 
     async def ask(self, limit: int) -> Sequence[Batch]:
-        """The next configs of this round, each a batch of its own; the next round once this one is over."""
+        """The next configs of this round, one batch each; the next round once this one is over."""
         while self._rounds and not self._rounds[-1] and not self._pending:
             self._rounds.pop()
         left = self._rounds[-1] if self._rounds else []
@@ -24,18 +24,18 @@ class Sweep:
         return [Batch(id=case.id, cases=(case,)) for case in cases]
 
     def tell(self, trial: Trial) -> None:
-        """Take in how a config ended."""
+        """Record the trial of a config."""
         self._pending -= 1
 
     def done(self) -> bool:
-        """All is asked and told."""
+        """Whether all cases were requested and have ended."""
         return not self._pending and not any(self._rounds)
 
 
 def make_cases(
     space: OpenSpace, file: str, target: str, limits: Limits, folder: str = ""
 ) -> tuple[Case, ...]:
-    """A case for each config drawn so far, to be built and not run; their ids begin with ``folder``."""
+    """A case per config drawn so far, to be built but not run; ids begin with ``folder``."""
     return tuple(
         Case(
             id=f"{folder}{name}",
@@ -54,7 +54,7 @@ def make_cases(
 def name_configs(
     configs: Iterable[dict[str, Value]],
 ) -> Iterable[tuple[str, dict[str, Value]]]:
-    """Each config with a name of its own that can be a folder's, as in ``block_M=64,block_N=128``."""
+    """Each config with a unique name that is valid for a folder, as in ``block_M=64,block_N=128``."""
     named: set[str] = set()
     for number, config in enumerate(configs, start=1):
         # A number and a text of the same digits look alike, and are two configs.
@@ -65,7 +65,7 @@ def name_configs(
 
 
 def name_config(config: dict[str, Value], number: int) -> str:
-    """A name for a config that can be a folder's, as in ``block_M=64,block_N=128``."""
+    """A name for a config that is valid for a folder, as in ``block_M=64,block_N=128``."""
     text = ",".join(f"{key}={value}" for key, value in config.items())
     sound = all(sign.isalnum() or sign in "=,._+-" for sign in text) and 0 < len(text) <= 120
     return text if sound else f"config-{number}"

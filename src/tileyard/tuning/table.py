@@ -1,7 +1,7 @@
-"""Studies of many shapes as one source of cases, and the dispatch table: the fewest configs that serve all of them.
+"""Studies of many shapes as one source of cases, and the dispatch table: the fewest configs that serve all shapes.
 
-Which configs these are is proposed by times of the screening, which were taken at different moments. So the table's config of each shape meets
-the best one of that shape in finals; where it is too slow there, the table is made anew, and what has not met yet meets.
+Screening times, which were taken at different moments, propose these configs. So the table's config of each shape meets the best one of that
+shape in finals. If it is too slow there, a new table is proposed, and pairs that have not met yet meet.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from tileyard.tuning.request import (
 from tileyard.tuning.study import Study
 
 MEETINGS = 3
-"""How often a table is proposed; in the last one configs serve shapes whose best one they have met."""
+"""Most proposals of a table; in the last one, configs only serve shapes whose best config they have met."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slowdown:
-    """A config's time over that of the shape's best one: at most, if they ``met`` in finals, else as screened."""
+    """A config's time over that of the shape's best one: an upper bound if they ``met`` in finals, otherwise as screened."""
 
     trial: Trial
     ratio: float
@@ -42,11 +42,11 @@ class Slowdown:
 
 
 Slowdowns = Mapping[str, Slowdown]
-"""By the canonical text of the config."""
+"""Slowdowns by the canonical text of the config."""
 
 
 class ShapeStudy:
-    """The study of one shape, and what meets after it. The ids of its cases and batches begin with its number in the run."""
+    """The study of one shape, and its later meetings. The ids of its cases and batches begin with its number in the run."""
 
     def __init__(self, study: Study, shape: Shape, number: int) -> None:
         self.study = study
@@ -63,7 +63,7 @@ class ShapeStudy:
         return [self._adopt(batch) for batch in await self.study.ask(limit)]
 
     def meet(self, rival: Trial, best: Trial, rounds: int) -> Batch:
-        """The best config and another one, timed in turn."""
+        """The batch that times the best config and another one in turn."""
         self._met.append([])
         name = f"{self.folder}meeting{len(self._met)}"
         cases = tuple(
@@ -80,7 +80,7 @@ class ShapeStudy:
         return Batch(id=name, cases=cases, order="interleaved", rounds=rounds, devices=devices)
 
     def tell(self, trial: Trial) -> None:
-        """Take in a trial."""
+        """Record a trial."""
         if trial.case in self._pending:
             self._pending.discard(trial.case)
             self._met[-1].append(trial)
@@ -89,11 +89,11 @@ class ShapeStudy:
         self.study.tell(msgspec.structs.replace(trial, case=named[0], batch=named[1]))
 
     def done(self) -> bool:
-        """All is asked and told."""
+        """Whether all cases were requested and have ended."""
         return self.study.done() and not self._pending
 
     def list_slowdowns(self, result: StudyResult, request: TuneRequest) -> dict[str, Slowdown]:
-        """What is known of each config that may win. Configs with the same binary share it."""
+        """The slowdown of each config that may win. Configs with the same binary share it."""
         best = result.best
         if best is None:
             return {}
@@ -120,7 +120,7 @@ class ShapeStudy:
         return found
 
     def _adopt(self, batch: Batch) -> Batch:
-        """A batch of the study, under ids of the run, with times that are compared within this shape only."""
+        """A batch of the study with ids of the run, whose times are compared within this shape only."""
         cases = [self._adopt_case(case) for case in batch.cases]
         return msgspec.structs.replace(batch, id=f"{self.folder}{batch.id}", cases=tuple(cases))
 
@@ -137,9 +137,9 @@ class ShapeStudy:
 
 
 class Studies:
-    """A CaseSource: one study after the other, each at work while those before it wait for times.
+    """A CaseSource: one study after another; each works while those before it wait for times.
 
-    With a budget they take turns, so that it is spent on all of them alike.
+    With a budget they take turns, so that all get an equal share of it.
     """
 
     def __init__(self, studies: Sequence[ShapeStudy], request: TuneRequest, within: float) -> None:
@@ -152,7 +152,7 @@ class Studies:
         self._by_folder = {study.folder: study for study in studies}
 
     async def ask(self, limit: int) -> Sequence[Batch]:
-        """Cases of the first studies that have any; after all finals those of further meetings."""
+        """Cases of the first studies that have any; after all finals, those of further meetings."""
         batches: list[Batch] = []
         is_waiting = False
         while len(batches) < limit and not is_waiting:
@@ -167,15 +167,15 @@ class Studies:
         return batches
 
     def tell(self, trial: Trial) -> None:
-        """Take in a trial of any of them."""
+        """Record a trial of any of the studies."""
         self._by_folder[f"{trial.case.partition('/')[0]}/"].tell(trial)
 
     def done(self) -> bool:
-        """All is asked and told."""
+        """Whether all cases were requested and have ended."""
         return self._meetings == MEETINGS and all(study.done() for study in self.studies)
 
     def result(self, run: str, reason: StopReason, results: Sequence[StudyResult]) -> TableResult:
-        """The table, of what has met, and the curve; with the results of the studies, in their order."""
+        """The table, from configs that have met, and the curve; with the studies' results in their order."""
         known = self._list_known(results)
         met = [{key: one for key, one in of.items() if one.met} for of in known]
         rows = [
@@ -202,7 +202,7 @@ class Studies:
         )
 
     async def _ask_each(self, limit: int) -> list[Batch]:
-        """At most so many batches; with a budget no more than one of each study, and those that had none first next time."""
+        """At most ``limit`` batches; with a budget at most one per study, and next time those without one come first."""
         is_fair = self._request.budget_s is not None
         self._open = deque(study for study in self._open if not study.done())
         batches: list[Batch] = []
@@ -213,7 +213,7 @@ class Studies:
         return batches
 
     async def _plan_meetings(self) -> list[Batch]:
-        """What the table proposed now has for shapes whose best one it has not met."""
+        """The meetings of the currently proposed table: its configs with the best ones of shapes that they have not met."""
         results = self._results()
         chosen = await asyncio.to_thread(self._choose, self._list_known(results))
         return [
@@ -242,7 +242,7 @@ class Studies:
         return {key: frozenset(shapes) for key, shapes in served.items()}
 
     def _choose(self, known: Sequence[Slowdowns]) -> list[Slowdown | None]:
-        """The fewest configs that serve all shapes: for each shape the fastest of them, None where none passed."""
+        """The fewest configs that serve all shapes: the fastest of them per shape, None if none passed."""
         table = find_fewest(self._serve(known))
         return [
             min((of[key] for key in table if key in of), key=lambda one: one.ratio, default=None)
@@ -250,7 +250,7 @@ class Studies:
         ]
 
     def _draw(self, known: Sequence[Slowdowns], rows: Sequence[TableRow]) -> tuple[CurvePoint, ...]:
-        """The curve up to the table."""
+        """The curve up to and including the table."""
         table = {canonical_json(row.trial.config): row.trial.config for row in rows if row.trial}
         served = self._serve(known)
         weights = [one.shape.weight for one in self.studies]

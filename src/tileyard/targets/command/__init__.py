@@ -1,1 +1,1 @@
-"""The target ``command``: programs of the user's own as the steps of a case."""
+"""The target ``command``: the user's programs as steps of a case."""

@@ -1,4 +1,4 @@
-"""Putting what is known when a step runs into the templates of its arguments."""
+"""Fills in the templates of a step's arguments when the step runs."""
 
 import string
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from tileyard.errors import BindError
 
 Place = str | tuple[str, ...]
 Places = Mapping[str, Place]
-"""The value of each place; those that this step has no value for are not in it."""
+"""Values by place, without the places that have no value in this step."""
 
 
 def fill(template: str, places: Places) -> str:
-    """The text with its places filled in. Raises BindError for one that has no value here.
+    """The text with its places filled in. Raises BindError for a place without a value.
 
-    A place with several texts is their list with a space between.
+    Several texts for one place are joined by spaces.
     """
     for _, name, _, _ in string.Formatter().parse(template):
         if name is not None and name not in places:
@@ -27,7 +27,7 @@ def fill(template: str, places: Places) -> str:
 
 
 def fill_argv(argv: Sequence[str], places: Places) -> tuple[str, ...]:
-    """Arguments with their places filled in; ``{cases}`` alone becomes one argument for each case."""
+    """Arguments with their places filled in; ``{cases}`` alone becomes one argument per case."""
     filled: list[str] = []
     for template in argv:
         value = places.get(template[1:-1]) if template[:1] == "{" and template[-1:] == "}" else None

@@ -1,6 +1,6 @@
-"""Which variables of Tileyard's own process a step gets: declared ones and a few usual ones.
+"""Selects the variables of Tileyard's own process that a step gets: declared ones and a few usual ones.
 
-What decides a result is in the keys of a case, so a step gets nothing that is not looked at.
+The keys of a case contain everything that decides its result, so a step gets no unchecked variable.
 """
 
 import re
@@ -14,9 +14,9 @@ UNKEYED = re.compile(
     r"PATH|TASK_DEVICE|USER|LOGNAME|TERM|SSL_CERT_(FILE|DIR)|TILEYARD_[A-Z0-9_]*|(?i:(http|https|no)_proxy)"
     r"|(OMP|OPENBLAS|MKL|NUMEXPR)_NUM_THREADS"
 )
-"""Usual variables whose values are part of no key: of PATH the programs are that are found there."""
+"""Usual variables whose values are part of no key; for PATH, the programs found there are part of keys."""
 OF_QUEUE = "TILEYARD_GIVEN"
-"""Names a process's further variables for steps, as those that a queue sets; with commas between them."""
+"""The variable that lists, comma-separated, further variables for steps, such as those that a queue sets."""
 
 
 def give(environ: Mapping[str, str], step: Step) -> dict[str, str]:
@@ -32,7 +32,7 @@ def give(environ: Mapping[str, str], step: Step) -> dict[str, str]:
 
 
 def find_deciding(environ: Mapping[str, str], step: Step) -> dict[str, str]:
-    """The given variables whose values are part of keys; what the step itself sets counts with its words."""
+    """The given variables whose values are part of keys; those that the step sets are in keys with its words."""
     return {
         name: text
         for name, text in environ.items()

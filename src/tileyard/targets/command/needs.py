@@ -1,4 +1,4 @@
-"""What the target ``command`` needs: its programs use the device that is named for them."""
+"""The needs of the target ``command``: its programs use the device that is named for them."""
 
 from tileyard.targets.needs import Needs
 

@@ -1,7 +1,7 @@
-"""What is the same for all steps of a run, as every process that runs steps finds it.
+"""The site shared by all steps of a run: suite, toolchain and variables, passed to every process that runs steps.
 
-It is passed in one variable, so that no path of it is part of what is kept: equal suites in two places
-have equal keys. A toolchain's variables are for steps alone: our own processes must not load its libraries.
+It is passed in one variable, so that stored records contain none of its paths: equal suites in two places
+have equal keys. A toolchain's variables are only for steps: our own processes must not load its libraries.
 """
 
 import os
@@ -16,9 +16,9 @@ VARIABLE = "TILEYARD_STEPS"
 
 
 class StepSite(Record):
-    """Where a suite and its toolchain lie, and the variables that the latter's programs need.
+    """The folders of a suite and its toolchain, and the variables that the toolchain's programs need.
 
-    Both folders are empty where there is none. ``tree`` is the digest of the toolchain, a part of the keys of what its steps make.
+    A folder is empty if there is none. ``tree`` is the digest of the toolchain, part of the keys of its steps' results.
     """
 
     suite: str = ""
@@ -33,7 +33,7 @@ class StepSite(Record):
         return {name: place for name, place in known.items() if place}
 
     def generalize(self, template: str) -> str:
-        """The template with places instead of these paths."""
+        """The template with places in place of these paths."""
         for place in ("suite", "python"):
             path = self.places.get(place, "")
             if len(path) > 1:
@@ -42,16 +42,16 @@ class StepSite(Record):
 
 
 def site_variables(site: StepSite) -> dict[str, str]:
-    """The environment of a process that is to find it."""
+    """The environment that passes the site to a process."""
     return {VARIABLE: msgspec.json.encode(site).decode()}
 
 
 def tell_site(site: StepSite) -> None:
-    """Let the processes that this one starts from now on find it."""
+    """Pass the site to all processes that this one starts from now on."""
     os.environ.update(site_variables(site))
 
 
 def find_site(environ: Mapping[str, str] = os.environ) -> StepSite:
-    """What the parent of this process has passed on."""
+    """The site that the parent of this process has passed."""
     text = environ.get(VARIABLE)
     return msgspec.json.decode(text, type=StepSite) if text else StepSite()

@@ -1,4 +1,4 @@
-"""The target ``command``: builds with a program of the user's, and keeps the directory that it fills."""
+"""The target ``command``: runs a user's program as a build, and keeps the directory that it fills."""
 
 import contextlib
 import os
@@ -26,13 +26,13 @@ from tileyard.targets.own_sources import digest_own_sources
 BUILT = "built"
 LOG = "build.log"
 LOG_BYTES = 4 << 20
-"""How much of what a build prints becomes part of the log of a case."""
+"""Bytes of a build's output that are kept in the log of a case."""
 
 
 class BuildCommand(Record):
-    """What the text of such a kernel says: the step, and the content of all that it reads, toolchain included.
+    """The text of such a kernel: the step, and the content of everything it reads, toolchain included.
 
-    ``targets`` is what of a shared build is needed. ``argv`` is empty where nothing is built. ``uses`` identifies what the step uses outside of its suite.
+    ``targets`` are the needed parts of a shared build. ``argv`` is empty if nothing is built. ``uses`` identifies what the step uses outside its suite.
     """
 
     argv: tuple[str, ...] = ()
@@ -46,31 +46,31 @@ class BuildCommand(Record):
 
 
 class CommandTarget:
-    """Runs build steps. ``caches`` is the directory below which each of them has one of its own."""
+    """Runs build steps. Each has a directory of its own below ``caches``."""
 
     name = "command"
     needs_tir = False
     caches = Path()
 
     def fingerprint(self) -> str:
-        """Our own part and the machine; what else a build depends on, its step has to name."""
+        """Our own code and the machine; the step has to name everything else that a build depends on."""
         return digest_parts("command", digest_own_sources(__name__), platform.machine())
 
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
-        """One run of the build step for each source. Who waits for it sees to its time limit."""
+        """Run the build step once per source. The process that waits for it enforces its time limit."""
         return [
             self._build(source.elaborated.kernel.program, out / str(number))
             for number, source in enumerate(sources)
         ]
 
     def get_ready(self) -> None:
-        """Start what forks the keepers of programs."""
+        """Start the process that forks the keepers of programs."""
         warm()
 
     def load(self, artifact: Artifact, device: Device) -> Loaded:
-        """What this target builds is run as a program, not loaded."""
+        """Refused: this target's artifacts are run as programs, not loaded."""
         raise AssertionError("a built directory cannot be loaded")
 
     def _build(self, text: str, folder: Path) -> Build:
@@ -87,8 +87,8 @@ class CommandTarget:
         make_folder(built)
         make_folder(temporary)
         site = find_site()
-        # A directory that stays, for one build at a time; it does not depend on what is selected. Build tools
-        # note in it where the sources lie.
+        # A directory that is kept, for one build at a time, whatever is selected. Build tools
+        # record in it where the sources are.
         cache = self.caches / digest_parts("cache", site.suite, command.cwd, *command.argv)[:16]
         with locked_cache(cache):
             places: dict[str, Place] = {
@@ -127,7 +127,7 @@ class CommandTarget:
 
 
 def _read_log(path: Path) -> str:
-    """What a build has printed; of very much of it the begin and the end, nothing if there was no room for it."""
+    """A build's output; if it is very long, its beginning and its end; empty if there was no room for it."""
     data = path.read_bytes() if path.is_file() else b""
     if len(data) > LOG_BYTES:
         half = LOG_BYTES // 2

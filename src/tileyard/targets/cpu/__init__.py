@@ -1,1 +1,1 @@
-"""The `cpu` target: Program to C to shared object, run on threads of our own."""
+"""The `cpu` target: compiles a Program to C and to a shared object, and runs it on its own threads."""

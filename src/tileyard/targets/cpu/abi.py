@@ -1,4 +1,4 @@
-"""What a CPU artifact says of itself: everything that it takes to call it, and what it needs."""
+"""The details of a CPU artifact: everything that a call of it needs, and its requirements."""
 
 import platform
 
@@ -23,10 +23,10 @@ class Details(Record):
     """The target's own part of the manifest.
 
     ``signature`` is the Program without its buffers and its body: parameters, dimensions and grid.
-    ``scratch_bytes`` are for each thread, of which the first are ``tags`` numbers of 8 bytes, and
-    ``shared_bytes`` for all of them, of which the first are ``claims`` numbers of 4 bytes; these numbers are
-    0 when a grid begins. The kernel has ``grids``, which run one after the other. ``faults`` describes the
-    kernel's own failures, number 1 first. ``features`` are what the binary may use of a CPU, by the
+    ``scratch_bytes`` are per thread and begin with ``tags`` numbers of 8 bytes;
+    ``shared_bytes`` are for all threads and begin with ``claims`` numbers of 4 bytes. These numbers are
+    0 when a grid begins. The kernel has ``grids`` grids, which run one after another. ``faults`` describes the
+    kernel's own failures, number 1 first. ``features`` are the CPU features that the binary may use, by the
     kernel's names.
     """
 
@@ -45,7 +45,7 @@ class Details(Record):
 def read_details(text: str) -> Details:
     """Details from a manifest, checked against this host.
 
-    Raises DamagedError where they make no sense, BindError where this host cannot run the kernel.
+    Raises DamagedError if they are invalid, BindError if this host cannot run the kernel.
     """
     try:
         details = decode_json(text, Details)

@@ -1,4 +1,4 @@
-"""A CPU artifact in memory: the C runtime with its pools of threads, the kernel's binary, and why a launch failed."""
+"""Loads and runs a CPU artifact: the C runtime with its thread pools, the kernel's binary, and failures of launches."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ from tileyard.targets.cpu.abi import KERNEL_FILE, Details, read_details
 from tileyard.targets.cpu.emit.context import Fault
 from tileyard.wording import count_of, name_line
 
-# ---- what a launch tells --------------------------------------------------------------------------
+# ---- what a launch reports ------------------------------------------------------------------------
 
 
 SITES = 3
@@ -25,7 +25,7 @@ TEXT_BYTES = 480
 
 
 class Report(ctypes.Structure):
-    """``ty_report`` of ``report.h``; one for each launch that may go on at the same time."""
+    """``ty_report`` of ``report.h``; one per concurrent launch."""
 
     _fields_ = (
         ("lines", ctypes.c_void_p),
@@ -40,9 +40,9 @@ class Report(ctypes.Structure):
 
 
 class LineTable:
-    """The user's lines by the number of the statement, as people write them and as C finds them.
+    """The user's lines by the number of the statement, as text for people and as a table for C.
 
-    They are of one kernel, not of its binary: kernels of several files may share one.
+    They belong to one kernel, not to its binary: kernels of several files may share a binary.
     """
 
     def __init__(self, lines: Mapping[int, SourceLine]) -> None:
@@ -54,11 +54,11 @@ class LineTable:
         self._address = ctypes.addressof(self._texts)
 
     def make_report(self) -> Report:
-        """An empty report that has these lines. They have to live as long as it."""
+        """An empty report with these lines, which must live as long as the report."""
         return Report(self._address, self._count)
 
     def find(self, statement: int) -> str:
-        """``kernels.py:41`` for a statement, empty where that is not known."""
+        """``kernels.py:41`` for a statement, empty if its line is not known."""
         return self._names.get(statement, "")
 
 
@@ -68,7 +68,7 @@ NO_LINES = LineTable({})
 def _describe(fault: Fault, value: int, text: str, lines: LineTable) -> str:
     place = lines.find(fault.statement)
     values = f"{fault.value} = {value}" if fault.value else text
-    # A constant says it itself.
+    # A constant is its own value.
     shown = f" ({values})" if values and values != f"{value} = {value}" else ""
     return f"{place}: {fault.message}{shown}" if place else f"{fault.message}{shown}"
 
@@ -91,7 +91,7 @@ class Call(ctypes.Structure):
 
 
 def load_runtime(path: str) -> ctypes.CDLL:
-    """``runtime.so``, whose functions know what they take."""
+    """``runtime.so``, with the argument types of its functions declared."""
     library = ctypes.CDLL(path)
     library.ty_pool_open.restype = ctypes.c_void_p
     cores = ctypes.POINTER(ctypes.c_int32)
@@ -104,9 +104,9 @@ def load_runtime(path: str) -> ctypes.CDLL:
 
 
 class Binding:
-    """A kernel with its arguments' addresses and numbers, ready for the runtime: ``grids`` are numbers of blocks.
+    """A kernel with its arguments' addresses and numbers, ready for the runtime. ``grids`` are numbers of blocks.
 
-    What a launch has to tell is in ``report``, which ``lines`` gives the user's lines.
+    A launch writes to ``report``, which has the user's lines from ``lines``.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Pool:
         self._shared_bytes = 0
 
     def _opened(self) -> int:
-        """The pool in C; a forked child has lost its parent's threads and opens its own."""
+        """The pool in C; a forked child has none of its parent's threads and opens its own."""
         if self._handle is None or self._process != os.getpid():
             numbers = (ctypes.c_int32 * len(self._cores))(*self._cores)
             handle = self._runtime.ty_pool_open(len(self._cores), numbers, int(self._is_pinned))
@@ -155,7 +155,7 @@ class Pool:
         return self._handle
 
     def reserve(self, scratch_bytes: int, shared_bytes: int) -> None:
-        """Have this much memory for each thread, and for all of them together. Raises MemoryError."""
+        """Allocate this much memory per thread, and for all threads together. Raises MemoryError."""
         if self._runtime.ty_pool_reserve(self._opened(), scratch_bytes, shared_bytes):
             raise MemoryError(
                 f"no memory for {scratch_bytes} bytes of scratch on each thread"
@@ -165,7 +165,7 @@ class Pool:
         self._shared_bytes = max(self._shared_bytes, shared_bytes)
 
     def launch(self, binding: Binding) -> int:
-        """Run all blocks once; the number of the kernel's own fault, or 0."""
+        """Run all blocks once; returns the number of the kernel's own fault, or 0."""
         fault: int = self._runtime.ty_launch(self._opened(), ctypes.byref(binding.call))
         return fault
 
@@ -179,7 +179,7 @@ class Pool:
 
 
 def find_pool(runtime: Path, cores: tuple[int, ...], *, is_pinned: bool) -> Pool:
-    """The process's pool on these cores; all that it may use where ``cores`` is empty.
+    """The process's pool on these cores, or on all that it may use if ``cores`` is empty.
 
     Raises BindError for cores that the process may not use.
     """
@@ -202,7 +202,7 @@ class CpuBinary:
     """``kernel.so`` loaded. ``signature`` is the Program's head."""
 
     def __init__(self, artifact: Artifact) -> None:
-        """Raises DamagedError, or BindError where this host cannot run it."""
+        """Raises DamagedError, or BindError if this host cannot run it."""
         self.details: Details = read_details(artifact.manifest.details)
         self.signature = self.details.signature
         try:
@@ -218,7 +218,7 @@ class CpuBinary:
         self.kernel: int = kernel
 
     def reserve(self, pool: Pool) -> None:
-        """Have the memory that a launch on ``pool`` needs. Raises MemoryError."""
+        """Allocate the memory that a launch on ``pool`` needs. Raises MemoryError."""
         pool.reserve(self.details.scratch_bytes, self.details.shared_bytes)
 
     def dims(self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]) -> dict[str, int]:
@@ -230,7 +230,7 @@ class CpuBinary:
         return bound
 
     def numbers(self, dims: dict[str, int], scalars: Sequence[Value]) -> list[int]:
-        """What the kernel's ``scalars`` hold: dimensions, then scalar parameters. May raise BindError."""
+        """The content of the kernel's ``scalars``: dimensions, then scalar parameters. May raise BindError."""
         params = scalar_params(self.signature)
         if len(params) != len(scalars):
             raise BindError(
@@ -247,12 +247,12 @@ class CpuBinary:
         return found
 
     def grids(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """How many blocks each grid has, given the kernel's numbers."""
+        """Number of blocks of each grid, given the kernel's numbers."""
         given = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
         return tuple(self._blocks(given, grid) for grid in range(self.details.grids))
 
     def explain(self, binding: Binding) -> KernelFault:
-        """The error that a launch with this binding has reported; its report is ready for the next one then."""
+        """The error that a launch with this binding has reported; clears the report for the next launch."""
         report, lines = binding.report, binding.lines
         faults = [self.details.faults[site - 1] for site in report.sites[: report.site_count]]
         value, text = int(report.value), bytes(report.text).decode("utf-8", "replace")

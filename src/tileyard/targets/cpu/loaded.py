@@ -1,6 +1,6 @@
-"""A CPU artifact loaded on cores, its launches, and as a Python function on NumPy arrays or torch CPU tensors.
+"""Launches a loaded CPU artifact, and offers it as a Python function on NumPy arrays or torch CPU tensors.
 
-torch itself is never imported: only its own tensors need it.
+torch itself is never imported: only torch's own tensors need it.
 
 One module because launches and calls bind the same binary to arrays.
 """
@@ -28,9 +28,9 @@ from tileyard.targets.cpu.binary import NO_LINES, Binding, CpuBinary, LineTable,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operand:
-    """One array: ``address`` of its first element while ``keep`` is alive.
+    """One array: ``address`` is that of its first element, valid while ``keep`` is alive.
 
-    ``keep`` is the caller's own array, or a contiguous copy of it where ``is_copy``.
+    ``keep`` is the caller's own array, or a contiguous copy of it if ``is_copy``.
     """
 
     address: int
@@ -46,13 +46,13 @@ class Operand:
 
 
 def is_torch(value: object) -> bool:
-    """Whether ``value`` is a tensor of torch."""
+    """Whether ``value`` is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def read_operand(value: object, tensor: Tensor) -> Operand:
-    """What the runtime needs of one argument. Raises BindError where it does not fit ``tensor``."""
+    """One argument as an operand for the runtime. Raises BindError if it does not fit ``tensor``."""
     name, dtype = tensor.buffer.name, tensor.buffer.dtype
     operand = (
         _read_torch(value, name, dtype) if is_torch(value) else _read_numpy(value, name, dtype)
@@ -100,7 +100,7 @@ def _read_torch(value: Any, name: str, dtype: str) -> Operand:  # noqa: ANN401 (
 
 
 def write_back(value: object, operand: Operand) -> None:
-    """Give the caller's array what the copy that the kernel has written holds."""
+    """Copy what the kernel wrote to a copy of the caller's array back to that array."""
     if is_torch(value):
         value.detach().copy_(operand.keep)  # type: ignore[attr-defined]  # a torch.Tensor
     elif isinstance(value, np.ndarray):
@@ -108,7 +108,7 @@ def write_back(value: object, operand: Operand) -> None:
 
 
 def allocator(arguments: tuple[object, ...]) -> Callable[[tuple[int, ...], str], object]:
-    """Makes arrays of the kind that ``arguments`` are: torch's if any of them is."""
+    """Returns a function that makes arrays of the arguments' kind: torch's if any argument is torch's."""
     if any(is_torch(argument) for argument in arguments):
         torch = sys.modules["torch"]
         return lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, array_name(dtype)))
@@ -116,7 +116,7 @@ def allocator(arguments: tuple[object, ...]) -> Callable[[tuple[int, ...], str],
 
 
 def plain_number(value: Any, name: str) -> bool | int | float:  # noqa: ANN401 (anything)
-    """A scalar argument as a number of Python. Raises BindError for anything else."""
+    """A scalar argument as a Python number. Raises BindError for anything else."""
     if isinstance(value, np.generic):
         name_of(value.dtype)
         value = value.item()
@@ -133,11 +133,11 @@ def plain_number(value: Any, name: str) -> bool | int | float:  # noqa: ANN401 (
 class CpuCallable:
     """Call it with the kernel's parameters in calling order, with or without its ``out`` tensors.
 
-    Takes NumPy arrays or torch CPU tensors, uses them in place where they are contiguous, and
+    Takes NumPy arrays or torch CPU tensors, uses them in place if they are contiguous, and
     writes ``out`` and ``inout`` tensors in place. Without the ``out`` tensors it allocates and
-    returns them: one, or a tuple, of the same kind as the arguments; else it returns None.
+    returns them: one, or a tuple, of the same kind as the arguments; otherwise it returns None.
 
-    Raises BindError where an argument does not fit, KernelFault where the kernel itself fails.
+    Raises BindError if an argument does not fit, KernelFault if the kernel itself fails.
     """
 
     def __init__(self, binary: CpuBinary, pool: Pool, lines: LineTable) -> None:
@@ -188,7 +188,7 @@ class CpuCallable:
     def _sizes(
         self, operands: dict[str, Operand], scalars: tuple[Value, ...]
     ) -> tuple[Sequence[TensorSpec], list[int], tuple[int, ...]]:
-        """Shapes, the runtime's numbers and the sizes of the grids; the same shapes are seen often."""
+        """Shapes, the runtime's numbers and the sizes of the grids, cached because shapes repeat."""
         shapes = tuple(operand.shape for operand in operands.values())
         key = (shapes, scalars, tuple(map(type, scalars)))
         if key not in self._known:
@@ -200,7 +200,7 @@ class CpuCallable:
 
 
 def check_written(written: list[tuple[str, object]], operands: dict[str, Operand]) -> None:
-    """Raise BindError where an array that is written is read-only or shares memory with another one."""
+    """Raise BindError if a written array is read-only or shares memory with another array."""
     for name, argument in written:
         if isinstance(argument, np.ndarray) and not argument.flags.writeable:
             raise BindError(f"{name} is written, and the array is read-only")
@@ -219,14 +219,14 @@ class CpuLoaded:
     """An artifact loaded on some cores."""
 
     def __init__(self, artifact: Artifact, cores: tuple[int, ...], *, is_pinned: bool) -> None:
-        """Raises DamagedError, or BindError where this host cannot run it."""
+        """Raises DamagedError, or BindError if this host cannot run it."""
         self.binary = CpuBinary(artifact)
         self._runtime, self._cores = artifact.file(RUNTIME_FILE), cores
         self.pool: Pool = find_pool(self._runtime, cores, is_pinned=is_pinned)
         self.lines = NO_LINES
 
     def know_lines(self, lines: Mapping[int, SourceLine]) -> None:
-        """Have launches that are made from here on tell of these lines of the user's."""
+        """Use these lines of the user's in the reports of all later launches."""
         self.lines = LineTable(lines)
 
     def specs(
@@ -238,7 +238,7 @@ class CpuLoaded:
     def as_callable(self) -> Callable[..., object]:
         """The kernel as a function on NumPy arrays or torch CPU tensors; see ``CpuCallable``.
 
-        It runs in the caller's process, whose threads stay where they are.
+        It runs in the caller's process and leaves the caller's threads on their cores.
         """
         pool = find_pool(self._runtime, self._cores, is_pinned=False)
         return CpuCallable(self.binary, pool, self.lines)
@@ -246,7 +246,7 @@ class CpuLoaded:
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> "CpuLaunch":
         """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
 
-        Inputs that are contiguous are used where they are; none is changed. Raises BindError,
+        Contiguous inputs are used in place; no input is changed. Raises BindError,
         MemoryError.
         """
         return self.bind_into(arrays, scalars, allocate)
@@ -254,7 +254,7 @@ class CpuLoaded:
     def bind_into(
         self, arrays: Sequence[Array], scalars: Sequence[Value], allocate: Allocate
     ) -> "CpuLaunch":
-        """As ``bind``; launches write to arrays that ``allocate`` has made."""
+        """As ``bind``; launches write to arrays that ``allocate`` made."""
         binary = self.binary
         check_arrays(binary.signature, arrays)
         dims = binary.dims([array.shape for array in arrays], scalars)
@@ -316,7 +316,7 @@ class CpuLaunch:
         ]
 
     def reset(self) -> None:
-        """Give every ``inout`` parameter its first content again and poison every ``out``."""
+        """Restore the initial content of every ``inout`` parameter and poison every ``out``."""
         for i, spec in enumerate(self._specs):
             if spec.role == "out":
                 self._arrays[i].fill(poison(spec.dtype))

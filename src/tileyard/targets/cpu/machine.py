@@ -1,4 +1,4 @@
-"""What a code generator must know of a CPU: its vectors, registers and caches, and what it can do."""
+"""Describes a CPU for the code generator: its vectors, registers, caches and features."""
 
 import platform
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ _FEATURES = {
     "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC": "asimdhp",
     "__ARM_FEATURE_SVE": "sve",
 }
-"""Compilers' macros for what they may emit, and the kernel's names for what a CPU can do."""
+"""Compilers' macros for the features they may use, with the Linux kernel's names of the same features."""
 
 
 class Machine(Record):
@@ -58,7 +58,7 @@ class Machine(Record):
 def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
     """The machine that a compiler with these predefined macros generates code for.
 
-    The sizes of the caches are this host's where the code is for this host, else modest ones.
+    The cache sizes are this host's if the code is for this host, otherwise modest ones.
     """
     if "__AVX512F__" in macros:
         vector_bytes, registers = 64, 32
@@ -78,7 +78,7 @@ def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
 
 
 def _read_caches() -> dict[str, int]:
-    """The data caches of the first core, by level; nothing where the kernel does not say."""
+    """Bytes of the first core's data caches, by level; empty if the Linux kernel does not report them."""
     sizes = {}
     for folder in sorted(_CACHES.glob("index*")):
         try:
@@ -93,7 +93,7 @@ def _read_caches() -> dict[str, int]:
 
 
 def missing_features(features: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of ``features`` that this host's CPU lacks; none where the host does not say."""
+    """Those of ``features`` that this host's CPU lacks; empty if the host does not list its features."""
     try:
         lines = _CPUINFO.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the target ``cpu`` needs and shows."""
+"""The needs of the target ``cpu``, and what it shows."""
 
 from tileyard.targets.needs import Needs
 

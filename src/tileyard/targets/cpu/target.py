@@ -30,7 +30,7 @@ _INCLUDE = re.compile(r'#include "(\S+)"\n')
 
 @cache
 def header_text() -> str:
-    """``tile.h`` with all that it includes of ours, each part once."""
+    """``tile.h`` with all of our headers that it includes, each once."""
     seen: set[str] = set()
 
     def part(name: str) -> str:
@@ -46,7 +46,7 @@ def header_text() -> str:
 class CpuTarget:
     """Builds for this host's CPU, or for a level such as ``x86-64-v3``; see ``CpuOptions``.
 
-    ``cc`` is the command of a C compiler; empty for that of ``CC``, or one that is found.
+    ``cc`` is the command of a C compiler; empty for ``CC``, or one that is found.
     """
 
     needs_tir = False
@@ -63,7 +63,7 @@ class CpuTarget:
         return open_toolchain(self._cc, self._options)
 
     def _add_runtime(self, folder: Path) -> None:
-        """Put ``runtime.so`` into a folder that has its header: compiled once, it is the same in every artifact."""
+        """Put ``runtime.so`` into a folder with its header: compiled once, it is the same in every artifact."""
         if not self._runtime:
             (folder / _RUNTIME.name).write_bytes(_RUNTIME.read_bytes())
             compiled = self.toolchain.compile_runtime(folder, _RUNTIME.name, RUNTIME_FILE)
@@ -74,16 +74,16 @@ class CpuTarget:
         (folder / RUNTIME_FILE).write_bytes(self._runtime)
 
     def fingerprint(self) -> str:
-        """Over the compiler, its flags, the CPU level, our C, and every module that generates it."""
+        """A digest over the compiler, its flags, the CPU level, our C, and every module that generates C."""
         own = (digest_own_sources(__name__), header_text(), _RUNTIME.read_text())
         return digest_parts("cpu", self.toolchain.fingerprint(), *own)
 
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
-        """Build each source below ``out/<i>``; what a kernel does wrong is its own verdict.
+        """Build each source below ``out/<i>``; a kernel's error fails only its own build.
 
-        Raises ToolMissingError, or UsageError for an option that this target does not have.
+        Raises ToolMissingError, or UsageError for an unknown option.
         """
         return [self._build(source, out / str(i), known) for i, source in enumerate(sources)]
 

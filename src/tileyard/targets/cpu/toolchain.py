@@ -1,7 +1,7 @@
-"""The C compiler: found, asked what it generates code for, and run; and what a build can ask it for.
+"""Finds the C compiler, asks for which machine it generates code, and runs it with the options of a build.
 
-Options are written after the target's name, as in ``cpu:x86-64-v3`` or ``cpu:native,vectors=128``. The defaults
-are those that benchmarks/cpu_kernels.py found fastest.
+Options follow the target's name, as in ``cpu:x86-64-v3`` or ``cpu:native,vectors=128``. The defaults
+are the fastest in benchmarks/cpu_kernels.py.
 """
 
 import importlib.util
@@ -33,14 +33,14 @@ _CHOICES = {
     "debug": ("0", "1"),
     "shift": ("0", "16", "32", "48"),
 }
-"""Every option but the level, with its values."""
+"""Every option except the level, with its values."""
 
 
 class CpuOptions(Record):
-    """``vectors`` are the widest in bits, 0 for what the CPU has; ``unroll`` unrolls all loops.
+    """``vectors`` is the widest vector in bits, 0 for the CPU's widest; ``unroll`` unrolls all loops.
 
-    ``debug`` keeps what a debugger asks for, variables and lines of the C, at the cost of speed.
-    ``shift`` puts so many bytes before the code, which moves it against the lines of the caches.
+    ``debug`` keeps variables and lines of the C for a debugger, at the cost of speed.
+    ``shift`` is the number of bytes put before the code, which moves it relative to cache lines.
     """
 
     level: str = "native"
@@ -52,7 +52,7 @@ class CpuOptions(Record):
 
     @property
     def name(self) -> str:
-        """The options as they stand after the target's name; empty where all are the defaults."""
+        """The options as written after the target's name; empty if all are the defaults."""
         usual = CpuOptions()
         others = [
             f"{key}={getattr(self, key)}"
@@ -63,7 +63,7 @@ class CpuOptions(Record):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags of the C compiler, its vectors aside."""
+        """Flags of the C compiler, those for vectors aside."""
         effort = ("-O0", "-g") if self.debug else (f"-O{self.optimize}",)
         unroll = ("-funroll-loops",) if self.unroll else ()
         shift = (f'-DTY_SHIFT="{self.shift}"',) if self.shift else ()
@@ -71,7 +71,7 @@ class CpuOptions(Record):
 
 
 def parse_options(text: str) -> CpuOptions:
-    """The options that stand after the target's name. Raises UsageError."""
+    """The options written after the target's name. Raises UsageError."""
     level, *rest = text.split(",")
     values = {}
     for part in rest:
@@ -84,7 +84,7 @@ def parse_options(text: str) -> CpuOptions:
 
 
 def list_shifted(target: str) -> tuple[str, ...]:
-    """The names of the targets that build what ``target`` does, with the code at other places."""
+    """The names of the targets that build the same as ``target``, with the code at other places."""
     options = parse_options(target.partition(":")[2])
     shifts = (int(text) for text in _CHOICES["shift"])
     others = (msgspec.structs.replace(options, shift=one) for one in shifts if one != options.shift)
@@ -105,9 +105,9 @@ FLAGS = (
     "-fno-sanitize=all",
     "-w",
 )
-"""Results do not depend on them: no reassociation, no contraction, NaN and infinities as they are.
+"""They do not change results: no reassociation, no contraction, NaN and infinities are kept.
 
-Memory may be read as another type than it was written as: kernels have views.
+Memory may be read as another type than it was written as, because kernels have views.
 """
 
 RUNTIME_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-g0", "-fno-sanitize=all", "-w")
@@ -117,12 +117,12 @@ KILLED = re.compile(
     r"fatal error: (Killed|Terminated) signal terminated program"
     r"|terminated with signal (9|15)\b|unable to execute command: (Killed|Terminated)"
 )
-"""What GCC, its linker's driver and Clang say where one of their programs was killed."""
+"""Messages of GCC, its linker's driver and Clang if one of their programs was killed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compiled:
-    """How a run of the compiler ended; ``log`` is all it said."""
+    """How a run of the compiler ended; ``log`` is its whole output."""
 
     ok: bool
     log: str
@@ -132,7 +132,7 @@ class Compiled:
 class Toolchain:
     """A C compiler that works here, its flags, and the machine it generates code for.
 
-    It raises HomeError where a disk is in its way, which says nothing of what it was to compile.
+    Compiling raises HomeError for a disk's error or a killed compiler, which say nothing about the source.
     """
 
     command: tuple[str, ...]
@@ -142,18 +142,18 @@ class Toolchain:
     macros_digest: str
 
     def fingerprint(self) -> str:
-        """Over everything that decides what a C text becomes."""
+        """A digest over everything that decides what a C text is compiled to."""
         parts = (self.version, *self.flags, *RUNTIME_FLAGS, self.macros_digest, repr(self.machine))
         return digest_parts("cc", *parts)
 
     def compile_kernel(self, folder: Path, source: str, output: str) -> Compiled:
         """Compile ``folder/source`` to the shared object ``folder/output``."""
-        # What is built for a debugger must not depend on where it was built.
+        # A build for a debugger must not depend on its folder.
         place = (f"-fdebug-prefix-map={folder}=.",) if "-g" in self.flags else ()
         return self._run(folder, (*self.flags, *place, "-shared", "-o", output, source, "-lm"))
 
     def compile_runtime(self, folder: Path, source: str, output: str) -> Compiled:
-        """Compile the threads' runtime, which is the same for every CPU of an architecture."""
+        """Compile the thread runtime, which is the same for every CPU of an architecture."""
         return self._run(folder, (*RUNTIME_FLAGS, "-shared", "-o", output, source, "-lpthread"))
 
     def _run(self, folder: Path, arguments: tuple[str, ...]) -> Compiled:
@@ -174,7 +174,7 @@ class Toolchain:
 
 
 def find_compiler(asked: str) -> tuple[str, ...]:
-    """The command of a C compiler: ``asked`` if given, else cc, gcc, clang, or zig from PyPI.
+    """The command of a C compiler: ``asked`` if given, otherwise cc, gcc, clang, or zig from PyPI.
 
     Raises ToolMissingError.
     """
@@ -197,15 +197,15 @@ def find_compiler(asked: str) -> tuple[str, ...]:
 
 
 def find_program(name: str) -> str | None:
-    """A program on PATH, where entries that lead into the working directory do not count."""
+    """A program on PATH, ignoring entries that lead into the working directory."""
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, entries)))
 
 
 def open_toolchain(asked: str, options: CpuOptions) -> Toolchain:
-    """The compiler that ``find_compiler`` gives, for this host (``native``) or a CPU level.
+    """The compiler that ``find_compiler`` returns, for this host (``native``) or a CPU level.
 
-    Raises ToolMissingError where it does not run or does not know the level.
+    Raises ToolMissingError if it does not run or does not know the level.
     """
     command = find_compiler(asked)
     flags: tuple[str, ...] = (*FLAGS, *options.flags)
@@ -231,7 +231,7 @@ def _ask(
     """The macros that the compiler predefines, and its version in one line."""
     arguments = [*command, *flags, "-dM", "-E", "-x", "c", "/dev/null"]
     try:
-        # Not in the working directory: an empty entry of PATH would find a stranger's program there.
+        # Not in the working directory: an empty entry of PATH would find someone else's program there.
         done = subprocess.run(arguments, cwd="/", capture_output=True, text=True, check=False)
     except OSError as error:
         raise ToolMissingError(f"the C compiler {command[0]} does not run: {error}") from error

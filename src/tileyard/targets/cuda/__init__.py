@@ -1,1 +1,1 @@
-"""The target ``cuda``: TIR becomes cubins on machines without a GPU, and runs where there is one."""
+"""The target ``cuda``: compiles TIR to cubins on machines without a GPU, and runs them on a GPU."""

@@ -1,4 +1,4 @@
-"""NVIDIA architectures: how they are named, what their multiprocessors hold, where their code runs."""
+"""NVIDIA architectures: their names, the limits of their multiprocessors, and the devices that run their code."""
 
 import re
 
@@ -7,11 +7,11 @@ from tileyard.model import Record
 
 _NAME = re.compile(r"sm_(?P<major>[1-9]\d?)(?P<minor>\d)(?P<suffix>[af]?)")
 FIRST_WITH = {"": 1, "a": 9, "f": 10}
-"""The first major version of a compute capability that has code of its own, or of its family."""
+"""First major version of compute capabilities with code of this suffix, see ``Architecture``."""
 
 
 class Multiprocessor(Record):
-    """What one multiprocessor holds: warps, blocks, and bytes of shared memory.
+    """The limits of one multiprocessor: warps, blocks, and bytes of shared memory.
 
     Numbers are those of NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute
     Capability"; each has 65,536 registers, given to warps by 256.
@@ -35,16 +35,16 @@ MULTIPROCESSORS = {
     (10, 3): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB),
     (12, 0): Multiprocessor(warps=48, blocks=24, shared_bytes=100 * _KIB),
 }
-"""By compute capability. Of others it is not said how much of them a kernel occupies."""
+"""Limits by compute capability. For others, no occupancy is reported."""
 
 _REGISTERS, _REGISTER_UNIT, _WARP, _PARTITIONS = 65_536, 256, 32, 4
 
 
 class Architecture(Record):
-    """What code is made for: a compute capability, and whether for it alone.
+    """The architecture that code is for: a compute capability, and whether for it alone.
 
     ``suffix`` is ``a`` for code that runs on exactly this capability, ``f`` for its family, empty for
-    code that later minor versions run too.
+    code that also runs on later minor versions.
     """
 
     major: int
@@ -53,7 +53,7 @@ class Architecture(Record):
 
     @property
     def name(self) -> str:
-        """As NVIDIA's compilers call it: ``sm_90a``."""
+        """Its name for NVIDIA's compilers: ``sm_90a``."""
         return f"sm_{self.major}{self.minor}{self.suffix}"
 
     @property
@@ -63,18 +63,18 @@ class Architecture(Record):
 
     @property
     def reserved_shared_bytes(self) -> int:
-        """What the system takes of each block's shared memory."""
+        """Bytes that the system takes from each block's shared memory."""
         return _KIB if self.major >= 8 else 0
 
     @property
     def block_shared_bytes(self) -> int | None:
-        """The most shared memory that one block may have; None for a capability of which it is not known."""
+        """Most bytes of shared memory per block; None if not known for this capability."""
         found = MULTIPROCESSORS.get(self.capability)
         return None if found is None else found.shared_bytes - self.reserved_shared_bytes
 
     @property
     def runs_on(self) -> str:
-        """In words, the compute capabilities of the devices that run its code."""
+        """The compute capabilities of the devices that run its code, in words."""
         first = f"{self.major}.{self.minor}"
         return first if self.suffix == "a" else f"{first} or a later {self.major}.x"
 
@@ -86,7 +86,7 @@ class Architecture(Record):
 
 
 def parse_architecture(name: str) -> Architecture:
-    """The architecture called ``sm_80``, ``sm_90a`` and so on. Raises UsageError for no such name."""
+    """The architecture called ``sm_80``, ``sm_90a`` and so on. Raises UsageError for any other name."""
     found = _NAME.fullmatch(name)
     if found is not None and int(found["major"]) >= FIRST_WITH[found["suffix"]]:
         return Architecture(
@@ -100,9 +100,9 @@ def parse_architecture(name: str) -> Architecture:
 def find_occupancy(
     architecture: Architecture, threads: int, registers: int, shared_bytes: int
 ) -> float | None:
-    """Which share of a multiprocessor's warps blocks of this kind can fill, 0 where none fits.
+    """The share of a multiprocessor's warps that blocks of this kind can fill, 0 if none fits.
 
-    ``registers`` are a thread's, ``shared_bytes`` a block's without what the system takes. None for an architecture whose multiprocessors are not known.
+    ``registers`` are per thread, ``shared_bytes`` per block, without the system's part. None if the multiprocessors' limits are not known.
     """
     known = MULTIPROCESSORS.get((architecture.major, architecture.minor))
     if known is None or threads <= 0:

@@ -1,8 +1,8 @@
-"""A kernel as a Python function on the caller's own arrays on a GPU: torch's, or any with ``__cuda_array_interface__`` or DLPack.
+"""Offers a kernel as a Python function on the caller's arrays on a GPU: torch's, or any with ``__cuda_array_interface__`` or DLPack.
 
-No framework is imported here: only its own arrays need it.
+No framework is imported here: only a framework's own arrays need it.
 
-One module because a call is what is known of its arrays, their shapes and addresses, and what is left to do.
+One module because a call reads arrays, looks up what was prepared for their shapes and addresses, and launches.
 """
 
 import ctypes
@@ -28,14 +28,14 @@ from tileyard.targets.cuda.memory import Buffer, bytes_of
 
 
 LEGACY = 1
-"""The default stream, as the driver and both protocols call it; torch and we say 0 as well."""
+"""The default stream, as the driver and both protocols number it; torch and we also use 0."""
 _CUDA_DEVICES = (2, 13)
-"""DLPack's kinds of devices: a GPU's memory, and memory that is managed by CUDA."""
+"""DLPack's device types: a GPU's memory, and memory managed by CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operand:
-    """One array: where it begins while ``keep`` is alive, and the stream on which it is ready, None for any."""
+    """One array: its address while ``keep`` is alive, and the stream on which it is ready, None for any."""
 
     address: int
     shape: tuple[int, ...]
@@ -44,13 +44,13 @@ class Operand:
 
 
 def torch_of(value: object) -> Any:  # noqa: ANN401 - the module, or None
-    """The module torch, where ``value`` is a tensor of its."""
+    """The module torch if ``value`` is a torch tensor, otherwise None."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(value, torch.Tensor) else None
 
 
 def plain_number(value: Any, name: str) -> bool | int | float:  # noqa: ANN401
-    """A scalar argument as a number of Python; NumPy's count as such. Raises BindError for anything else."""
+    """A scalar argument as a Python number; NumPy's are accepted. Raises BindError for anything else."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool | int | float):
@@ -59,9 +59,9 @@ def plain_number(value: Any, name: str) -> bool | int | float:  # noqa: ANN401
 
 
 def read_array(value: object, name: str, dtype: str, ordinal: int, stream: int) -> Operand:
-    """What a launch needs of an array; ``stream`` is the one that it will be launched on.
+    """An array as an operand; ``stream`` is the one that the kernel will be launched on.
 
-    Raises BindError where it is not what the parameter ``name`` takes.
+    Raises BindError if it does not fit the parameter ``name``.
     """
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
@@ -116,7 +116,7 @@ _get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object
 
 
 def _read_dlpack(value: Any, name: str, dtype: str, where: tuple[int, int]) -> Operand:  # noqa: ANN401
-    """A capsule that nobody takes over frees its tensor by itself: it is kept as long as the array is."""
+    """Read an array through DLPack. A capsule that is not consumed frees its tensor itself, so it is kept with the array."""
     ordinal, stream = where
     kind, device = value.__dlpack_device__()
     if int(kind) not in _CUDA_DEVICES or int(device) != ordinal:
@@ -134,7 +134,7 @@ def _read_dlpack(value: Any, name: str, dtype: str, where: tuple[int, int]) -> O
 
 
 def _require_plain(strides: tuple[int, ...], shape: tuple[int, ...], name: str) -> None:
-    """Raise BindError where elements do not lie one behind the other."""
+    """Raise BindError unless elements are contiguous."""
     step = 1
     for stride, extent in zip(reversed(strides), reversed(shape), strict=True):
         if extent > 1 and stride != step:
@@ -142,18 +142,18 @@ def _require_plain(strides: tuple[int, ...], shape: tuple[int, ...], name: str) 
         step *= extent
 
 
-# ---- calls made ready -----------------------------------------------------------------------------
+# ---- prepared calls -------------------------------------------------------------------------------
 
 
 MOST_KNOWN = 256
-"""For how many combinations of shapes launches stay ready, and of addresses their packed arguments."""
+"""Most combinations of shapes with prepared launches, and of addresses with packed arguments."""
 
 
 class Ready:
     """Everything about calls with some shapes and numbers that does not depend on addresses.
 
-    ``places`` are those of tensors among the arguments; ``missing`` the tensors that are not among
-    them, each with its place among all tensors.
+    ``places`` are the positions of tensors among the arguments; ``missing`` are the tensors not among
+    them, ``missing_places`` their positions among all tensors.
     """
 
     def __init__(
@@ -180,12 +180,12 @@ class Ready:
         self._lent: dict[int, list[Buffer]] = {}
 
     def aim(self, gpu: Gpu, addresses: list[int], stream: int) -> None:
-        """Have the next launch be for these addresses. Raises BindError, MemoryError."""
+        """Set the addresses of the next launch. Raises BindError, MemoryError."""
         key = (*addresses, stream) if self.plan.workspaces else tuple(addresses)
         state = self._states.get(key)
         if state is None:
             self.check_apart(addresses)
-            self.addresses = []  # what is refused halfway is aimed at nothing
+            self.addresses = []  # after an error halfway no addresses are set
             self.plan.aim(addresses, self.lend(gpu, stream) if self.plan.workspaces else ())
             if len(self._states) >= MOST_KNOWN:
                 self._states.clear()
@@ -195,7 +195,7 @@ class Ready:
         self.addresses, self.stream = addresses, stream
 
     def check_apart(self, addresses: Sequence[int]) -> None:
-        """Raise BindError where what is written shares memory with anything else."""
+        """Raise BindError if a written array shares memory with any other array."""
         for at, size, other, other_size in self._pairs:
             one, two = addresses[at], addresses[other]
             if two < one + size and one < two + other_size:
@@ -205,7 +205,7 @@ class Ready:
                 )
 
     def lend(self, gpu: Gpu, stream: int) -> list[int]:
-        """Workspaces for launches on a stream, which follow each other. Raises MemoryError."""
+        """Workspaces for launches on a stream, which run one after another. Raises MemoryError."""
         if stream not in self._lent and self.plan.workspaces:
             self._lent[stream] = [
                 Buffer(gpu, size, f"workspace {number}")
@@ -220,14 +220,14 @@ class Ready:
 class CudaCallable:
     """Call it with the kernel's parameters in calling order, with or without its ``out`` tensors.
 
-    Takes CUDA tensors of torch, or whatever has ``__cuda_array_interface__`` or DLPack, in place.
-    Launches on the caller's stream: torch's current one where a tensor is torch's, else the one on which
-    the first array says that it is ready, else the default one. It does not wait. Without the
-    ``out`` tensors it allocates and returns them: one, or a tuple, torch's where a tensor is,
-    else ``DeviceArray``; otherwise it returns None.
+    Takes torch CUDA tensors, or any arrays with ``__cuda_array_interface__`` or DLPack, in place.
+    Launches without waiting, on torch's current stream if a tensor is torch's, otherwise on the stream of
+    the first array that names one, otherwise on the default stream. Without the ``out`` tensors it
+    allocates and returns them: one, or a tuple, of torch tensors if a tensor is torch's, otherwise of
+    ``DeviceArray``; with them it returns None.
 
-    Raises BindError where an argument does not fit, KernelFault where it cannot be launched. What fails
-    on the device later, the caller that waits for it learns.
+    Raises BindError if an argument does not fit, KernelFault if it cannot be launched. Later failures on
+    the device are reported to the caller that waits for the stream.
     """
 
     def __init__(self, module: CudaModule) -> None:
@@ -236,12 +236,12 @@ class CudaCallable:
         self._context = int(module.gpu.context)
         self._get_context = module.gpu.driver.api.cuCtxGetCurrent
         self._known: dict[object, Ready] = {}
-        self._torch_stream: Callable[[int], int] = int  # found with the first tensor of torch
+        self._torch_stream: Callable[[int], int] = int  # found with the first torch tensor
         self._lock = Lock()
         self._thread = _Thread()
 
     def __call__(self, *arguments: object) -> object:
-        """Launch the kernel once, and do not wait."""
+        """Launch the kernel once, without waiting."""
         torch = sys.modules.get("torch")
         if torch is not None:
             ready = self._known.get(_key_of(torch.Tensor, arguments))
@@ -250,7 +250,7 @@ class CudaCallable:
         return self._call_slowly(arguments)
 
     def _launch_again(self, torch: Any, ready: Ready, arguments: tuple[Any, ...]) -> object:  # noqa: ANN401
-        """The way of tensors of torch whose shapes and types were seen, and fit."""
+        """Call with torch tensors whose shapes and types were seen before, and fit."""
         addresses = []
         for place in ready.places:
             tensor = arguments[place]
@@ -267,7 +267,7 @@ class CudaCallable:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _start(self, ready: Ready, addresses: list[int], stream: int) -> None:
-        """Launch with these addresses, of all tensors in calling order, on a stream."""
+        """Launch on a stream with these addresses, of all tensors in calling order."""
         if not self._thread.has_context:
             self._enter()
         with self._lock:
@@ -276,14 +276,14 @@ class CudaCallable:
             ready.plan.launch(stream)
 
     def _enter(self) -> None:
-        """Have the device's context be the thread's. Where there is one GPU, nobody changes that again."""
+        """Make the device's context the thread's current one. With one GPU, nothing changes that again."""
         if int(self._get_context()[1]) != self._context:
             self._gpu.activate()
         if self._gpu.is_only:
             self._thread.has_context = True
 
     def _call_slowly(self, arguments: tuple[object, ...]) -> object:
-        """The way of shapes that are new, and of arrays of other frameworks."""
+        """Call with new shapes, or arrays of other frameworks."""
         taken = match_arguments(self._module.signature, arguments)
         torch = next(filter(None, map(torch_of, arguments)), None)
         self._gpu.activate()
@@ -339,7 +339,7 @@ class CudaCallable:
         operands: dict[str, Operand],
         scalars: Sequence[Value],
     ) -> Ready:
-        """What is the same for all calls with these shapes and numbers."""
+        """The parts shared by all calls with these shapes and numbers."""
         shapes = tuple(operand.shape for operand in operands.values())
         key = (shapes, tuple(scalars), tuple(map(type, scalars)), len(taken))
         ready = self._known.get(key)
@@ -359,7 +359,7 @@ class CudaCallable:
         return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._gpu.ordinal)
 
     def _wait_for_producers(self, operands: dict[str, Operand], stream: int) -> None:
-        """Have the stream wait for those on which arrays become ready; the caller waits for nothing."""
+        """Make the stream wait for those on which arrays become ready; the caller does not wait."""
         call = self._gpu.driver.call
         for other in {one.stream for one in operands.values()} - {None, stream, stream or LEGACY}:
             event = call("cuEventCreate", 0)
@@ -369,13 +369,13 @@ class CudaCallable:
 
 
 class _Thread(local):
-    """What is known of each thread: whether the context is its current one, and stays that."""
+    """The state of each thread: whether the context is its current one, and stays current."""
 
     has_context = False
 
 
 class DeviceArray:
-    """An array on a GPU that a kernel wrote, for readers of ``__cuda_array_interface__``."""
+    """An output array on a GPU, for readers of ``__cuda_array_interface__``."""
 
     def __init__(self, gpu: Gpu, spec: TensorSpec, stream: int) -> None:
         """Raises MemoryError."""
@@ -386,7 +386,7 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        """Of its first element."""
+        """The address of its first element."""
         return self._buffer.address
 
     @property
@@ -403,7 +403,7 @@ class DeviceArray:
 
 
 def _key_of(kind: Any, arguments: tuple[Any, ...]) -> object:  # noqa: ANN401 (torch.Tensor)
-    """What is the same in calls for which the same holds; None where an argument is of no known kind."""
+    """The key under which prepared calls are found; None if an argument is of an unknown kind."""
     key: list[object] = []
     for argument in arguments:
         if type(argument) is kind or isinstance(argument, kind):
@@ -416,7 +416,7 @@ def _key_of(kind: Any, arguments: tuple[Any, ...]) -> object:  # noqa: ANN401 (t
 
 
 def _find_torch_stream(torch: Any) -> Callable[[int], int]:  # noqa: ANN401
-    """How torch tells its current stream of a device: as a bare number, where it has a function for that."""
+    """A function for torch's current stream of a device, the one that returns a bare number if torch has it."""
     raw = getattr(importlib.import_module("torch._C"), "_cuda_getCurrentRawStream", None)
     if raw is None:
         return lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream)
@@ -425,7 +425,7 @@ def _find_torch_stream(torch: Any) -> Callable[[int], int]:  # noqa: ANN401
 
 
 def _stream_of(arguments: tuple[object, ...]) -> int:
-    """The stream that the first array names that names one; the default one otherwise."""
+    """The stream of the first array that names one; otherwise the default stream."""
     for argument in arguments:
         interface = getattr(argument, "__cuda_array_interface__", None) or {}
         if interface.get("stream"):

@@ -1,4 +1,4 @@
-"""Machine code as text, through NVIDIA's nvdisasm."""
+"""Prints machine code as text, with NVIDIA's nvdisasm."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ LIMIT_S = 120.0
 
 
 def find_nvdisasm() -> Path:
-    """The program: of its wheel, else on PATH. Raises ToolMissingError."""
+    """The path of nvdisasm: in its wheel, otherwise on PATH. Raises ToolMissingError."""
     with contextlib.suppress(ToolMissingError):
         program = package_folder(CUDA_PACKAGE) / "bin" / "nvdisasm"
         if os.access(program, os.X_OK):
@@ -30,10 +30,10 @@ def find_nvdisasm() -> Path:
 
 
 def disassemble(cubin: Path, symbols: Sequence[str]) -> str:
-    """The code of these device functions, and of what they call.
+    """The code of these device functions, and of the functions that they call.
 
-    A cubin may hold further kernels that were compiled together with these; they are left out.
-    Raises ToolMissingError, or DamagedError where nvdisasm cannot read it.
+    A cubin may contain further kernels that were compiled with these; they are left out.
+    Raises ToolMissingError, or DamagedError if nvdisasm cannot read it.
     """
     argv = [str(find_nvdisasm()), "--print-code", str(cubin)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=LIMIT_S)
@@ -44,7 +44,7 @@ def disassemble(cubin: Path, symbols: Sequence[str]) -> str:
 
 
 def keep_functions(text: str, symbols: Sequence[str]) -> Iterator[str]:
-    """What nvdisasm prints, without kernels other than these."""
+    """The output of nvdisasm without kernels other than these."""
     head, *sections = text.split(_TITLE)
     yield head
     wanted = {f".text.{symbol}" for symbol in symbols}

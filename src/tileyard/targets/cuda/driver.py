@@ -1,6 +1,6 @@
-"""NVIDIA's driver through ``cuda-bindings``: calls that raise by name, and devices opened by it.
+"""Calls NVIDIA's driver through ``cuda-bindings``, with errors by name, and opens devices.
 
-Whoever only wants to know what an artifact is never comes here: the driver is loaded when a device is opened.
+The driver is loaded when a device is opened; describing an artifact does not need it.
 """
 
 import functools
@@ -38,13 +38,13 @@ STICKY = frozenset(
         "TENSOR_MEMORY_LEAK",
     )
 )
-"""Errors that every later call of the process repeats: its context is lost, only a fresh process helps."""
+"""Errors that every later call of the process repeats: its context is lost, and only a new process helps."""
 
 _MAJOR, _MINOR, _L2_BYTES = 75, 76, 38
 
 
 class Driver:
-    """The driver's functions by name. Raises ToolMissingError where there is none."""
+    """The driver's functions by name. Raises ToolMissingError if there is no driver."""
 
     def __init__(self) -> None:
         try:
@@ -59,16 +59,14 @@ class Driver:
         self.version: int = self.call("cuDriverGetVersion")
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the driver gives
-        """What a function of the driver gives besides its status: nothing, one value or a tuple.
+        """Call a function of the driver; returns what it gives besides its status: None, one value or a tuple.
 
-        Raises MemoryError for want of the device's memory, ContextLostError where a kernel has taken
-        the context with it, KernelFault for any other error, ToolMissingError for no such function.
+        Raises MemoryError if the device is out of memory, ContextLostError if a kernel has destroyed the
+        context, KernelFault for any other error, ToolMissingError if there is no such function.
         """
         try:
             status, *values = getattr(self.api, name)(*arguments)
-        except (
-            RuntimeError
-        ) as error:  # how the bindings say that a library or a function is not there
+        except RuntimeError as error:  # how the bindings report a missing library or function
             raise ToolMissingError(f"NVIDIA's driver is too old: it has no {name}") from error
         if int(status) != 0:
             raise explain(status.name, name)
@@ -80,7 +78,7 @@ class Driver:
 
 
 def explain(error: str, name: str) -> TileyardError | MemoryError:
-    """The driver's error as one of ours; ``name`` is the function that gave it."""
+    """The driver's error as one of ours; ``name`` is the function that returned it."""
     if error == "CUDA_ERROR_OUT_OF_MEMORY":
         return MemoryError(f"{error} ({name})")
     if error in STICKY:
@@ -105,7 +103,7 @@ class Gpu:
 
     @property
     def stream(self) -> int:
-        """The stream on which this process runs and times what it checks; never the caller's."""
+        """The stream for this process's own checks and timings; never the caller's."""
         if self._stream is None:
             self._stream = int(self.driver.call("cuStreamCreate", 0))
         return self._stream
@@ -115,7 +113,7 @@ class Gpu:
         self.driver.call("cuCtxSetCurrent", self.context)
 
     def free_bytes(self) -> int:
-        """How much of its memory nobody has taken."""
+        """Bytes of its free memory."""
         return int(self.driver.call("cuMemGetInfo")[0])
 
 
@@ -127,12 +125,12 @@ def open_driver() -> Driver:
 
 @functools.cache
 def open_gpu(ordinal: int) -> Gpu:
-    """The device of this number in this process. Raises ToolMissingError, KernelFault."""
+    """The device with this ordinal in this process. Raises ToolMissingError, KernelFault."""
     return Gpu(open_driver(), ordinal)
 
 
 def find_gpu(device: Device) -> Gpu:
-    """The driver's own for a device of ours. Raises ToolMissingError, UsageError."""
+    """The driver's device for one of ours. Raises ToolMissingError, UsageError."""
     driver = open_driver()
     count = int(driver.call("cuDeviceGetCount"))
     wanted = device.env.get("CUDA_VISIBLE_DEVICES", "")
@@ -141,7 +139,9 @@ def find_gpu(device: Device) -> Gpu:
     for ordinal in range(count if wanted else 0):
         handle = driver.call("cuDeviceGet", ordinal)
         identity = uuid.UUID(bytes=bytes(driver.call("cuDeviceGetUuid", handle).bytes))
-        if wanted.lower() == f"gpu-{identity}":  # as NVML writes it, but for the letters' size
+        if (
+            wanted.lower() == f"gpu-{identity}"
+        ):  # as NVML writes it, apart from upper and lower case
             return open_gpu(ordinal)
     which = device.name.partition(":")[2]
     if not wanted and which.isdecimal() and int(which) < count:
@@ -150,7 +150,7 @@ def find_gpu(device: Device) -> Gpu:
 
 
 def check_driver(driver: Driver, cuda: tuple[int, int]) -> None:
-    """Raises BindError where the driver cannot load what CUDA of this version compiled."""
+    """Raises BindError if the driver cannot load what CUDA of this version compiled."""
     have = (driver.version // 1000, driver.version % 1000 // 10)
     if have[0] < cuda[0]:
         raise BindError(

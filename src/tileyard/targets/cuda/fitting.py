@@ -1,4 +1,4 @@
-"""Whether a GPU runs what is built for an architecture, as far as it is known before anything is built."""
+"""Checks before a build whether a GPU runs code for an architecture."""
 
 from tileyard.artifacts.compat import FIRST_DRIVERS
 from tileyard.errors import UsageError
@@ -8,13 +8,13 @@ from tileyard.targets.cuda.packages import CUDA_MAJOR
 
 
 def native_architecture(device: Device) -> str:
-    """What uses all that a GPU can do: ``sm_90a`` and not ``sm_90``."""
+    """The architecture that uses all features of a GPU: ``sm_90a`` and not ``sm_90``."""
     found = parse_architecture(device.arch)
     return found.name if found.suffix or found.major < FIRST_WITH["a"] else f"{found.name}a"
 
 
 def require_fit(target: str, device: Device) -> None:
-    """Raise UsageError for a GPU of another capability, or whose driver is too old."""
+    """Raise UsageError for a GPU of another capability, or with a driver that is too old."""
     wanted = parse_architecture(target.partition(":")[2])
     if device.arch and not wanted.fits(parse_architecture(device.arch).capability):
         raise UsageError(

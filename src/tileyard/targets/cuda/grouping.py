@@ -1,11 +1,11 @@
-"""Several kernels in one compilation: they share the reading of headers, and nothing else.
+"""Compiles several kernels in one compilation, so that headers are read only once.
 
-NVRTC's time for a source is a part for its headers, though these are precompiled, and a part for its
+NVRTC's time for a source is one part for its headers, although these are precompiled, and one part for its
 code. A group pays the first part once. Each function's machine code is the same, byte for byte, as if
 its source were compiled alone, with one exception: a function that looks up an address in the
-table that all code of a cubin shares has the place in that table in its code. Such a
-source is compiled alone after all. Of what NVRTC refuses, those that it names are compiled alone, so that
-each has its own message, and where it names none, a group is halved.
+table shared by all code of a cubin contains the position in that table. Such a source is compiled again,
+alone. If NVRTC refuses a group, the sources that it names are compiled alone, so that each has its own
+message; if it names none, the group is halved.
 """
 
 import re
@@ -18,7 +18,7 @@ from tileyard.targets.cuda.resources import read_cubin
 from tileyard.targets.cuda.sass import reads_tables
 
 LARGEST = 8
-"""Beyond this a group saves little more, and its members wait for each other."""
+"""Most sources per group: larger groups save little more, and members wait for each other."""
 
 Compile = Callable[[str], Compiled]
 
@@ -27,10 +27,10 @@ _ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<symbol>[^']+)
 
 
 class Member(Record):
-    """A source without the headers that it begins with.
+    """A source without its leading headers.
 
-    ``name`` is its own, as that of a file, and ``symbols`` are those of its functions. ``line`` is where
-    the text begins in the whole source.
+    ``name`` is used as its file name, and ``symbols`` are those of its functions. ``line`` is the line at
+    which the text begins in the whole source.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Member(Record):
     line: int = 1
 
     def as_part(self) -> str:
-        """Its text as part of a larger one, in which messages tell its own name and lines."""
+        """Its text as part of a larger source, in which messages use its own name and lines."""
         end = "" if self.text.endswith("\n") else "\n"
         return f'#line {self.line} "{self.name}"\n{self.text}{end}'
 
 
 class GroupSize:
-    """Finds out what pays: one source alone is timed, then a group, and the better one is kept.
+    """Finds the better group size: times one source alone, then a group.
 
-    ``fixed`` is what people asked for, 0 for finding out.
+    ``fixed`` is the size that the user asked for, 0 to find one.
     """
 
     def __init__(self, fixed: int = 0) -> None:
@@ -56,7 +56,7 @@ class GroupSize:
         self._is_warm = False
 
     def choose(self, waiting: int) -> int:
-        """How many of ``waiting`` sources to compile together next."""
+        """Number of ``waiting`` sources to compile together next."""
         if self._fixed:
             return min(self._fixed, waiting)
         if 1 not in self._each_s or waiting == 1:
@@ -67,7 +67,7 @@ class GroupSize:
         return min(LARGEST, waiting)
 
     def note(self, count: int, seconds: float) -> None:
-        """Take in how long ``count`` sources took together."""
+        """Record the time of ``count`` sources together."""
         if not self._is_warm:
             self._is_warm = True  # the precompiled headers were made, or read for the first time
             return
@@ -81,7 +81,7 @@ def compile_in_groups(
 ) -> Sequence[Compiled]:
     """Compile sources that begin with the same headers; one verdict for each, in order.
 
-    Raises MemoryError where NVRTC was refused memory.
+    Raises MemoryError if NVRTC was refused memory.
     """
     done: list[Compiled] = []
     while len(done) < len(members):
@@ -95,7 +95,7 @@ def compile_in_groups(
 
 
 def own_part(log: str, member: Member) -> str:
-    """What NVRTC and ptxas said of one source of a group: warnings, errors, and what its functions take."""
+    """The output of NVRTC and ptxas for one source of a group: warnings, errors, and resources of its functions."""
     own: list[str] = []
     is_own = False
     for line in log.splitlines():
@@ -124,9 +124,9 @@ def _compile_together(members: Sequence[Member], compile_one: Compile) -> list[C
 
 
 def _compile_apart(members: Sequence[Member], log: str, compile_one: Compile) -> list[Compiled]:
-    """After a group was refused: those that the log names alone, and the others together.
+    """After a group was refused, compile those that the log names alone, and the others together.
 
-    To be named is no proof, as what comes before a source can spoil it: only a source alone is blamed.
+    A named source may be spoiled by one before it, so only a source compiled alone is blamed.
     """
     named = {found["file"] for found in _PLACE.finditer(log)}
     suspects = [member for member in members if member.name in named]
@@ -145,6 +145,6 @@ def _compile_apart(members: Sequence[Member], log: str, compile_one: Compile) ->
 
 
 def _find_bound(members: Sequence[Member], cubin: bytes) -> list[Member]:
-    """Those whose code depends on what else is in the cubin."""
+    """The sources whose code depends on what else is in the cubin."""
     bound = {one.symbol for one in read_cubin(cubin) if reads_tables(one.code)}
     return [member for member in members if not bound.isdisjoint(member.symbols)]

@@ -1,10 +1,10 @@
 """Reads how a kernel is launched from the host module that TileLang lowers it to.
 
 The host module checks and unpacks its arguments, makes TMA descriptors, and calls each device function
-with its arguments and its sizes. It is followed here once, from its begin to its end. Names stand in place
-of values: a tensor is known by its position, and a size by the signature's own dimensions.
+with its arguments and its sizes. It is followed here once, from beginning to end, with symbols for values:
+a tensor is identified by its position, and a size by the signature's own dimensions.
 
-One module because the values of its variables are collected on the way from which its launches are read.
+One module because the variables' values are collected on the same walk that reads the launches.
 """
 
 import contextlib
@@ -42,14 +42,14 @@ _WORKSPACE = "TVMBackendAllocWorkspace"
 
 
 class Place(Record):
-    """What a handle is: an argument, a tensor's data, shape or strides, or a workspace; and its position."""
+    """The meaning of a handle: an argument, a tensor's data, shape or strides, or a workspace; and its position."""
 
     what: str
     index: int
 
 
 def called(value: Any) -> str:  # noqa: ANN401
-    """What a call of an external function calls, or the intrinsic; empty for no call."""
+    """The name of the called external function or intrinsic; empty if ``value`` is not a call."""
     if type(value).__name__ != "Call":
         return ""
     name = str(getattr(value.op, "name", ""))
@@ -59,7 +59,7 @@ def called(value: Any) -> str:  # noqa: ANN401
 
 
 def _cast(expr: Expr, dtype: str) -> Expr:
-    """A conversion; of an integer literal the literal, and of what was only widened, the narrow one."""
+    """A conversion; an integer literal stays a literal, and a mere widening keeps the narrow value."""
     if isinstance(expr, Const) and isinstance(expr.value, int) and "int" in dtype:
         return Const(expr.value, dtype)
     if isinstance(expr, Cast) and expr.dtype == "int64" and expr.value.dtype == dtype == "int32":
@@ -76,7 +76,7 @@ _NO_EFFECT = frozenset(
         "__tvm_set_device",
         "TVMBackendFreeWorkspace",
         "tirx.ret",
-        # What part of the L2 cache is kept for a buffer changes no result.
+        # The part of the L2 cache reserved for a buffer changes no result.
         "__tvm_cuda_stream_set_access_policy_window",
         "__tvm_cuda_stream_reset_access_policy_window",
     }
@@ -93,7 +93,7 @@ _SIZES = {
     "threadIdx.z": "block.z",
     "tirx.use_dyn_shared_memory": "shared",
 }
-"""What stands behind a device function's own arguments in a call of it, by TVM's tags."""
+"""The sizes that follow a device function's own arguments in a call, by TVM's tags."""
 
 _ONE, _NONE = Const(1, "int32"), Const(0, "int32")
 
@@ -101,10 +101,10 @@ _CONTROL = {"IfThenElse": "a condition", "For": "a loop", "While": "a loop"}
 
 
 def read_launch(host: Any, device: Any, signature: Program) -> LaunchRecord:  # noqa: ANN401 (TVM's)
-    """How the kernel of these lowered modules is launched.
+    """The launch record of the kernel in these lowered modules.
 
-    ``signature`` has its parameters. Raises UnsupportedError for a host module that does more than
-    launch: what it does is named.
+    ``signature`` has its parameters. Raises UnsupportedError, which names the reason, for a host module
+    that does more than launch.
     """
     functions = [function for _, function in host.functions.items()]
     if len(functions) != 1:
@@ -120,9 +120,9 @@ def read_launch(host: Any, device: Any, signature: Program) -> LaunchRecord:  # 
 
 
 class _Reader:
-    """Follows one host function. Its variables are known by their identity.
+    """Follows one host function. Variables are compared by identity.
 
-    ``workspaces`` are sizes in bytes of the memory that the function takes for itself.
+    ``workspaces`` are sizes in bytes of the memory that the function allocates for itself.
     """
 
     def __init__(self, signature: Program, device: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ class _Reader:
         self.maps: list[TensorMap] = []
 
     def follow(self, stmt: Any) -> None:  # noqa: ANN401
-        """Take in a statement and all that it holds."""
+        """Follow a statement and everything in it."""
         match type(stmt).__name__:
             case "SeqStmt":
                 for part in stmt.seq:
@@ -250,7 +250,7 @@ class _Reader:
     # ---- what variables are ---------------------------------------------------------------------
 
     def place(self, handle: Any) -> Place | None:  # noqa: ANN401 (TVM's nodes are untyped)
-        """What a handle is; None for one that is neither an argument nor memory."""
+        """The place of a handle; None if it is neither an argument nor memory."""
         return self._places.get(key_of(handle))
 
     def lower(self, value: Any) -> Expr:  # noqa: ANN401
@@ -258,7 +258,7 @@ class _Reader:
         return self._resolve(lower_expr(self._scope, value))
 
     def bind(self, var: Any, value: Any) -> None:  # noqa: ANN401
-        """Take in that a variable has this value."""
+        """Record the value of a variable."""
         place = self._find_place(value)
         if place is not None and place.what == "argument" and str(var.dtype) != "handle":
             self._know(var, self._scalar(place.index))
@@ -267,19 +267,19 @@ class _Reader:
         elif called(value) == _WORKSPACE:
             self._lend(var, self.lower(value.args[2]))
         elif str(var.dtype) != "handle":
-            # One for a check of the arguments need not be known; where a launch needs it, that is refused.
+            # A value for checking arguments need not be known; a launch that needs it is refused.
             with contextlib.suppress(UnsupportedError):
                 self._know(var, self.lower(value))
 
     def declare(self, tir: Any) -> None:  # noqa: ANN401
-        """Take in an array: one that holds a tensor's shape or strides gives numbers."""
+        """Record an array: one that holds a tensor's shape or strides gives numbers."""
         place = self.place(tir.data)
         if place is not None and place.what in ("shape", "strides"):
             name = f"{place.what}:{place.index}"
             self._scope.bind_buffer(tir, Buffer(name, str(tir.dtype), (), "global"))
 
     def allocate(self, tir: Any) -> None:  # noqa: ANN401
-        """Take in memory that is taken for one call. Raises UnsupportedError for the host's own."""
+        """Record memory that is allocated for one call. Raises UnsupportedError for host memory."""
         if str(tir.scope()) != "global":
             self._scope.refuse(f"memory of scope {tir.scope()} on the host")
         element = tvm.DataType(str(tir.dtype))
@@ -296,9 +296,9 @@ class _Reader:
         self._values[self._scope.bind_var(var).name] = value
 
     def _find_place(self, value: Any) -> Place | None:  # noqa: ANN401
-        """What a value is, where it is an argument or a part of one."""
+        """The place of a value that is an argument or a part of one."""
         match type(value).__name__:
-            case "Select":  # a tensor object, or its bare description; a float, or an integer
+            case "Select":  # a tensor object or its bare description; a float or an integer
                 return self._find_place(value.false_value)
             case "Cast":
                 return self._find_place(value.value)
@@ -332,7 +332,7 @@ class _Reader:
                 return expr
 
     def _extent(self, what: str, index: int, number: int) -> Expr:
-        """One number of a tensor's shape or strides, as the signature has it."""
+        """One number of a tensor's shape or strides, as in the signature."""
         tensor = self._signature.params[index]
         if isinstance(tensor, Tensor) and what == "shape":
             return tensor.buffer.shape[number]
@@ -353,7 +353,7 @@ def _three(sizes: Mapping[str, Expr], what: str) -> tuple[Expr, Expr, Expr]:
 
 
 def _number(expr: Expr) -> int:
-    """A literal's value: what the compiler chose, and no shape decides."""
+    """The value of a literal, which the compiler chose and no shape decides."""
     if not isinstance(expr, Const):
         raise UnsupportedError("a TMA descriptor whose form depends on the call")
     return int(expr.value)

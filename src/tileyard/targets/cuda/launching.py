@@ -1,9 +1,9 @@
-"""A call of a kernel made ready: sizes evaluated, arguments packed, launches configured once for given sizes.
+"""Prepares calls of a kernel: evaluates sizes, packs arguments, and configures launches once for given sizes.
 
-TMA descriptors are encoded by the driver into the memory that launches take their arguments from, because that is
-aligned as it asks.
+The driver encodes TMA descriptors into the memory from which launches take their arguments, because that has
+the alignment it requires.
 
-One module because what is packed is what a launch takes.
+One module because launches take exactly what is packed.
 """
 
 import ctypes
@@ -52,7 +52,7 @@ MAP_BYTES, MAP_ALIGNMENT = 128, 64
 _POINTER, _INT, _U32 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32
 _BEGIN = (_INT, _POINTER, _INT, _U32, _POINTER, _POINTER, _POINTER)
 _END = (_INT, _INT, _INT, _INT)
-# The bindings' own function encodes into an object of theirs, which is aligned to 16 bytes only.
+# The bindings' own function encodes into an object of its own, which is aligned to 16 bytes only.
 _TILED = ctypes.CFUNCTYPE(*_BEGIN, _POINTER, _POINTER, *_END)
 _IM2COL = ctypes.CFUNCTYPE(*_BEGIN, _POINTER, _POINTER, _U32, _U32, _POINTER, *_END)
 
@@ -61,10 +61,10 @@ _REPLACE = ctypes.CFUNCTYPE(_INT, _POINTER, _POINTER)
 
 
 class MapEncoder:
-    """One descriptor of a launch record for given sizes; ``place`` is where it is written.
+    """One descriptor of a launch record for given sizes; ``place`` is its address.
 
-    It is encoded once. From then on only its address is exchanged: the driver does both, and asks
-    for a dozen arguments fewer.
+    The driver encodes it once. Later calls only replace its address, which takes a dozen arguments
+    fewer.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class MapEncoder:
         )
 
     def write(self, address: int) -> None:
-        """Write the descriptor for a tensor that begins at this address. Raises BindError."""
+        """Write the descriptor for a tensor at this address. Raises BindError."""
         if self._is_encoded and self._replace(self._place, address) == 0:
             return
         status = self._encode(self._place, *self._before, address, *self._after)
@@ -120,7 +120,7 @@ class MapEncoder:
 
 
 def evaluate_sizes(numbers: Mapping[str, Value], exprs: Sequence[Expr]) -> list[int]:
-    """The values of integer expressions over variables that are all among ``numbers``."""
+    """The values of integer expressions whose variables are all in ``numbers``."""
     return [evaluate_size(expr, numbers) for expr in exprs]
 
 
@@ -135,10 +135,10 @@ def _find(driver: Driver, name: str, kind: Any) -> Callable[..., int]:  # noqa: 
 
 
 class Packed:
-    """One place for each argument, shared by all launches.
+    """One place per argument, shared by all launches.
 
     ``tensors`` and ``lent`` are pairs of a parameter or workspace and its word among ``words``;
-    ``tables`` are addresses of arrays with the address of each argument, one for each launch.
+    ``tables`` are addresses of arrays with the address of each argument, one per launch.
     """
 
     def __init__(self, record: LaunchRecord, numbers: Mapping[str, Value]) -> None:
@@ -185,7 +185,7 @@ class Packed:
 
 
 def pack_scalar(argument: ScalarParam, numbers: Mapping[str, Value]) -> bytes:
-    """The bytes of a number as a kernel takes them."""
+    """The bytes of a number as a kernel expects them."""
     dtypes = {part.name: part.dtype for part in walk_expr(argument.value) if isinstance(part, Var)}
     values = {name: convert_scalar(numbers[name], dtype) for name, dtype in dtypes.items()}
     found = Evaluator(values, no_loads).value(argument.value)
@@ -193,7 +193,7 @@ def pack_scalar(argument: ScalarParam, numbers: Mapping[str, Value]) -> bytes:
 
 
 def size_of(argument: TensorParam | ScalarParam | MapParam | WorkspaceParam) -> int:
-    """How many bytes a kernel takes for an argument."""
+    """Bytes of an argument of a kernel."""
     if isinstance(argument, MapParam):
         return MAP_BYTES
     if isinstance(argument, ScalarParam):
@@ -205,7 +205,7 @@ def size_of(argument: TensorParam | ScalarParam | MapParam | WorkspaceParam) -> 
 
 
 ALIGNMENT = 16
-"""Of a tensor's first byte: kernels read and write so much at once."""
+"""Alignment of a tensor's first byte, in bytes: kernels read and write that much at once."""
 PORTABLE_CLUSTER = 8
 
 _DYNAMIC_SHARED, _LARGE_CLUSTERS = 8, 14
@@ -215,7 +215,7 @@ class CudaModule:
     """A cubin loaded on a device, with its launch record."""
 
     def __init__(self, gpu: Gpu, details: Details, cubin: bytes) -> None:
-        """Raises BindError where this device or its driver cannot run it, DamagedError for no sound cubin."""
+        """Raises BindError if this device or its driver cannot run it, DamagedError if the cubin is not sound."""
         self.gpu = gpu
         self.record = details.launch
         self.precisions = details.precisions
@@ -251,7 +251,7 @@ class CudaModule:
 
 
 class Function:
-    """One device function; what the driver says of its parameters agrees with the record."""
+    """One device function, whose parameters the driver reports as in the record."""
 
     def __init__(self, gpu: Gpu, module: object, launch: KernelLaunch) -> None:
         call = self._call = gpu.driver.call
@@ -268,20 +268,20 @@ class Function:
                 )
 
     def allow_shared(self, bytes_: int) -> None:
-        """Have launches with so much dynamic shared memory be accepted. Raises KernelFault."""
+        """Allow launches with this many bytes of dynamic shared memory. Raises KernelFault."""
         if bytes_ > self._shared_bytes:
             self.allow(_DYNAMIC_SHARED, bytes_)
             self._shared_bytes = bytes_
 
     def allow(self, attribute: int, value: int) -> None:
-        """Have launches be accepted that not every device takes."""
+        """Allow launches that not every device accepts."""
         self._call("cuFuncSetAttribute", self.handle, self._kinds(attribute), value)
 
 
 class Plan:
-    """Every launch of a call for given sizes. Addresses are filled in from call to call.
+    """Every launch of a call for given sizes. Addresses are filled in per call.
 
-    Not for two threads at once.
+    Not thread-safe.
     """
 
     def __init__(self, module: CudaModule, numbers: Mapping[str, Value]) -> None:
@@ -309,7 +309,7 @@ class Plan:
         self._launch_one = module.gpu.driver.api.cuLaunchKernelEx
 
     def aim(self, addresses: Sequence[int], workspaces: Sequence[int] = ()) -> None:
-        """Set the address of each tensor in calling order. Raises BindError; then there are none."""
+        """Set the address of each tensor in calling order. After a BindError no address is valid."""
         words, joined = self._packed.words, 0
         for word, address in zip(self._tensors, addresses, strict=True):
             words[word] = address
@@ -329,11 +329,11 @@ class Plan:
         return bytes(self._packed.words)
 
     def restore(self, state: bytes) -> None:
-        """Have all arguments be again as they were."""
+        """Restore all arguments."""
         self._bytes[:] = state
 
     def launch(self, stream: int) -> None:
-        """Launch everything on a stream, in order, and do not wait. Raises KernelFault."""
+        """Launch everything on a stream, in order, without waiting. Raises KernelFault."""
         for one in self._launches:
             if one.stream != stream:
                 one.config.hStream = one.stream = stream
@@ -344,7 +344,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Configured:
-    """One launch as the driver takes it: nothing changes from call to call but the stream."""
+    """One launch as the driver takes it: only the stream changes between calls."""
 
     config: Any
     function: object
@@ -355,7 +355,7 @@ class _Configured:
 def _configure(
     gpu: Gpu, function: Function, numbers: Mapping[str, Value], table: int
 ) -> _Configured | None:
-    """None where a grid is empty: then there is nothing to launch, and the driver would refuse it."""
+    """Configure a launch; None if the grid is empty, which the driver would refuse."""
     launch, api, sizes = function.launch, gpu.driver.api, partial(evaluate_sizes, numbers)
     grid = sizes(launch.grid)
     if 0 in grid:

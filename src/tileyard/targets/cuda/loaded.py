@@ -1,6 +1,6 @@
-"""A CUDA artifact loaded on a device, its launches, and their times.
+"""Launches and times a CUDA artifact that is loaded on a device.
 
-Times are taken by events on the device: of launches one after another, from an empty cache, or as a graph.
+Times are taken by events on the device, for consecutive launches, launches from a flushed cache, or a graph.
 """
 
 import functools
@@ -21,12 +21,12 @@ from tileyard.targets.cuda.launching import CudaModule, Plan
 from tileyard.targets.cuda.memory import Buffer, Memory, bytes_of, guarded
 
 MOST_COLD, MOST_CAPTURED = 64, 64
-"""How many launches of a sample begin with an empty cache, and how many one graph holds."""
+"""Most launches of a sample that begin with a flushed cache, and most launches in one graph."""
 
 
 @functools.cache
 def memory_of(gpu: Gpu) -> Memory:
-    """What all launches on a device share in this process."""
+    """The memory that all launches on a device share in this process."""
     return Memory(gpu)
 
 
@@ -40,13 +40,13 @@ class CudaLoaded(CudaModule):
         return self.specs_for(self.numbers(shapes, scalars))
 
     def as_callable(self) -> Callable[..., object]:
-        """The kernel as a function on arrays that lie on the device; see ``CudaCallable``."""
+        """The kernel as a function on arrays on the device; see ``CudaCallable``."""
         return CudaCallable(self)
 
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> "CudaLaunch":
         """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
 
-        They are copied to the device; such as nobody can write only once. Raises BindError,
+        They are copied to the device, read-only ones only once. Raises BindError,
         MemoryError.
         """
         return self.bind_into(arrays, scalars, np.empty)
@@ -54,7 +54,7 @@ class CudaLoaded(CudaModule):
     def bind_into(
         self, arrays: Sequence[Array], scalars: Sequence[Value], allocate: Allocate
     ) -> "CudaLaunch":
-        """As ``bind``; outputs are copied from the device to arrays that ``allocate`` has made."""
+        """As ``bind``; outputs are copied from the device to arrays that ``allocate`` made."""
         check_arrays(self.signature, arrays)
         self.gpu.activate()
         numbers = self.numbers([array.shape for array in arrays], scalars)
@@ -63,7 +63,7 @@ class CudaLoaded(CudaModule):
 
 
 class CudaLaunch:
-    """A kernel bound to memory of its own on a device: guarded, its outputs poisoned."""
+    """A kernel bound to its own memory on a device, which is guarded, with outputs poisoned."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class CudaLaunch:
         self.reset()
 
     def time_by(self, policy: TimingPolicy) -> None:
-        """Flush the L2 cache before each launch, or capture launches, as ``policy`` says. Raises MemoryError."""
+        """Flush the L2 cache before each launch, or capture launches, by ``policy``. Raises MemoryError."""
         self._policy = policy
         if policy.flush_l2:
             self._gpu.activate()
             self._memory.flush_l2(self._stream)
 
     def run(self) -> None:
-        """Launch once and wait. Raises KernelFault: the driver's error, or a write beside a parameter."""
+        """Launch once and wait. Raises KernelFault for a driver's error, or a write outside a parameter."""
         with self._named():
             self._plan.launch(self._stream)
             self._call("cuStreamSynchronize", self._stream)
@@ -114,12 +114,12 @@ class CudaLaunch:
                 for buffer in (*self._buffers, *self._lent):
                     buffer.check(self._name)
             except KernelFault:
-                self._memory.forget_uploads()  # it may have written to any of them, too
+                self._memory.forget_uploads()  # it may have written to any of them as well
                 raise
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
         """``samples`` times of ``launches`` launches each, in nanoseconds per launch, by the device's own events."""
-        # Where each launch has events of its own, few of them are a sample already.
+        # If each launch has its own events, few launches are enough for a sample.
         pairs = min(launches, MOST_COLD) if self._policy.flush_l2 else 1
         each = 1 if self._policy.flush_l2 else launches
         with self._named():
@@ -142,15 +142,15 @@ class CudaLaunch:
         return found
 
     def reset(self) -> None:
-        """Give every ``inout`` parameter its first content again and poison every ``out``."""
+        """Restore the initial content of every ``inout`` parameter and poison every ``out``."""
         with self._named():
             for number, first in self._first.items():
                 self._buffers[number].copy_from(first)
 
     def _require(self) -> None:
-        """Refuse what the device has no memory for, before any of it is taken."""
+        """Raise MemoryError if the device has too little memory, before any is allocated."""
         own = [bytes_of(spec) for spec in self._specs if spec.role != "in"]
-        # What is written is kept twice: as it is, and as it was in the beginning.
+        # Written parameters take memory twice: for the current and for the initial content.
         wanted = sum(map(guarded, own)) + sum(map(guarded, self._plan.workspaces))
         wanted += sum(guarded(bytes_of(spec)) for spec in self._specs if spec.role == "out")
         self._memory.require(wanted, [array for array in self._sources if array is not None])
@@ -169,11 +169,11 @@ class CudaLaunch:
         return Buffer(self._gpu, bytes_of(spec), spec.name)
 
     def _sample(self, events: Sequence[Any], each: int) -> float:
-        """One sample; between the two events of each pair there are ``each`` launches, or a few more."""
+        """Take one sample; between the two events of each pair there are ``each`` launches, or a few more."""
         pairs = list(zip(events[::2], events[1::2], strict=True))
         captured = min(each, MOST_CAPTURED)
         replays = -(-each // captured)
-        # A graph is made before the clock runs.
+        # A graph is made before timing begins.
         graph = self._capture(captured) if self._policy.graph else None
         for begin, end in pairs:
             if self._policy.flush_l2:
@@ -192,7 +192,7 @@ class CudaLaunch:
         return milliseconds * 1e6 / count
 
     def _capture(self, launches: int) -> Any:  # noqa: ANN401 - the driver's own
-        """A number of launches as one graph; that of the last call is kept."""
+        """A graph of this number of launches; the last graph is kept."""
         if self._graph is not None:
             known, graph = self._graph
             if known == launches:
@@ -215,7 +215,7 @@ class CudaLaunch:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Have the kernel's name in what the driver says of it, and its context be the thread's."""
+        """Make the device's context the thread's, and add the kernel's name to the driver's errors."""
         try:
             self._gpu.activate()
             yield

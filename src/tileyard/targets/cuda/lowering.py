@@ -1,4 +1,4 @@
-"""TIR to CUDA source through TileLang's own passes, on a machine that has neither driver nor toolkit."""
+"""Lowers TIR to CUDA source with TileLang's own passes, on a machine without driver or toolkit."""
 
 import difflib
 import re
@@ -25,15 +25,15 @@ from tileyard.targets.cuda.overhearing import overhear
 from tileyard.targets.cuda.records import LaunchRecord
 
 _DEVICE_ONLY = "cython"
-"""TileLang's execution backend for which neither host code nor a binary is made."""
+"""TileLang's execution backend that makes neither host code nor a binary."""
 
 
 _PLACE = re.compile(r"\n\s*-->\s+(?P<file>.+?):(?P<line>\d+)(?::\d+)?\s*$", re.MULTILINE)
-"""How TileLang's passes end a message with the line of the user's file."""
+"""The end of a message of TileLang's passes, with the line of the user's file."""
 
 
 class Lowered(Record):
-    """CUDA source, how it is launched, and what TileLang said; ``host`` is the host module as text."""
+    """CUDA source, its launch record, and TileLang's output; ``host`` is the host module as text."""
 
     source: str
     launch: LaunchRecord
@@ -42,7 +42,7 @@ class Lowered(Record):
 
 
 class LoweringError(Exception):
-    """TileLang refused a kernel, or lowered it to what cannot be launched from data."""
+    """TileLang refused a kernel, or lowered it to one that cannot be launched from data."""
 
     def __init__(self, diagnostic: Diagnostic, log: str) -> None:
         super().__init__(diagnostic.message)
@@ -53,7 +53,7 @@ class LoweringError(Exception):
 def load_function(tir: str) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
     """A function from TVM's JSON, with layouts that TileLang can evaluate.
 
-    A layout is over variables that TileLang knows by identity, and JSON makes others of them. So each is made anew.
+    TileLang compares a layout's variables by identity, and JSON makes new ones. So each layout is rebuilt.
     """
     func = tvm.ir.load_json(tir)
 
@@ -80,11 +80,11 @@ def load_function(tir: str) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
 
 
 _LAYOUTS = "layout_map"
-"""The annotation in which a block has the layouts of storage."""
+"""The annotation of a block that contains the layouts of storage."""
 
 
 def _renew(layout: Any) -> Any:  # noqa: ANN401
-    """The same layout over variables of its own; JSON keeps their names."""
+    """The same layout over new variables; JSON keeps their names."""
     shape = layout.get_input_shape()
     names = [str(var.name) for var in layout.get_forward_vars()][-len(shape) :]
     copies = int(getattr(layout, "replicate_size", 1))
@@ -92,7 +92,7 @@ def _renew(layout: Any) -> Any:  # noqa: ANN401
     def over(expr: Any, known: Sequence[Any]) -> Any:  # noqa: ANN401
         given = dict(zip(names, known, strict=False))
         variables = [node for node in nodes_of(expr) if isinstance(node, tvm.tirx.Var)]
-        # The number of a copy has another name, and is the last that is known.
+        # The number of a copy has another name, and is the last of ``known``.
         meant = {var: given.get(str(var.name), known[-1]) for var in variables}
         return tvm.tirx.stmt_functor.substitute(expr, meant)
 
@@ -110,13 +110,13 @@ def _renew(layout: Any) -> Any:  # noqa: ANN401
 
 
 def lower(elaborated: Elaborated, architecture: str) -> Lowered:
-    """Lower one kernel. Raises LoweringError with everything that was said, MemoryError for want of memory."""
+    """Lower one kernel. Raises LoweringError with all output, MemoryError if memory is short."""
     kernel = elaborated.kernel
     with overhear() as said:
         try:
             func = load_function(elaborated.tir)
             signature = read_interface(func, kernel.name)
-            # TileLang 0.1.14 would have its host code make the outputs.
+            # TileLang 0.1.14's host code would otherwise make the outputs.
             func = func.without_attr(OUTPUTS_MARK)
             context = _context_for(architecture)
             config = normalize_pass_configs(dict(kernel.pass_options))
@@ -135,7 +135,7 @@ def lower(elaborated: Elaborated, architecture: str) -> Lowered:
             raise
         except UsageError as error:
             raise LoweringError(Diagnostic(message=str(error)), "") from None
-        except Exception as error:  # noqa: BLE001 - another's compiler: all it raises is its verdict
+        except Exception as error:  # noqa: BLE001 - a foreign compiler: anything it raises is its verdict
             failure, trace = error, traceback.format_exc()
     if failure is not None and tells_of_memory(str(failure)):
         raise MemoryError(str(failure)) from failure
@@ -145,7 +145,7 @@ def lower(elaborated: Elaborated, architecture: str) -> Lowered:
 
 
 def _require_known(options: Iterable[str]) -> None:
-    """Raises UsageError for pass options that TileLang does not have; its own error lists all that it has."""
+    """Raises UsageError for pass options that TileLang does not have; TileLang's own error lists all options."""
     known = list(map(str, tvm.transform.PassContext.list_configs()))
     for option in options:
         if option not in known:
@@ -157,7 +157,7 @@ def _require_known(options: Iterable[str]) -> None:
 
 
 def _diagnose(error: Exception) -> Diagnostic:
-    """One line of what TileLang raised, with the user's line where it tells it."""
+    """One line of an error that TileLang raised, with the user's line if the error has it."""
     message = str(error)
     found = _PLACE.search(message)
     where = SourceLine(file=found["file"], line=int(found["line"])) if found else None

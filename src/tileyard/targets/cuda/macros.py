@@ -1,10 +1,10 @@
-"""Remembers what TileLang's front end makes of functions of its own.
+"""Caches how TileLang's front end rewrites TileLang's own functions.
 
-Passes lower a gemm by running functions of TileLang's own through its front end: their source is parsed,
-rewritten, compiled and unparsed, for each gemm and for each copy of it in a pipeline anew. What comes
-out depends on the function's code and the names of what it closes over, unless an annotation had to
-be evaluated on the way. So it is kept by these, and only the last step is done each time: the new
-function is closed over what the old one was.
+Passes lower a gemm by running TileLang's own functions through its front end: their source is parsed,
+rewritten, compiled and unparsed again for each gemm and for each copy of it in a pipeline. The result
+depends on the function's code and the names of its closure variables, unless an annotation had to be
+evaluated. So the result is cached by these, and only the last step is done each time: the new function
+gets the closure of the old one.
 """
 
 import threading
@@ -21,16 +21,16 @@ _OWN = f"{Path(tilelang.__file__).parent}/"
 
 
 class _Rewriting(threading.local):
-    """What happens while one function is rewritten, in this thread."""
+    """The state of one rewrite, in this thread."""
 
     make: Callable[..., Any] | None = None
     evaluated: bool = False
 
 
 def remember_macros() -> None:
-    """Have TileLang rewrite each of its own functions once; a user's functions are left alone.
+    """Make TileLang rewrite each of its own functions only once; users' functions are not affected.
 
-    Raises AttributeError where TileLang has not the parts that are to be replaced.
+    Raises AttributeError if TileLang lacks the parts that this replaces.
     """
     compile_object = utils.get_compiled_object
     evaluate = rewriting.DSLMutator._try_eval  # noqa: SLF001 - TileLang has no public way
@@ -60,7 +60,7 @@ def remember_macros() -> None:
         now.make, now.evaluated = None, False
         made = mutate(function)
         if now.make is not None and not now.evaluated and not made.extra_type_hints:
-            # The function is kept, too: its globals cannot make room for others of the same id.
+            # The function is kept as well, so that its globals stay alive and no others get the same id.
             known[key] = (now.make, made.source, function)
         return made
 

@@ -1,4 +1,4 @@
-"""Memory of a GPU: guarded, poisoned, and with inputs that are uploaded once."""
+"""Manages memory of a GPU: guarded, poisoned, with inputs that are uploaded once."""
 
 import math
 import weakref
@@ -14,16 +14,16 @@ from tileyard.targets.base import Array
 from tileyard.targets.cuda.driver import Driver, Gpu
 
 GUARD_BYTES = 512
-"""On both sides of each buffer; as large as the alignment that the driver gives, so nothing shifts."""
+"""Bytes of the guard on each side of a buffer: the driver's own alignment, so that buffers stay aligned."""
 GUARD = 0xA5
 UPLOADS_SHARE = 4
-"""Inputs that no launch needs any more may take so much of a device: one part of so many."""
+"""Uploaded inputs that no launch needs may take one part in this number of a device's memory."""
 
 
 class Buffer:
-    """Memory of a device between two guards, given back once nobody refers to it.
+    """Memory of a device between two guards, freed once nothing refers to it.
 
-    ``address`` is that of its first byte; ``name`` is what a stray write beside it is blamed on.
+    ``address`` is that of its first byte; ``name`` is named in the error for a write outside it.
     """
 
     def __init__(self, gpu: Gpu, bytes_: int, name: str) -> None:
@@ -31,7 +31,7 @@ class Buffer:
         self._driver = gpu.driver
         self.bytes = bytes_
         self.name = name
-        # The guard behind begins right after the last byte: one element too many is seen.
+        # The second guard begins right after the last byte, so that a write of one element too many is found.
         whole = guarded(bytes_)
         self._behind = whole - GUARD_BYTES - bytes_
         base = int(self._driver.call("cuMemAlloc", whole))
@@ -45,7 +45,7 @@ class Buffer:
         set_bytes(self._driver, self.address + self.bytes, GUARD, self._behind)
 
     def check(self, kernel: str) -> None:
-        """Raise KernelFault where something was written beside it."""
+        """Raise KernelFault if something was written outside it."""
         places = (("before", -GUARD_BYTES, GUARD_BYTES), ("behind", self.bytes, self._behind))
         for where, offset, size in places:
             found = np.empty(size, np.uint8)
@@ -60,25 +60,25 @@ class Buffer:
                 )
 
     def upload(self, array: Array) -> None:
-        """Take over what a contiguous array holds."""
+        """Copy a contiguous array to it."""
         if array.nbytes:
             self._driver.call("cuMemcpyHtoD", self.address, array.ctypes.data, array.nbytes)
 
     def download(self, array: Array) -> None:
-        """Fill a contiguous array with it, once what was launched before is over."""
+        """Copy it to a contiguous array, after earlier launches have ended."""
         if array.nbytes:
             self._driver.call("cuMemcpyDtoH", array.ctypes.data, self.address, array.nbytes)
 
     def copy_from(self, other: "Buffer") -> None:
-        """Take over what another one holds."""
+        """Copy another buffer's content to it."""
         if self.bytes:
             self._driver.call("cuMemcpyDtoDAsync", self.address, other.address, self.bytes, 0)
 
 
 class Memory:
-    """What the launches of one device share: uploaded arrays, and the memory that takes its L2 cache.
+    """The memory that launches on one device share: uploaded arrays, and the buffer that flushes the L2 cache.
 
-    Only such arrays as nobody can write are kept, for as long as they live.
+    Only read-only arrays are kept, as long as they are alive.
     """
 
     def __init__(self, gpu: Gpu) -> None:
@@ -87,7 +87,7 @@ class Memory:
         self._flush: Buffer | None = None
 
     def upload(self, array: Array, name: str) -> Buffer:
-        """A buffer that holds what the array does, and that no kernel may write. Raises MemoryError."""
+        """A buffer with the array's content, which no kernel may write. Raises MemoryError."""
         self._forget_dead()
         known = self._uploads.get(id(array))
         if known is not None:
@@ -101,18 +101,18 @@ class Memory:
         return buffer
 
     def forget_uploads(self) -> None:
-        """Forget all: what a kernel wrote to may be any of them."""
+        """Forget all uploads, because a kernel may have written to any of them."""
         self._uploads.clear()
 
     def require(self, own: int, arrays: Sequence[Array]) -> None:
-        """Raise MemoryError, in one line, where the device has less left than ``own`` bytes and the arrays take."""
+        """Raise MemoryError, in one line, if the device has less memory left than ``own`` bytes plus the arrays need."""
         self._forget_dead()
         wanted = own + sum(
             guarded(array.nbytes) for array in arrays if id(array) not in self._uploads
         )
         most = int(self.gpu.driver.call("cuMemGetInfo")[1]) // UPLOADS_SHARE
         while sum(guarded(one.bytes) for _, one in self._uploads.values()) > most:
-            self._uploads.popitem(last=False)  # the one that was not asked for the longest
+            self._uploads.popitem(last=False)  # the least recently used one
         if wanted > self.gpu.free_bytes():
             self.forget_uploads()
         free = self.gpu.free_bytes()
@@ -122,7 +122,7 @@ class Memory:
             )
 
     def flush_l2(self, stream: object) -> None:
-        """Have the L2 cache hold nothing of a kernel's, before what is launched next on this stream."""
+        """Remove a kernel's data from the L2 cache before the next launch on this stream."""
         if self._flush is None:
             self._flush = Buffer(self.gpu, 2 * max(self.gpu.l2_bytes, 1 << 20), "the cache")
         set_bytes(self.gpu.driver, self._flush.address, 0, self._flush.bytes, stream)
@@ -133,23 +133,23 @@ class Memory:
 
 
 def guarded(bytes_: int) -> int:
-    """What a buffer of this size takes."""
+    """Bytes that a buffer of this size takes with its guards."""
     return -(-bytes_ // GUARD_BYTES) * GUARD_BYTES + 2 * GUARD_BYTES
 
 
 def bytes_of(spec: TensorSpec) -> int:
-    """What an array's elements take."""
+    """Bytes of an array's elements."""
     return math.prod(spec.shape) * find_dtype(spec.dtype).bits // 8
 
 
 def set_bytes(driver: Driver, address: int, value: int, count: int, stream: object = 0) -> None:
-    """Fill memory of a device, in the order of a stream."""
+    """Fill memory of a device, in stream order."""
     if count:
         driver.call("cuMemsetD8Async", address, value, count, stream)
 
 
 def _free(driver: Driver, base: int) -> None:
-    """Give memory back. Where the context is lost, so is its memory."""
+    """Free memory. If the context is lost, so is its memory."""
     try:
         driver.call("cuMemFree", base)
     except (TileyardError, MemoryError):

@@ -1,4 +1,4 @@
-"""What the target ``cuda`` needs and shows."""
+"""The needs of the target ``cuda``, and what it shows."""
 
 from tileyard.targets.needs import Needs
 

@@ -1,13 +1,13 @@
-"""CUDA source to cubin with NVRTC: no toolkit, no driver, no device; and to PTX, which cubins do not hold.
+"""Compiles CUDA source to cubins with NVRTC, without toolkit, driver or device; and to PTX, which cubins do not contain.
 
 Precompiled headers are shared by all compile workers, from run to run: NVRTC reads the headers of TileLang's kernels
-in two to four seconds, and a kernel in half a second. It can
-write down its memory once it has read the headers, and take that over in another process in which
-everything stands at the same addresses: compile workers are started like that. Processes of another
-kind, in which it stands elsewhere, have images of their own or, where addresses are random, none to
-share. An image that does not fit after all is refused by NVRTC, and this process does not use it again.
+in two to four seconds, and a kernel in half a second. It can save its memory as an image once it has
+read the headers, and load the image in another process with the same address layout: compile workers
+are started with the same layout. Processes with another layout have images of their own or, if their
+addresses are random, share none. NVRTC refuses an image that does not fit, and the process then does
+not use it again.
 
-One module because all of it is how NVRTC is asked.
+One module because all of it is about how NVRTC is called.
 """
 
 import contextlib
@@ -47,9 +47,9 @@ def split_source(source: str) -> tuple[str, str]:
 
 
 def find_layout(library: str, maps: Path = Path("/proc/self/maps")) -> str:
-    """What tells apart processes in which things stand elsewhere: the address of a loaded library.
+    """The address of a loaded library, which identifies the address layout of a process.
 
-    Empty where addresses are random, or the library is not loaded.
+    Empty if addresses are random, or the library is not loaded.
     """
     personality = ctypes.CDLL(None).personality(0xFFFFFFFF)
     if personality < 0 or not personality & _ADDR_NO_RANDOMIZE:
@@ -59,21 +59,21 @@ def find_layout(library: str, maps: Path = Path("/proc/self/maps")) -> str:
 
 
 def is_unfit(log: str) -> bool:
-    """Whether NVRTC says that it could not take over an image."""
+    """Whether NVRTC reports that it could not load an image."""
     return _UNFIT in log
 
 
 def find_image(caches: Path, headers: str, flags: Sequence[str]) -> Path:
-    """Where the image of these headers, read with these flags, lies or is to lie."""
+    """The path of the image of these headers, read with these flags, whether it exists or not."""
     key = digest_parts("pch", headers, *flags)
     return caches / f"pch-{key[:16]}" / IMAGE
 
 
 @contextlib.contextmanager
 def making(image: Path) -> Iterator[Path | None]:
-    """Hold the right to make an image: where to write it, None if somebody has made it meanwhile.
+    """Hold the right to make an image; yields the path to write it to, None if another process has made it meanwhile.
 
-    It is in its place once the block is left without an error. Its time says when it was last used.
+    The image is in its place once the block ends without an error. Its file time is that of its last use.
     """
     with locked_cache(image.parent):
         if image.exists():
@@ -93,26 +93,26 @@ def making(image: Path) -> Iterator[Path | None]:
 
 
 PCH_HEAP_BYTES = 1 << 30
-"""Where precompiled headers are kept in memory; NVRTC's own 256 MiB are too small for Hopper's."""
+"""Bytes of the memory for precompiled headers; NVRTC's default of 256 MiB is too small for Hopper's."""
 PREAMBLE = "#include <tl_templates/cuda/nvrtc_std.h>\n"
-"""What NVRTC lacks of the standard library, in front of every source."""
+"""The parts of the standard library that NVRTC lacks, included before every source."""
 
 FLAGS = ("-default-device", "--std=c++17", "--ptxas-options=-v")
 _WITH_PCH_HEAP = (12, 8)
 _MEMORY_SIGNS = re.compile(
     r"catastrophic error: out of memory|ptxas fatal\s*: Memory allocation failure"
 )
-"""What NVRTC's front end and ptxas say; its LLVM says so to nobody, and aborts the process."""
+"""Messages of NVRTC's front end and ptxas; its LLVM reports nothing and aborts the process."""
 
 _LIBRARY = "libnvrtc.so"
 
 
 class NvrtcError(Exception):
-    """NVRTC refused a source; its text is what NVRTC said."""
+    """NVRTC refused a source; the text is NVRTC's output."""
 
 
 class Compiled(Record):
-    """What became of a source: a cubin that it may share with others, or none, and what the compiler said of it."""
+    """The result for a source: a cubin that it may share with others, or none, and the compiler's output."""
 
     cubin: bytes
     log: str
@@ -133,7 +133,7 @@ def nvrtc_version() -> tuple[int, int]:
 
 @cache
 def supported_architectures() -> frozenset[int]:
-    """The compute capabilities that this NVRTC compiles for, as in 90 for 9.0."""
+    """The compute capabilities that this NVRTC compiles for, for example 90 for 9.0."""
     nvrtc_version()
     count, found = _call("nvrtcGetNumSupportedArchs"), _call("nvrtcGetSupportedArchs")
     return frozenset(int(one) for one in list(found)[:count])
@@ -153,8 +153,8 @@ def base_flags(architecture: str) -> tuple[str, ...]:
 class Nvrtc:
     """Compiles sources for one architecture.
 
-    Images of precompiled headers lie below ``caches``; ``identity`` names what they were made from. One
-    is made, or waited for while another process makes it, within ``aside``.
+    Images of precompiled headers are below ``caches``; ``identity`` names what they were made from. Making
+    an image, or waiting for another process that makes it, happens within ``aside``.
     """
 
     def __init__(
@@ -168,9 +168,9 @@ class Nvrtc:
         self._unfit: set[Path] = set()
 
     def compile(self, headers: str, body: str, flags: Sequence[str]) -> Compiled:
-        """Compile one translation unit, which begins with ``headers``: preprocessor lines only.
+        """Compile one translation unit, which begins with ``headers``, preprocessor lines only.
 
-        Raises NvrtcError where NVRTC refuses it, and MemoryError where NVRTC itself was refused memory.
+        Raises NvrtcError if NVRTC refuses it, and MemoryError if NVRTC itself was refused memory.
         """
         headers = PREAMBLE + headers
         all_flags = (*self._base, *flags)
@@ -187,13 +187,13 @@ class Nvrtc:
         return compiled
 
     def _make(self, image: Path, headers: str, flags: Sequence[str]) -> None:
-        """Write an image, once for all processes. Without it NVRTC keeps one of its own."""
+        """Write an image, once for all processes. Without it NVRTC keeps its own in this process."""
         with self._aside(), making(image) as draft:
             if draft is not None:
                 try:
                     _compile(headers, (*flags, f"-create-pch={draft}"))
                 except NvrtcError:
-                    draft.unlink(missing_ok=True)  # the source itself will tell
+                    draft.unlink(missing_ok=True)  # compiling the source will report it
 
 
 def _compile(source: str, flags: Sequence[str]) -> Compiled:
@@ -204,7 +204,7 @@ def _compile(source: str, flags: Sequence[str]) -> Compiled:
             (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         text = _read(program, "ProgramLog")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            text += said[0]  # where ptxas ends with a fatal error, it has told nobody else
+            text += said[0]  # a fatal error of ptxas is reported nowhere else
         refused = _MEMORY_SIGNS.search(text)
         if status == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY or refused:
             raise MemoryError(f"NVRTC: {refused[0] if refused else status}")
@@ -216,7 +216,7 @@ def _compile(source: str, flags: Sequence[str]) -> Compiled:
 
 @contextmanager
 def _opened(source: str) -> Iterator[object]:
-    """A source as a program of NVRTC's. Raises NvrtcError."""
+    """Open a source as an NVRTC program. Raises NvrtcError."""
     program = _call("nvrtcCreateProgram", source.encode(), b"kernel.cu", 0, [], [])
     try:
         yield program
@@ -235,7 +235,7 @@ def _bindings() -> Any:  # noqa: ANN401 (an optional dependency)
 
 
 def _call(name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever NVRTC gives
-    """What a function of NVRTC gives besides its status: nothing, one value or a tuple. Raises NvrtcError."""
+    """Call a function of NVRTC; returns what it gives besides its status: None, one value or a tuple. Raises NvrtcError."""
     status, *values = getattr(_bindings(), name)(*arguments)
     if int(status) != 0:
         raise NvrtcError(str(status))
@@ -247,7 +247,7 @@ def _read(program: object, what: str) -> str:
 
 
 def _read_bytes(program: object, what: str) -> bytes:
-    """What NVRTC has made of a program: ``ProgramLog``, ``CUBIN`` or ``PTX``."""
+    """A result of NVRTC for a program: ``ProgramLog``, ``CUBIN`` or ``PTX``."""
     data = bytes(_call(f"nvrtcGet{what}Size", program))
     _call(f"nvrtcGet{what}", program, data)
     return data
@@ -257,12 +257,12 @@ def _read_bytes(program: object, what: str) -> bytes:
 
 
 def compile_ptx(source: str, architecture: str, flags: Sequence[str]) -> str:
-    """The PTX of a source, compiled with the flags that its cubin was compiled with.
+    """The PTX of a source, compiled with the flags of its cubin.
 
-    Raises ToolMissingError, or UsageError where the NVRTC or the headers that are installed here
+    Raises ToolMissingError, or UsageError if the NVRTC or the headers that are installed here
     refuse the source.
     """
-    nvrtc_version()  # loads the library, or says why that cannot be done
+    nvrtc_version()  # loads the library, or raises the reason why it cannot
     nvrtc = _bindings()
     options = [
         flag.encode() for flag in (*base_flags(architecture.replace("sm_", "compute_")), *flags)
@@ -286,13 +286,13 @@ def compile_ptx(source: str, architecture: str, flags: Sequence[str]) -> str:
 
 
 _HOST_COMPILER = ("-Xcompiler", "--compiler-options", "-ccbin", "--compiler-bindir")
-"""nvcc's flags for a host compiler, each with what follows it; nothing is compiled for a host here."""
+"""nvcc's flags for a host compiler, each with its value; nothing is compiled for a host here."""
 _OPTIMIZATION = ("-O0", "-O1", "-O2", "-O3")
 """nvcc's levels for host code; device code is always optimized."""
 
 
 def kernel_flags(kernel: Kernel) -> tuple[str, ...]:
-    """The flags in the order in which TileLang would give them to nvcc."""
+    """A kernel's flags in the order in which TileLang would pass them to nvcc."""
     return tuple(_translate([*_of_options(kernel.pass_options), *kernel.flags]))
 
 
@@ -306,7 +306,7 @@ def _of_options(options: dict[str, Value]) -> Iterator[str]:
 
 
 def _translate(flags: list[str]) -> Iterator[str]:
-    """nvcc's spelling to NVRTC's; what concerns host code alone is dropped."""
+    """Translate nvcc's flags to NVRTC's; flags for host code only are dropped."""
     rest = iter(flags)
     for flag in rest:
         if flag in _HOST_COMPILER:

@@ -1,4 +1,4 @@
-"""What compilers that run within this process write to its standard streams."""
+"""Captures what compilers that run within this process write to its standard streams."""
 
 import contextlib
 import fcntl
@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HEARD_BYTES = 1 << 20
-"""How much is kept of what was said in one block."""
+"""Most bytes that are kept per block."""
 
 _STREAMS = (1, 2)
 
 
 @contextlib.contextmanager
 def overhear() -> Iterator[list[str]]:
-    """Within, what this process writes to its standard streams, C++ included, is kept as one text.
+    """Inside the block, capture what this process, C++ included, writes to its standard streams, as one text.
 
-    The text is in the list when the block is left; at most HEARD_BYTES of it. Where both streams
-    are appended to one file, as in a worker, it stays there, too: of a process that dies within the
-    block these are the last words. Elsewhere nobody else gets it.
+    The list contains the text after the block, at most HEARD_BYTES of it. If both streams are appended
+    to one file, as in a worker, the text also stays there: it is the last output of a process that dies
+    within the block. Otherwise it goes nowhere else.
     """
     said: list[str] = []
     if _is_logged():

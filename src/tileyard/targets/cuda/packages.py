@@ -1,4 +1,4 @@
-"""What this target takes from Python packages: TileLang of one version, and the headers that NVRTC reads."""
+"""Finds what this target uses of Python packages: TileLang of one version, and the headers for NVRTC."""
 
 import importlib.metadata
 import importlib.util
@@ -14,7 +14,7 @@ from tileyard.errors import ToolMissingError
 
 INSTALL = "pip install './tileyard[tilelang,cuda]'"
 CUDA_MAJOR = 13
-"""The CUDA that what is built here is compiled by; a driver must know it."""
+"""The major version of the CUDA that compiles here; a driver must support it."""
 CUDA_PACKAGE = f"nvidia.cu{CUDA_MAJOR}"
 
 _VERSION = re.compile(r"^#define\s+CUDA_VERSION\s+(?P<number>\d+)", re.MULTILINE)
@@ -22,7 +22,7 @@ _VERSION = re.compile(r"^#define\s+CUDA_VERSION\s+(?P<number>\d+)", re.MULTILINE
 
 @cache
 def include_folders() -> tuple[Path, ...]:
-    """The folders, in the order in which they are searched. Raises ToolMissingError."""
+    """The include folders in search order. Raises ToolMissingError."""
     tilelang = package_folder("tilelang")
     cuda = cuda_include()
     folders = (
@@ -38,12 +38,12 @@ def include_folders() -> tuple[Path, ...]:
 
 
 def cuda_include() -> Path:
-    """Where CUDA's own headers lie. Raises ToolMissingError."""
+    """The folder of CUDA's own headers. Raises ToolMissingError."""
     return package_folder(CUDA_PACKAGE) / "include"
 
 
 def headers_version() -> tuple[int, int]:
-    """The release of CUDA's headers. Raises ToolMissingError where they do not say it."""
+    """The release of CUDA's headers. Raises ToolMissingError if they do not state it."""
     header = cuda_include() / "cuda.h"
     try:
         found = _VERSION.search(header.read_text(encoding="utf-8", errors="replace"))
@@ -58,7 +58,7 @@ def headers_version() -> tuple[int, int]:
 
 
 def package_folder(name: str) -> Path:
-    """The folder of an installed package, which is not imported. Raises ToolMissingError."""
+    """The folder of an installed package, without importing it. Raises ToolMissingError."""
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:
@@ -72,15 +72,15 @@ def package_folder(name: str) -> Path:
 
 
 TILELANG = "0.1.15"
-"""The TileLang whose passes and headers this target knows."""
+"""The TileLang version whose passes and headers this target supports."""
 
 ANY_TILELANG = "TILEYARD_ANY_TILELANG"
-"""The variable that allows others. A comparison of two TileLangs sets it: what they build is looked at and
-thrown away, and neither kept nor run."""
+"""The variable that allows other versions. A comparison of two TileLangs sets it: what they build is inspected
+and deleted, and neither kept nor run."""
 
 
 def find_tilelang() -> str:
-    """The version that is installed. Raises ToolMissingError where there is none, or another one."""
+    """The installed version. Raises ToolMissingError if there is none, or an unsupported one."""
     package_folder("tilelang")
     try:
         found = importlib.metadata.version("tilelang")

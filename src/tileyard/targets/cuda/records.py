@@ -1,7 +1,7 @@
-"""What a CUDA artifact says of itself: how it is launched, and what it takes of a device.
+"""The details of a CUDA artifact: how it is launched, and the device resources that it takes.
 
 Expressions are the tile IR's, over the dimensions and scalar parameters of the signature, so that one
-artifact serves every shape that its kernel does. Nothing here needs TileLang or CUDA.
+artifact serves every shape that its kernel supports. Nothing here needs TileLang or CUDA.
 """
 
 from typing import Literal
@@ -15,8 +15,9 @@ DETAILS_VERSION = 1
 CUBIN_FILE = "kernel.cubin"
 SOURCE_FILE = "kernel.cu"
 HOST_FILE = "host.txt"
+"""The lowered host module as TVM prints it, from which the launch record was read."""
 TILELANG_FILE = "kernel.py"
-"""The lowered host module as TVM prints it: what the launch record was read from."""
+"""The kernel after our pipeline, as TileLang source."""
 
 
 class TensorParam(Record, tag="tensor"):
@@ -39,7 +40,7 @@ class MapParam(Record, tag="map"):
 
 
 class WorkspaceParam(Record, tag="workspace"):
-    """The address of memory that the kernel is lent for a call, by its position in the record."""
+    """The address of memory that the kernel gets for one call, by its position in the record."""
 
     workspace: int
 
@@ -75,7 +76,7 @@ class TensorMap(Record):
 class KernelLaunch(Record):
     """One launch of a device function: sizes in blocks, threads and bytes.
 
-    ``cluster`` is empty where blocks are on their own.
+    ``cluster`` is empty if blocks form no clusters.
     """
 
     symbol: str
@@ -92,7 +93,7 @@ class LaunchRecord(Record):
     """Everything that happens between a call and its end, in order.
 
     ``signature`` is a Program with the kernel's parameters, and no body. ``workspaces`` are sizes in
-    bytes of memory that is lent for a call.
+    bytes of memory for one call.
     """
 
     signature: Program
@@ -102,9 +103,9 @@ class LaunchRecord(Record):
 
 
 class Details(Record):
-    """The target's part of the manifest. ``compiler`` names what made the binary.
+    """The target's part of the manifest. ``compiler`` names the compilers of the binary.
 
-    ``cuda`` is the version of the CUDA release whose driver, or a later one, loads the cubin. ``precisions`` are those of a launch.
+    ``cuda`` is the CUDA release whose driver, or a later one, loads the cubin. ``precisions`` are those of a launch.
     """
 
     arch: str

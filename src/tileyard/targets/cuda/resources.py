@@ -1,6 +1,6 @@
-"""What the device functions of an artifact take of a device, from cubin, launch record and compiler's log.
+"""Reads the device resources of an artifact's functions from cubin, launch record and compiler's log.
 
-A cubin is an ELF file. What NVIDIA's compilers note of a function is in ``.nv.info`` (for all) and
+A cubin is an ELF file. What NVIDIA's compilers record about a function is in ``.nv.info`` (for all) and
 ``.nv.info.NAME`` as a row of attributes: format, number, and two bytes of value or of size.
 """
 
@@ -27,14 +27,14 @@ from tileyard.targets.reported import Resources
 
 
 _SIZED = 4
-"""The format of an attribute whose value follows, with its size in two bytes; others hold it there."""
+"""The format of an attribute whose value follows its size, in two bytes; others have the value in these bytes."""
 
 # Numbers of attributes, as cuobjdump and nvdisasm name them.
 _KPARAM_INFO, _FRAME_SIZE, _CBANK_PARAM_SIZE, _REGCOUNT = 0x17, 0x11, 0x19, 0x2F
 
 
 class Parameter(Record):
-    """One parameter of a device function: its place among them, and bytes from the first one's begin."""
+    """One parameter of a device function: its position, and bytes from the beginning of the first one."""
 
     index: int
     offset: int
@@ -42,7 +42,7 @@ class Parameter(Record):
 
 
 class DeviceFunction(Record):
-    """What a cubin states of one function. Bytes are of a thread (stack) or a block (shared)."""
+    """What a cubin states about one function. Bytes are per thread (stack) or per block (shared)."""
 
     symbol: str
     registers: int
@@ -54,7 +54,7 @@ class DeviceFunction(Record):
 
 
 def read_cubin(data: bytes) -> tuple[DeviceFunction, ...]:
-    """The device functions of a cubin by name. Raises DamagedError for what is not a sound cubin."""
+    """The device functions of a cubin, each with its name. Raises DamagedError if the cubin is not sound."""
     try:
         elf = ELFFile(io.BytesIO(data))
         return tuple(sorted(_read_functions(elf), key=lambda function: function.symbol))
@@ -111,7 +111,7 @@ def _parameter(value: bytes) -> Parameter:
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Every attribute of a section: its number and its value."""
+    """All attributes of a section, each with number and value."""
     at = 0
     while at + 4 <= len(data):
         form, number, size = struct.unpack_from("<BBH", data, at)
@@ -133,7 +133,7 @@ _SPILLS = re.compile(r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes 
 def read_resources(
     cubin: bytes, launch: LaunchRecord, architecture: Architecture, log: str
 ) -> tuple[Resources, ...]:
-    """One entry for each device function that is launched, in that order. Raises DamagedError."""
+    """One entry per device function that is launched, in launch order. Raises DamagedError."""
     functions = {function.symbol: function for function in read_cubin(cubin)}
     spills = _read_spills(log)
     launches = {one.symbol: one for one in launch.launches}
@@ -168,7 +168,7 @@ def _describe(
 
 
 def _read_spills(log: str) -> Mapping[str, int]:
-    """Bytes that each function stores for want of registers, as ``ptxas -v`` tells them."""
+    """Bytes that each function spills from registers, as reported by ``ptxas -v``."""
     found: dict[str, int] = {}
     symbol = ""
     for line in log.splitlines():

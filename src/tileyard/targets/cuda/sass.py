@@ -1,12 +1,12 @@
-"""Reads machine code: counts the instructions of a device function by kind, and tells what depends on its cubin.
+"""Reads machine code: counts a device function's instructions by kind, and finds code that depends on its cubin.
 
-From Volta on an instruction has 16 bytes, and its lowest 9 bits say what it does. NVIDIA documents the
+From Volta on an instruction has 16 bytes, and its lowest 9 bits give its operation. NVIDIA documents the
 names and not the numbers: the table was learned from what nvdisasm prints of code for 8.0, 9.0a, 10.0a
-and 12.0a, and a test compares them again.
+and 12.0a, and a test repeats the comparison.
 
-Addresses of variables stand in constant bank 4, and constants of whole modules in bank 3: one table each for
-all functions of a cubin, and an instruction that reads one has the place in it among its bits. The
-banks of parameters (0) and of a function's own constants (2) are each function's own.
+Addresses of variables are in constant bank 4, and constants of whole modules in bank 3: one table each for
+all functions of a cubin, and an instruction that reads a table contains the position in it. The banks of
+parameters (0) and of a function's own constants (2) belong to each function.
 """
 
 import struct
@@ -90,19 +90,19 @@ KINDS: dict[str, dict[int, str]] = {
         0xCB: "CS2UR", 0xCC: "CREDUX", 0x1AC: "LDCU", 0x1C3: "S2UR", 0x1C8: "USETMAXREG",
     },
 }  # fmt: skip
-"""Kinds of instructions: numbers, each with nvdisasm's name for it, or with several. The rest is ``other``.
+"""Kinds of instructions: their numbers, each with nvdisasm's name or names. All others are ``other``.
 
-Tensor memory, which takes the place of shared memory in part, counts as that (``LDTM``, ``STTM``). ``lanes``
-are those by which the lanes of a warp know of each other, ``constant`` are reads of constant memory, and
+Tensor memory, which partly replaces shared memory, counts as shared memory (``LDTM``, ``STTM``). ``lanes``
+exchange data between the lanes of a warp, ``constant`` are reads of constant memory, and
 ``padding`` fills a function up to its alignment.
 """
 
 _ADDS = 0x35
-"""On 12.0 and later this number is an addition of integers, before of halves."""
+"""This number is an integer addition on 12.0 and later, and an addition of halves before."""
 
 
 def count_instructions(code: bytes, major: int) -> dict[str, int]:
-    """How many instructions of each kind there are, the most frequent kind first.
+    """Number of instructions per kind, the most frequent kind first.
 
     ``major`` is that of the compute capability that the code is for.
     """
@@ -126,7 +126,7 @@ _SHARED_BANKS = frozenset({3, 4})
 def reads_tables(code: bytes) -> bool:
     """Whether any instruction reads a bank that the functions of a cubin share.
 
-    It may say so of one that does not, where another kind of instruction has the same bits there.
+    May report an instruction of another kind that happens to have the same bits.
     """
     return any(
         (word >> 9) & 7 in _CONSTANT_OPERAND and (word >> 54) & 31 in _SHARED_BANKS

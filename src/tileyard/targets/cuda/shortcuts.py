@@ -1,22 +1,22 @@
-"""What makes TileLang's passes cheaper in a compile worker without changing what comes out.
+"""Makes TileLang's passes cheaper in a compile worker without changing their result.
 
-Three things: the refuter, rewritten macros that are remembered, and a garbage collector that does not
-search the heap of imported libraries again and again. They are meant for one version of TileLang,
-and ``TILEYARD_PLAIN_LOWERING=1`` leaves them all out.
+There are three shortcuts: the refuter, a cache of rewritten macros, and a garbage collector that does not
+search the heap of imported libraries repeatedly. They are for one version of TileLang, and
+``TILEYARD_PLAIN_LOWERING=1`` turns all of them off.
 
-The refuter, ``refuter.c``, spares Z3 the questions that it would not prove. Half of what TileLang's passes cost
-is Z3: TVM's prover asks it of every index whether a vector can be wider, and on a GEMM none of hundreds of such
-claims holds. For each of these Z3 searches until it has found an example against it, or has spent its budget of
-steps. The refuter tries a few dozen examples first, and asks Z3 only where none fits.
+The refuter, ``refuter.c``, keeps claims from Z3 that Z3 would not prove. Z3 takes half of the time of TileLang's
+passes: TVM's prover asks it for every index whether a vector can be wider, and on a GEMM none of hundreds of such
+claims holds. For each claim Z3 searches until it has found a counterexample or spent its budget of steps.
+The refuter tries a few dozen examples first, and asks Z3 only if none of them refutes the claim.
 
-The code that comes out is the same. Of an answer TVM uses one thing: whether the claim was
-proved. An example against it is checked on the very formulas that Z3 was given, in exact integers, and
-anything that the refuter does not know makes an example worthless; so it never denies what Z3
+The generated code is the same. TVM uses only one fact of an answer: whether the claim was
+proved. A counterexample is checked on the same formulas that Z3 got, in exact integers, and
+anything that the refuter does not know makes an example invalid; so it never denies what Z3
 would prove. In one case a verdict could differ in theory: Z3 keeps state between questions to one solver, and a
-claim that is true, asked later, might be proved just within its budget in one history and not in the other.
+true claim that is asked later might be proved just within its budget with one history and not with the other.
 
-The symbol is found before Z3's own because a library that was opened for all to see comes before what a later one
-was linked with. It is therefore opened before TileLang is imported, or not at all.
+The refuter's symbol is found before Z3's own because a library that was opened globally precedes those that a
+later one was linked with. It is therefore opened before TileLang is imported, or not at all.
 """
 
 import ctypes
@@ -43,22 +43,22 @@ from tileyard.targets.cuda.packages import package_folder
 
 
 Z3_FILE = "libz3.so.4.15"
-"""The one whose operations ``refuter.c`` knows; TileLang is linked with it by this name."""
+"""The Z3 whose operations ``refuter.c`` knows; TileLang is linked with it by this name."""
 
 _SOURCE = Path(__file__).with_name("refuter.c")
 
 
 class NoRefuterError(Exception):
-    """Why the refuter cannot be used here."""
+    """The refuter cannot be used here; the text is the reason."""
 
 
 def load_refuter(caches: Path, cc: str) -> ctypes.CDLL:
-    """Compile the refuter, once for all processes, and load it, switched off; it stays in the process.
+    """Compile the refuter, once for all processes, and load it, switched off; it stays loaded.
 
-    It may be switched on once TileLang was imported and it has found the Z3 that it knows. It counts
-    the questions that came by, and those that it has answered.
-    ``cc`` is the command of a C compiler, empty for one that is found. Raises NoRefuterError where
-    TileLang is imported already, or there is no compiler, or another Z3.
+    It may be switched on once TileLang is imported and it has found the Z3 that it knows. It counts
+    all claims, and those that it has refuted.
+    ``cc`` is the command of a C compiler, empty for one that is found. Raises NoRefuterError if
+    TileLang is already imported, there is no compiler, or Z3 is another version.
     """
     if "tilelang" in sys.modules:
         raise NoRefuterError("TileLang was imported before it")
@@ -70,7 +70,7 @@ def load_refuter(caches: Path, cc: str) -> ctypes.CDLL:
 
 
 def _check_z3() -> None:
-    """Make sure of the Z3 that TileLang will load, before there is no way back."""
+    """Check the Z3 that TileLang will load before the refuter is loaded, which cannot be undone."""
     try:
         with (package_folder("z3") / "lib" / "libz3.so").open("rb") as file:
             dynamic: Any = ELFFile(file).get_section_by_name(".dynamic")
@@ -105,21 +105,21 @@ def _compile(caches: Path, cc: str) -> Path:
 
 
 SWITCH = "TILEYARD_PLAIN_LOWERING"
-"""Set to 1, TileLang's passes run as they are."""
+"""The variable that turns off all shortcuts if set to 1."""
 
 GC_THRESHOLDS = (200_000, 50, 100)
-"""Lowering makes few cycles, and many objects: collections are worth little, and cost a twelfth.
+"""Lowering makes few cycles, and many objects: collections free little, and take a twelfth of the time.
 
-Imports make even more, which stay: there they cost a sixth.
+Imports make even more objects, which stay: there collections take a sixth of the time.
 """
 
 log = logging.getLogger(__name__)
 
 
 def import_tilelang(caches: Path, environ: Mapping[str, str] = os.environ) -> ctypes.CDLL | None:
-    """Import TileLang's passes with every shortcut that can be used here; the refuter, if it is.
+    """Import TileLang's passes with every usable shortcut; returns the refuter if it is used.
 
-    What cannot be used is logged. For a process of its own: these shortcuts stay.
+    Shortcuts that cannot be used are logged. They cannot be undone, so use a separate process.
     """
     if environ.get(SWITCH, "") not in ("", "0"):
         _import()
@@ -133,7 +133,7 @@ def import_tilelang(caches: Path, environ: Mapping[str, str] = os.environ) -> ct
     _import()
     if refuter is not None and refuter.tileyard_refuter_open(Z3_FILE.encode()):
         refuter.tileyard_refuter_switch(1)
-    # Heavy, and only there once TileLang is imported.
+    # Slow to import, and possible only once TileLang is imported.
     from tileyard.targets.cuda.macros import remember_macros
 
     try:
@@ -146,4 +146,4 @@ def import_tilelang(caches: Path, environ: Mapping[str, str] = os.environ) -> ct
 
 
 def _import() -> None:
-    import tileyard.targets.cuda.lowering  # noqa: F401 - seconds, which a runner must not spend
+    import tileyard.targets.cuda.lowering  # noqa: F401 - takes seconds, which a runner must not spend

@@ -1,4 +1,4 @@
-"""The target ``cuda``: TIR becomes cubins with their launch records, for any architecture of NVIDIA's."""
+"""The target ``cuda``: builds cubins with launch records from TIR, for any NVIDIA architecture."""
 
 import re
 from collections import defaultdict
@@ -43,15 +43,15 @@ from tileyard.targets.own_sources import digest_own_sources
 from tileyard.targets.reported import LOG_FILE, first_error
 
 TF32 = {"float32": "tfloat32"}
-"""How exact outputs are where tensor cores multiply float32: operands keep 10 bits of their mantissa."""
+"""The precision of outputs if tensor cores multiply float32: operands keep 10 bits of their mantissa."""
 
 _TF32 = re.compile(r"tensorfloat32|tfloat32|tf32", re.IGNORECASE)
 
 
 class _Prepared(Record):
-    """A lowered kernel: ``headers`` of its source and the rest, in which functions have names of their own.
+    """A lowered kernel: ``headers`` of its source and the rest, in which functions have unique names.
 
-    ``log`` is what was said so far, ``tilelang`` what our pipeline made of the kernel.
+    ``log`` is the output so far, ``tilelang`` the kernel after our pipeline.
     """
 
     headers: str
@@ -65,10 +65,10 @@ class _Prepared(Record):
 
 
 class CudaTarget:
-    """Builds for one architecture, such as ``sm_90a``. Loading needs a driver, and nothing else does.
+    """Builds for one architecture, such as ``sm_90a``. Only loading needs a driver.
 
-    ``caches`` is the directory below which precompiled headers are kept. ``group_size`` is how many
-    kernels share a compilation at most, 0 for what is found to pay. Headers are precompiled within ``aside``.
+    ``caches`` is the directory below which precompiled headers are kept. ``group_size`` is the most
+    kernels per compilation, 0 to find the best number. Headers are precompiled within ``aside``.
     """
 
     needs_tir = True
@@ -85,13 +85,13 @@ class CudaTarget:
         self.aside: Aside = nullcontext
 
     def warm_up(self) -> None:
-        """Import TileLang, for a process that will build: it takes seconds, and who only loads has none."""
+        """Import TileLang in a process that will build: it takes seconds, and is not needed to load artifacts."""
         from tileyard.targets.cuda.shortcuts import import_tilelang
 
         import_tilelang(self.caches)
 
     def fingerprint(self) -> str:
-        """Over TileLang, NVRTC, CUDA's headers and our own part.
+        """A digest over TileLang, NVRTC, CUDA's headers and our own code.
 
         Raises ToolMissingError, or UsageError for an architecture that this NVRTC does not know.
         """
@@ -100,9 +100,9 @@ class CudaTarget:
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
-        """Build each source below ``out/<i>``; whatever a kernel does wrong is its own verdict.
+        """Build each source below ``out/<i>``; a kernel's error fails only its own build.
 
-        Raises ToolMissingError, or UsageError for an option that this target does not have.
+        Raises ToolMissingError, or UsageError for an unknown option.
         """
         prepared = [self._prepare(source) for source in sources]
         missing: dict[str, _Prepared] = {}
@@ -119,7 +119,7 @@ class CudaTarget:
         ]
 
     def load(self, artifact: Artifact, device: Device) -> Loaded:
-        """Load on a GPU, with the driver alone. Raises DamagedError, BindError, ToolMissingError, UsageError."""
+        """Load on a GPU with only the driver. Raises DamagedError, BindError, ToolMissingError, UsageError."""
         try:
             details = decode_json(artifact.manifest.details, Details)
         except msgspec.DecodeError as error:
@@ -138,10 +138,10 @@ class CudaTarget:
     # ---- one kernel ----------------------------------------------------------------------------
 
     def _prepare(self, source: Source) -> _Prepared | Build:
-        """Lower a kernel, and give its functions names that follow from what they are."""
+        """Lower a kernel, and give its functions names derived from their content."""
         for option in source.options:
             raise UsageError(f"target {self.name} has no option {option}")
-        # As in ``warm_up``, which has imported it already in a compile worker.
+        # In a compile worker, ``warm_up`` has already imported it.
         from tileyard.targets.cuda.lowering import LoweringError, lower
 
         try:
@@ -185,7 +185,7 @@ class CudaTarget:
         )
 
     def _find_excess(self, record: LaunchRecord) -> str:
-        """Which launch no device of the architecture would take, empty for none: known before a compiler is asked."""
+        """The reason why no device of the architecture would accept a launch, known before compiling; empty for none."""
         most = self.architecture.block_shared_bytes
         for one in record.launches:
             if most and isinstance(one.shared_bytes, Const) and one.shared_bytes.value > most:
@@ -195,7 +195,7 @@ class CudaTarget:
         return ""
 
     def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, Compiled]:
-        """What became of each binary. One group has the same headers and flags."""
+        """The result of each binary. Each group has the same headers and flags."""
         alike: defaultdict[tuple[str, tuple[str, ...]], list[_Prepared]] = defaultdict(list)
         for one in missing.values():
             alike[one.headers, one.flags].append(one)
@@ -243,7 +243,7 @@ class CudaTarget:
                 *((TILELANG_FILE,) if one.tilelang else ()),
             ),
             details=msgspec.json.encode(details).decode(),
-            # The headers' own warnings are none of the kernels'.
+            # Warnings of the headers do not belong to the kernels.
             printed=one.log
             + "".join(
                 f"{line}\n" for line in said.splitlines() if line.startswith(f"{SOURCE_FILE}(")

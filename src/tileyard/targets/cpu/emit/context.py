@@ -1,4 +1,4 @@
-"""What all parts of the code generator share while one kernel is written: its lines, its names, its state."""
+"""The state of the code generator while it writes one kernel: lines, names, and what is known."""
 
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -46,7 +46,7 @@ class Writer:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """``head {``, what is written inside, and ``}``. A block in which there is but a block is one."""
+        """Writes ``head {``, what is written inside, and ``}``. A block that only contains a block is merged with it."""
         self.line(f"{head} {{" if head else "{")
         self._depth += 1
         place = self.place()
@@ -58,7 +58,7 @@ class Writer:
     def either(
         self, tests: Collection[str], first: Callable[[], None], other: Callable[[], None]
     ) -> None:
-        """What ``first`` writes where all tests hold, else what ``other`` does; without a test the former alone."""
+        """Write ``first`` for when all tests hold, and ``other`` for when one fails; without tests, ``first`` alone."""
         if not tests:
             first()
             return
@@ -68,7 +68,7 @@ class Writer:
             other()
 
     def _unwrap(self, place: int) -> None:
-        """Take away the braces of a block that is all there is since ``place``."""
+        """Remove the braces of a block if it is all that was written since ``place``."""
         pad = "  " * self._depth
         inside = self._lines[place:]
         edges = [
@@ -80,15 +80,15 @@ class Writer:
             self._lines[place:] = [line.removeprefix("  ") for line in inside[1:-1]]
 
     def place(self) -> int:
-        """Where the next line goes, for ``insert``."""
+        """The place of the next line, for ``insert``."""
         return len(self._lines)
 
     def insert(self, place: int, text: str) -> None:
-        """Write a line at an earlier place, at the depth of the next one."""
+        """Write a line at an earlier place, with the indentation of the next line."""
         self._lines.insert(place, "  " * self._depth + text)
 
     def has(self, word: str, since: int) -> bool:
-        """Whether ``word`` is in what was written since that place."""
+        """Whether ``word`` was written since that place."""
         return any(re.search(rf"\b{word}\b", line) for line in self._lines[since:])
 
     def text(self) -> str:
@@ -97,7 +97,7 @@ class Writer:
 
 
 class Names:
-    """C names: the user's own where C allows it, and fresh ones beside them."""
+    """C names: the user's own if C allows them, and fresh ones."""
 
     def __init__(self, program: Program) -> None:
         self._used = set(_TAKEN)
@@ -108,7 +108,7 @@ class Names:
         return self._names[name]
 
     def alias(self, name: str, c_name: str) -> None:
-        """Take ``c_name``, which must be fresh, for a name that no Program has."""
+        """Use ``c_name``, which must be fresh, for a name that is in no Program."""
         self._names[name] = c_name
 
     @contextmanager
@@ -119,7 +119,7 @@ class Names:
         self._names[name] = before
 
     def fresh(self, stem: str) -> str:
-        """A C name that nothing else has, as close to ``stem`` as possible."""
+        """An unused C name, as close to ``stem`` as possible."""
         if stem.startswith(("ty_", "TY_", "__")) or not stem.isascii():
             stem = "user_" + "".join(c if c.isascii() else f"x{ord(c):x}" for c in stem)
         name, count = stem, 1
@@ -145,10 +145,10 @@ def _names_of(program: Program) -> Iterator[str]:
 
 
 class Fault(Record):
-    """A way in which a kernel itself can fail, and the number of the statement that does.
+    """A way in which a kernel itself can fail, and the number of the failing statement.
 
-    ``value`` is what the number is called that was wrong, in the Program's words; empty where no single
-    one was.
+    ``value`` is the expression, in the Program's words, whose value was wrong; empty if no single
+    value was.
     """
 
     message: str
@@ -157,7 +157,7 @@ class Fault(Record):
 
 
 Bound = tuple[Expr, Expr]
-"""An index and the extent that it must be below; it must not be negative either."""
+"""An index and its extent: the index must be at least 0 and less than the extent."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -165,17 +165,17 @@ class Context:
     """The state of the generator.
 
     ``assumed`` holds the bounds that an enclosing condition has established. ``functions`` are
-    the C functions that the kernel calls, by their text. ``known`` has expressions whose value is in
-    C already, each with what it is called there. ``statement`` is the number of the one that is being
-    written. ``large`` has the arrays that are only written, each
-    with the C variable that says that no cache holds it. ``faults`` describes the kernel's own
-    failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` has the tiles whose clearing is left
-    to the next gemm, each with the C variable that says that it counts as clear;
-    ``maybe_clear`` are those of them that may, where the generator stands. ``claims`` has the tiles that
-    are kept between blocks, each with the C array of its slots' claims. ``arrays`` has everything in
+    the C functions that the kernel calls, by their text. ``known`` maps expressions that C
+    has already computed to their C names. ``statement`` is the number of the one that is being
+    written. ``large`` maps the arrays that are only written
+    to the C variables that say that no cache holds them. ``faults`` describes the kernel's own
+    failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` maps the tiles whose clearing is left
+    to the next gemm to the C variables that say that they count as clear;
+    ``maybe_clear`` are those that may count as clear at this point. ``claims`` maps the tiles that
+    are kept between blocks to the C arrays of their slots' claims. ``arrays`` has everything in
     global memory: parameters, workspaces, and views of them. ``outliving`` are the variables that are
-    declared outside the statements that bind them. ``repeats`` are the tiles that are not filled, each
-    with the name of its element at given indices.
+    declared outside the statements that bind them. ``repeats`` maps the tiles that are not filled
+    to a function from indices to the element read instead.
     """
 
     program: Program
@@ -210,7 +210,7 @@ class Context:
         self.claims = {name: self.names.fresh(f"{self.names[name]}_claims") for name in kept}
 
     def storage(self, buffer: str) -> str:
-        """The buffer whose memory this one is: itself, unless it is a view."""
+        """The buffer that owns this one's memory: itself, unless it is a view."""
         return self._owners.get(buffer, buffer)
 
     def is_aliased(self, buffer: str) -> bool:
@@ -218,7 +218,7 @@ class Context:
         return buffer in self._owners or buffer in self._owners.values()
 
     def binding(self, var: Var) -> str:
-        """The left side of what binds ``var``."""
+        """The left side of the C statement that binds ``var``."""
         name = self.names[var.name]
         return name if var.name in self.outliving else f"const {SCALARS[var.dtype].value} {name}"
 
@@ -229,7 +229,7 @@ class Context:
         return self.plan.tiles[buffer].dtype
 
     def scalar(self, buffer: str) -> CScalar:
-        """How the elements of a buffer live in C."""
+        """The C representation of a buffer's elements."""
         return SCALARS[self.dtype(buffer)]
 
     def element_type(self, buffer: str) -> str:
@@ -238,7 +238,7 @@ class Context:
         return scalar.memory if buffer in self.arrays else scalar.tile
 
     def narrow(self, buffer: str) -> str:
-        """The mark of the narrow type that the memory of an array holds; empty for all others, and for tiles."""
+        """The mark of an array's narrow type; empty for other types, and for tiles."""
         return self.scalar(buffer).narrow if buffer in self.arrays else ""
 
     def shape(self, buffer: str) -> tuple[Expr, ...]:
@@ -248,14 +248,14 @@ class Context:
         return tuple(Const(extent, "int32") for extent in self.plan.tiles[buffer].shape)
 
     def packed(self, buffer: str) -> Tile | None:
-        """The tile that is kept for gemms under this name; None for an array, or a tile in rows."""
+        """The tile of this name if it is kept for gemms; None for an array, or a tile in rows."""
         tile = self.plan.tiles.get(buffer)
         return None if tile is None or isinstance(tile.layout, Rows) else tile
 
     # ---- bounds -----------------------------------------------------------------------------
 
     def open_bounds(self, buffer: str, indices: tuple[Expr, ...]) -> list[tuple[Bound, bool, bool]]:
-        """The indices that are not certainly inside, each with which end is open: low, high."""
+        """The indices that may be out of bounds, each with whether its low and its high end are open."""
         found = []
         for index, extent in zip(indices, self.shape(buffer), strict=True):
             if (index, extent) in self.assumed:
@@ -268,14 +268,14 @@ class Context:
 
     @contextmanager
     def assuming(self, bounds: set[Bound]) -> Iterator[None]:
-        """Inside, these bounds are taken for granted."""
+        """Inside, these bounds are assumed to hold."""
         before = self.assumed
         self.assumed = before | bounds
         yield
         self.assumed = before
 
     def fault(self, message: str, wrong: Expr | None = None) -> int:
-        """The site, from 1, of a failure of the statement that is being written; ``wrong`` is its cause."""
+        """The number, from 1, of a fault of the statement that is being written; ``wrong`` is its cause."""
         value = "" if wrong is None else print_expr(self.program, wrong)
         fault = Fault(message=message, statement=self.statement, value=value)
         if fault not in self.faults:
@@ -285,13 +285,13 @@ class Context:
     # ---- loops of the generator's own ----------------------------------------------------------
 
     def counter(self, stem: str, extent: int | Expr) -> Var:
-        """A variable that runs from 0 below ``extent``, not yet declared in C."""
+        """A variable from 0 to ``extent`` - 1, not yet declared in C."""
         dtype = "int32" if isinstance(extent, int) else "int64"
         high = extent if isinstance(extent, int) else self.ranges.of(extent).high
         return self.variable(stem, dtype, Interval(0, max(high - 1, 0)))
 
     def variable(self, stem: str, dtype: str, values: Interval) -> Var:
-        """A variable with some of these values, not yet declared in C."""
+        """A variable with values in this interval, not yet declared in C."""
         var = Var(self.names.fresh(stem), dtype)
         self.names.alias(var.name, var.name)
         self.ranges.bind(var, values)

@@ -1,9 +1,9 @@
-"""Copies and fills in C: row by row where a box lies inside its arrays, else element by element.
+"""Writes copies and fills in C: row by row if a box is inside its arrays, otherwise element by element.
 
-Iteration follows the destination's layout. What a global source does not have is 0.
+Iteration follows the destination's layout. Elements outside a global source are 0.
 
-Fills of tiles that a gemm accumulates into are left to the gemm, which then need not read. A C variable for each
-such tile says that it counts as zero although its memory was not touched.
+Zero fills of tiles that a gemm accumulates into are left to the gemm, which then need not read. A C variable per
+such tile records that it counts as zero although its memory was not written.
 
 One module because both go over a region in the same segments, under the same tests.
 """
@@ -72,24 +72,23 @@ _BLOCK = 64
 """Columns that are transposed at a time."""
 
 _ROWS_AHEAD = 4
-"""How many rows of panels ahead of a copy its source is fetched."""
+"""Distance, in rows of panels, at which the source of a copy is prefetched."""
 
 _TARGET_AHEAD = 2
-"""How many rows ahead of a copy into an array that is fetched."""
+"""Distance, in rows, at which the destination array of a copy is prefetched."""
 
 _SHARE = 4
-"""Into how many parts the second cache is divided: a tile that takes one does not belong there."""
+"""Number of parts of the L2 cache: a tile as large as one part is written past it."""
 
 _PAGE = 4096
-"""Bytes up to which a row is too short for processors to see by themselves what is next."""
+"""Largest row, in bytes, for which processors do not prefetch the next row by themselves."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boxes:
     """The two regions of a copy.
 
-    ``pairs`` gives, for each dimension of ``dst`` that is longer than 1, that of ``src`` which goes
-    with it.
+    ``pairs`` maps each dimension of ``dst`` that is longer than 1 to its counterpart in ``src``.
     """
 
     src: Region
@@ -133,13 +132,13 @@ class Boxes:
                 ctx.out.line(f"to_[e_] = {self.convert(ctx, 'from_[e_]')};")
 
     def convert(self, ctx: Context, element: str) -> str:
-        """What an lvalue of the destination is set to, given one of the source."""
+        """The C value for an element of the destination, given an lvalue of the source."""
         source, target = self.src.buffer, self.dst.buffer
         read = from_memory(ctx, source, element)
         return to_memory(ctx, target, cast(read, ctx.dtype(source), ctx.dtype(target)))
 
     def _row_function(self, ctx: Context) -> str:
-        """The function of tile.h that moves whole rows so; empty where there is none."""
+        """The function of tile.h that moves and converts whole rows; empty if there is none."""
         source, target = self.src.buffer, self.dst.buffer
         held, narrow = ctx.narrow(source), ctx.scalar(target).narrow
         if held and ctx.element_type(target) == "float":
@@ -153,7 +152,7 @@ class Boxes:
 
 
 def write_row(ctx: Context, buffer: str, function: str, *arguments: str) -> None:
-    """Write a call of ``function`` of tile.h, which fills a row of ``buffer``, if need be past the caches."""
+    """Write a call of ``function`` of tile.h, which fills a row of ``buffer``, past the caches if it is large."""
     if buffer in ctx.large:
         function = "ty_write" if function == "memcpy" else function.replace("ty_row", "ty_write", 1)
         arguments = (*arguments, ctx.large[buffer])
@@ -175,7 +174,7 @@ def emit_copy(ctx: Context, src: Region, dst: Region) -> None:
 
 
 def match_boxes(src: Region, dst: Region) -> Boxes:
-    """The two boxes of a copy, matched. Raises UnsupportedError where their shapes differ."""
+    """The two boxes of a copy, matched. Raises UnsupportedError if their shapes differ."""
     pairs = pair_dimensions(src, dst)
     if pairs is None:
         raise UnsupportedError(
@@ -185,9 +184,9 @@ def match_boxes(src: Region, dst: Region) -> Boxes:
 
 
 def inside_tests(ctx: Context, region: Region) -> dict[tuple[Bound, str], str]:
-    """Tests in C that hold where all of ``region`` lies inside its array; none for what is certain.
+    """C tests that hold if all of ``region`` is inside its array; none for bounds that are certain.
 
-    A region of a tile that may lie outside is a fault, which is reported at once.
+    A tile's region that may be outside is a fault, which is reported at once.
     """
     first, last = ends(region)
     tests = {
@@ -232,9 +231,9 @@ def _emit_inside(ctx: Context, boxes: Boxes) -> None:
 
 
 def is_put(ctx: Context, boxes: Boxes) -> bool:
-    """Whether a copy goes past the caches: into a kept right operand that takes much of the second one.
+    """Whether a copy goes past the caches: into a kept right operand that takes much of the L2 cache.
 
-    Gemms fetch its panels long before they need them, so it need not be in any cache meanwhile.
+    Gemms prefetch its panels long before they need them, so it need not stay in any cache.
     """
     buffer = boxes.dst.buffer
     kept, tile = ctx.plan.keeping.tiles.get(buffer), ctx.plan.tiles.get(buffer)
@@ -251,7 +250,7 @@ def is_put(ctx: Context, boxes: Boxes) -> bool:
 
 
 def _fetch_target(ctx: Context, boxes: Boxes, segment: Segment) -> None:
-    """Ask for a later row of an array, where rows lie apart; what is written past the caches needs none."""
+    """Prefetch a later row of the destination array if its rows are apart and not written past the caches."""
     dst, count = boxes.dst.buffer, segment.count
     lies_alone = len(segment.coordinates) < 2 or segment.coordinates[-2] == ZERO
     if lies_alone or not isinstance(count, Const) or ctx.shape(dst)[-1] == count:
@@ -266,7 +265,7 @@ def _fetch_target(ctx: Context, boxes: Boxes, segment: Segment) -> None:
 
 
 def _fetch_ahead(ctx: Context, boxes: Boxes, segment: Segment, tile: Tile) -> None:
-    """Ask for what will be copied some rows later: processors do not look beyond a page."""
+    """Prefetch the source of some rows later: processors do not look beyond a page."""
     match tile.layout:
         case RowPanels(split=split):
             ahead = _ROWS_AHEAD * split[0][0]
@@ -280,7 +279,7 @@ def _fetch_ahead(ctx: Context, boxes: Boxes, segment: Segment, tile: Tile) -> No
 
 
 def _each_element(ctx: Context, boxes: Boxes, segment: Segment, *, is_inside: bool) -> None:
-    """Move a segment one element at a time, unless ``is_inside`` with a test for each."""
+    """Move a segment one element at a time, each with a test unless ``is_inside``."""
     src, dst = boxes.src.buffer, boxes.dst.buffer
     var = counter(ctx, "e", segment.count)
     coordinates = segment.coordinates
@@ -303,7 +302,7 @@ def _each_element(ctx: Context, boxes: Boxes, segment: Segment, *, is_inside: bo
 
 
 def _transpose(ctx: Context, boxes: Boxes, tile: Tile, width: int) -> None:
-    """Fill panels whose columns are the source's rows: a block of each row, then all turned."""
+    """Fill panels whose columns are the source's rows: read a block of each row, then transpose all."""
     lanes, depth = tile.matrix
     distance = panel_elements(depth, width, C_BYTES[tile.scalar])
     start = matrix_start(ctx, tile, boxes.dst)
@@ -335,9 +334,11 @@ def _transpose(ctx: Context, boxes: Boxes, tile: Tile, width: int) -> None:
 
 
 def lazy_tiles(program: Program, plan: Plan) -> list[str]:
-    """The tiles whose clearing can wait: cleared as a whole, and result of a gemm as a whole."""
+    """The tiles whose clearing can wait: each is cleared as a whole, and the whole result of a gemm."""
     body = tuple(walk(program.body))
-    if any(isinstance(stmt, Roles) for stmt in body):  # which go on in turns, not as they stand
+    if any(
+        isinstance(stmt, Roles) for stmt in body
+    ):  # which advance in turns, not in program order
         return []
     cleared = {s.dst.buffer for s in body if isinstance(s, Fill) and is_clear(s, plan)}
     results = {s.c.buffer for s in body if isinstance(s, Gemm) and is_result(s, plan)}
@@ -363,7 +364,7 @@ def is_result(stmt: Gemm, plan: Plan) -> bool:
 
 
 def _exposed(body: tuple[Stmt, ...]) -> set[str]:
-    """Tiles that are touched where ``settle`` does not stand before every touch."""
+    """Tiles that are touched in a place without a ``settle`` before it."""
     found: set[str] = set()
     for stmt in (stmt for each in find_bodies(body) for stmt in each):
         if is_parallel(stmt):
@@ -375,9 +376,9 @@ def _exposed(body: tuple[Stmt, ...]) -> set[str]:
 
 
 def settle(ctx: Context, stmt: Stmt) -> None:
-    """Before ``stmt``, clear the tiles that it touches and that only count as clear.
+    """Before ``stmt``, really clear the tiles that it touches and that only count as clear.
 
-    Loops and branches around other statements leave that to them.
+    Loops and branches leave this to the statements inside them.
     """
     if isinstance(stmt, If | While) or (isinstance(stmt, For) and not is_parallel(stmt)):
         return
@@ -399,7 +400,7 @@ def settle(ctx: Context, stmt: Stmt) -> None:
 
 
 def emit_fill(ctx: Context, stmt: Fill) -> None:
-    """Write a fill, or note that the next gemm does it."""
+    """Write a fill, or record that the next gemm does it."""
     buffer = stmt.dst.buffer
     if buffer in ctx.lazy and is_clear(stmt, ctx.plan):
         ctx.out.line(f"{ctx.lazy[buffer]} = 1;")
@@ -428,7 +429,7 @@ def _is_zero(stmt: Fill) -> bool:
 
 
 def _clear(ctx: Context, stmt: Fill) -> None:
-    """A fill with what is all zero bits in every type."""
+    """Write a fill with zero, which is all zero bits in every type."""
     tile = ctx.packed(stmt.dst.buffer)
     size = f"sizeof({ctx.element_type(stmt.dst.buffer)})"
     if tile is not None:

@@ -1,6 +1,6 @@
-"""Scalar expressions in C: the value of an expression, and elements of buffers.
+"""Writes scalar expressions in C: values of expressions, and elements of buffers.
 
-One module because values have elements in them, and elements have indices that are values.
+One module because values contain elements, and elements have indices that are values.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from tileyard.targets.cpu.emit.tiles import Rows
 
 
 def value(ctx: Context, expr: Expr) -> str:
-    """``expr`` in C, with the C type that its dtype has in variables."""
+    """``expr`` in C, in the C type that variables of its dtype have."""
     return _value(ctx, expr).text
 
 
@@ -40,28 +40,28 @@ def value_as(ctx: Context, expr: Expr, dtype: str) -> str:
 
 
 def unrounded(ctx: Context, expr: Expr) -> tuple[str, str]:
-    """As ``value``, but the last step left out: the narrow type to which it is to be rounded, or none."""
+    """As ``value`` without the final rounding, and the narrow type to round to, empty for none."""
     found = _unrounded(ctx, expr)
     return found[0].text, found[1]
 
 
 def index(ctx: Context, expr: Expr) -> str:
-    """An integer expression in C that is right wherever its true value fits 64 bits."""
+    """An integer expression in C that is right if its true value fits in 64 bits."""
     return _index(ctx, expr).text
 
 
 def index_term(ctx: Context, expr: Expr) -> str:
-    """``index``, safe beside a factor."""
+    """``index``, in parentheses if a product needs them."""
     return _index(ctx, expr).inside(14)
 
 
 def index_side(ctx: Context, expr: Expr) -> str:
-    """``index``, safe as a side of a comparison."""
+    """``index``, in parentheses if a comparison needs them."""
     return _index(ctx, expr).inside(11)
 
 
 def condition(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
-    """Whether an element lies inside its buffer, in C; empty where that is certain."""
+    """The C test that an element is inside its buffer; empty if that is certain."""
     tests = []
     for (at, extent), low, high in ctx.open_bounds(buffer, indices):
         i, n = _index(ctx, at), _index(ctx, extent)
@@ -75,19 +75,19 @@ def condition(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
 
 
 def guard(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
-    """What is written before a statement about an element, which is left out where that lies outside an array."""
+    """The C condition before a statement on an element, which skips it for an element outside its array."""
     test = condition(ctx, buffer, indices) if buffer in ctx.arrays else ""
     return f"if ({test}) " if test else ""
 
 
 def place(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
-    """An element as a C lvalue, its indices taken as they are."""
+    """An element as a C lvalue, its indices not checked."""
     texts = [index(ctx, at) for at in indices]
     return ctx.names[buffer] + "".join(f"[{text}]" for text in texts or ["0"])
 
 
 def element(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
-    """An element as a C lvalue. In a tile, an index that may lie outside is checked."""
+    """An element as a C lvalue. In a tile, an index that may be outside is checked."""
     if buffer in ctx.arrays:
         return place(ctx, buffer, indices)
     tile = ctx.plan.tiles[buffer]
@@ -123,19 +123,19 @@ def from_memory(ctx: Context, buffer: str, text: str) -> str:
 
 
 def to_memory(ctx: Context, buffer: str, text: str) -> str:
-    """What an lvalue of a buffer must be set to, so that it holds ``text``, a value of its dtype."""
+    """The C value to assign to an lvalue of a buffer so that it holds ``text``, a value of its dtype."""
     narrow = ctx.narrow(buffer)
     return f"ty_pack_{narrow}({text})" if narrow else text
 
 
 def store(ctx: Context, buffer: str, indices: tuple[Expr, ...], text: str) -> None:
-    """Write the statement that sets an element to ``text``, unless it lies outside an array."""
+    """Write the statement that sets an element to ``text``, unless it is outside an array."""
     target = element(ctx, buffer, indices)
     ctx.out.line(f"{guard(ctx, buffer, indices)}{target} = {to_memory(ctx, buffer, text)};")
 
 
 def can_fail(ctx: Context, expr: Expr) -> bool:
-    """Whether the value of ``expr`` is checked for what has no meaning."""
+    """Whether ``expr`` contains a run-time check, for instance of a divisor."""
     known, ctx.faults = ctx.faults, []
     value(ctx, expr)
     fails = bool(ctx.faults)
@@ -153,11 +153,11 @@ def _index(ctx: Context, expr: Expr) -> C:
 
 
 _WIDENED = frozenset({"add", "sub", "mul", "min", "max", "floordiv", "floormod"})
-"""Operations that are computed in 64 bits where their own dtype may not hold the result."""
+"""Operations that are computed in 64 bits if their own dtype may not hold the result."""
 
 
 def _never_wraps(ctx: Context, expr: Expr) -> bool:
-    """Whether no sum, difference or product in ``expr`` leaves its dtype."""
+    """Whether no sum, difference or product in ``expr`` overflows its dtype."""
     if not isinstance(expr, Op) or expr.name not in _WIDENED:
         return True
     is_sure = expr.name not in ("add", "sub", "mul") or ctx.ranges.is_exact(expr)
@@ -189,7 +189,7 @@ def _value(ctx: Context, expr: Expr) -> C:
 
 
 def _unrounded(ctx: Context, expr: Expr) -> tuple[C, str]:
-    """``expr``, and the narrow type to which it is still to be rounded."""
+    """``expr`` without its final rounding, and the narrow type to round to."""
     if ctx.known and expr in ctx.known:
         return C(ctx.known[expr]), ""
     match expr:
@@ -320,4 +320,4 @@ _SPECIAL: dict[str, Callable[[Context, Op, list[C]], C]] = {
     "reinterpret": _reinterpret,
     "nan": lambda ctx, op, args: C("TY_NAN"),
 }
-"""Operations that are more than an operator or a call on their arguments."""
+"""Operations that need more than an operator or a call on their arguments."""

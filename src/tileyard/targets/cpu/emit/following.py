@@ -1,8 +1,8 @@
-"""What follows a pass: tiles that nothing reads any more, tiles that need not be filled, rows that come next.
+"""Uses what follows a pass: tiles that need not be written, tiles that need not be filled, rows to prefetch.
 
-What a pass writes to a tile that nothing reads need not reach memory. A tile that only repeats rows of an array
-is not filled: what reads it reads the array. Rows that the next block reads are fetched while this one computes,
-because processors look ahead within a page only.
+A pass need not write a tile that nothing reads to memory. A tile that only repeats rows of an array
+is not filled: its readers read the array. Rows that the next block reads are prefetched while this one computes,
+because processors prefetch only within a page.
 
 One module because each of these looks at the statements after the one that is written.
 """
@@ -53,7 +53,7 @@ from tileyard.targets.cpu.emit.vectors import AT_ONCE
 def find_unwritten(
     ctx: Context, found: Pass, rest: Sequence[Stmt], *, is_outermost: bool
 ) -> frozenset[str]:
-    """The tiles that a pass writes for itself only; ``rest`` is what follows it in the same body."""
+    """The tiles that a pass writes only for itself; ``rest`` are the statements after it in the same body."""
     stored = {step.buffer for step in found.nest.steps if isinstance(step, Store)}
     return frozenset(
         name
@@ -80,21 +80,21 @@ def _only_here(ctx: Context, found: Pass) -> Iterator[str]:
 
 
 def touching(body: Sequence[Stmt], buffer: str) -> int:
-    """How many statements touch a buffer, their nested bodies aside."""
+    """Number of statements, nested ones included, that touch a buffer themselves."""
     return sum(buffer in one.read | one.written for one in map(own_effects, walk(tuple(body))))
 
 
 def is_fresh(ctx: Context, tile: str) -> bool:
-    """Whether each body that reads a tile has written all of it before, so that none outlives a body."""
+    """Whether each body that reads a tile writes all of it first, so that no content outlives a body."""
     body = ctx.program.body
     has_roles = any(isinstance(stmt, Roles) for stmt in walk(body))
     return not has_roles and all(_begins_anew(ctx, each, tile) for each in find_bodies(body))
 
 
 def _begins_anew(ctx: Context, body: tuple[Stmt, ...], tile: str) -> bool:
-    """Whether nothing of a body reads what another one, or another run of it, has written.
+    """Whether no statement of a body reads what another body, or an earlier run of this one, wrote.
 
-    That is where all of the tile is written first, and again after each nested body that touches it.
+    That is so if all of the tile is written first, and again after each nested body that touches it.
     """
     is_written = False
     for stmt in body:
@@ -121,13 +121,13 @@ def is_whole_tile(ctx: Context, region: Region) -> bool:
 
 
 _MOST = 64 << 10
-"""Bytes of rows that are read again, or fetched ahead: they have to stay in a cache until they are read."""
+"""Most bytes of rows that are read again, or prefetched: they must stay in a cache until they are read."""
 
 
 def find_repeat(ctx: Context, body: Sequence[Stmt]) -> Callable[[tuple[Expr, ...]], Expr] | None:
-    """What an element is of the tile that the first statement of ``body`` fills; None where it is needed.
+    """The source of each element of the tile that the first statement of ``body`` fills; None if it must be filled.
 
-    It holds until a pass writes all of the tile anew, or else up to the end of the kernel.
+    It holds until a pass rewrites all of the tile, or up to the end of the kernel.
     """
     stmt = body[0]
     if not isinstance(stmt, Copy) or not _repeats(ctx, stmt):
@@ -157,9 +157,9 @@ def find_repeat(ctx: Context, body: Sequence[Stmt]) -> Callable[[tuple[Expr, ...
 
 
 def _repeats(ctx: Context, stmt: Copy) -> bool:
-    """Whether all of a tile becomes elements of an array as they are, and nothing writes that array.
+    """Whether a copy fills all of a tile with unchanged elements of an array, and nothing writes that array.
 
-    The array's elements may be those of a tile that is not filled either.
+    The source may also be a tile that is not filled either.
     """
     src, dst = stmt.src, stmt.dst
     written = buffer_effects(ctx.program.body).written
@@ -199,14 +199,14 @@ def _element(ctx: Context, boxes: Boxes) -> Callable[[tuple[Expr, ...]], Expr]:
 
 _SLOW = frozenset({"exp", "exp2", "div", "sqrt", "rsqrt", "log", "log2", "tanh", "erf", "sigmoid"})
 _MANY = 10
-"""How much longer such a function takes than a sum."""
+"""Cost of such a function, in sums."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Row:
-    """Rows of an array that a nest reads, and reads others of when ``turn`` is one more.
+    """Rows of an array that a nest reads; for the next value of ``turn`` it reads others.
 
-    ``source`` is their elements, ``bytes`` one row's size. As many bytes are ``done`` as are fetched
+    ``source`` is their elements, ``bytes`` one row's size, ``done`` the number of bytes that are prefetched
     already.
     """
 
@@ -218,7 +218,7 @@ class Row:
 
 
 def rows_read(ctx: Context, stmt: Stmt, turn: Var | None) -> list[Row]:
-    """The rows of arrays that a statement reads, others for each value of ``turn``."""
+    """The rows of arrays that a statement reads and that change with ``turn``."""
     nest = as_nest(ctx, stmt)
     if nest is None or turn is None:
         return []
@@ -236,7 +236,7 @@ def rows_read(ctx: Context, stmt: Stmt, turn: Var | None) -> list[Row]:
 
 
 def next_turn(ctx: Context, loops: Sequence[For]) -> Var | None:
-    """What counts when a body is run again: the innermost loop's variable, or a thread's next block's."""
+    """The variable that counts runs of a body: the innermost loop's, or the one of a thread's next block."""
     if loops:
         return loops[-1].var
     if ctx.plan.keeping.group:
@@ -246,7 +246,7 @@ def next_turn(ctx: Context, loops: Sequence[For]) -> Var | None:
 
 
 def find_share(ctx: Context, found: Pass, rest: Sequence[Stmt]) -> float:
-    """How much of the time up to the end of the body a pass takes, all passes together 1."""
+    """The estimated share of a pass, from 0 to 1, in the time of all passes up to the end of the body."""
     later = 0
     while rest:
         there = None if isinstance(rest[0], Copy) else find_pass(ctx, rest)
@@ -256,16 +256,16 @@ def find_share(ctx: Context, found: Pass, rest: Sequence[Stmt]) -> float:
 
 
 def _weight(found: Pass) -> int:
-    """About how long a pass takes, for its share of what is fetched meanwhile."""
+    """The estimated time of a pass, which decides its share of the prefetches."""
     parts = [part for step in found.nest.steps for part in walk_expr(step.value)]
     functions = sum(isinstance(part, Op) and part.name in _SLOW for part in parts)
     return found.nest.elements * (len(parts) + _MANY * functions)
 
 
 def declare_ahead(ctx: Context, nest: Nest, rows: Sequence[Row], share: float) -> list[str]:
-    """Write where a share of what is left of ``rows`` begins; gives the lines that fetch it along ``nest``.
+    """Declare where a share of the rest of ``rows`` begins; returns the lines that prefetch it along ``nest``.
 
-    The rows remember how much of them is done.
+    Adds the share to the rows' ``done``.
     """
     lines: list[str] = []
     for row in rows:

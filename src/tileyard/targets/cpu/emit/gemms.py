@@ -1,8 +1,8 @@
-"""Gemms in C: blocked for the caches, around a micro-kernel that multiplies a panel of rows by a panel of columns.
+"""Writes gemms in C: blocked for the caches, around a micro-kernel that multiplies a panel of rows by a panel of columns.
 
-Plain loops do it for types and places that no micro-kernel takes.
+Types and places that no micro-kernel handles get plain loops.
 
-One module because the loops hand the micro-kernel just the panels that its registers and prefetches are made for.
+One module because the loops pass the micro-kernel exactly the panels that its registers and prefetches are made for.
 """
 
 from collections.abc import Iterator
@@ -41,10 +41,10 @@ from tileyard.targets.cpu.emit.tiles import (
 
 
 def micro_kernel(blocks: "Blocks", rows: int, vectors: int) -> str:
-    """A C function, ``@`` its name: ``c = (is_clear ? 0 : c) + a @ b`` over ``depth`` steps, in order.
+    """A C function named ``@``: ``c = (is_clear ? 0 : c) + a @ b`` over ``depth`` steps, in order.
 
-    It has ``rows`` x ``vectors`` accumulators, and fetches what the next panel of rows will need. Its
-    ``depth`` may be no multiple of a chunk where that of the blocks is none.
+    It has ``rows`` x ``vectors`` accumulators, and prefetches what the next panel of rows needs. Its
+    ``depth`` is a multiple of a chunk, unless that of the blocks is not.
     """
     shape = blocks.shape
     scalar, chunk = shape.scalar, shape.chunk
@@ -80,7 +80,7 @@ def micro_kernel(blocks: "Blocks", rows: int, vectors: int) -> str:
 
 
 def _fetches(blocks: "Blocks", rows: int) -> dict[int, list[str]]:
-    """Which lines of the next panel of ``a`` are fetched at which step of a chunk."""
+    """The lines of the next panel of ``a`` that are prefetched, by the step of a chunk."""
     shape, left = blocks.shape, blocks.left
     if left.depth != 1:
         return {}
@@ -124,7 +124,7 @@ def _result(blocks: "Blocks", rows: int, vectors: int, form: str) -> list[str]:
 
 
 _MOST_LINES = 8
-"""Lines of the next panel of ``b`` that one call of a micro-kernel fetches."""
+"""Most lines of the next panel of ``b`` that one call of a micro-kernel prefetches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +141,7 @@ class Left:
     in_panels: bool
 
     def stride(self, height: int) -> int:
-        """The distance that one step of ``k`` makes between chunks of a panel of this height."""
+        """The distance per step of ``k`` between chunks of a panel of this height."""
         return height if self.in_panels else self.depth
 
 
@@ -149,7 +149,7 @@ class Left:
 class Blocks:
     """The loops around the micro-kernel: ``depth`` steps of k by ``panels`` panels of rows.
 
-    ``distance`` is that between panels of ``b``, ``c_row`` that between rows of ``c``.
+    ``distance`` is that between panels of ``b``, ``c_row`` the one between rows of ``c``.
     """
 
     plan: GemmPlan
@@ -163,7 +163,7 @@ class Blocks:
 
     @property
     def lines(self) -> int:
-        """Lines of the next panel of ``b`` that each call fetches, so that all are in time."""
+        """Lines of the next panel of ``b`` that each call prefetches, so that all arrive in time."""
         content = self.depth * self.shape.columns * C_BYTES[self.shape.scalar]
         return min(-(-content // LINE // self.panels), _MOST_LINES)
 
@@ -199,7 +199,7 @@ def _whole(tile: Tile) -> Region:
 
 
 def _staged(ctx: Context, region: Region, tile: Tile | None) -> Region:
-    """The operand where the micro-kernel reads it, copied there if it lies elsewhere."""
+    """The operand as the micro-kernel reads it; writes a copy to the staging tile if there is one."""
     if tile is None:
         inside_tests(ctx, region)
         return region
@@ -225,7 +225,7 @@ def _left(ctx: Context, a: Region, transposed: bool) -> Left:
 
 
 def _blocks(ctx: Context, stmt: Gemm, plan: GemmPlan, shape: Shape, left: Left) -> Blocks:
-    """Sizes such that a panel of ``b`` fills half the first cache, a block of ``a`` most of the second."""
+    """Sizes such that a panel of ``b`` fills half the L1 cache, and a block of ``a`` most of the L2 cache."""
     size, machine = C_BYTES[shape.scalar], ctx.machine
     most = machine.l1_bytes // 2 // (shape.columns * size) // shape.chunk * shape.chunk
     parts = -(-plan.k // max(most, shape.chunk))
@@ -252,7 +252,7 @@ def _blocks(ctx: Context, stmt: Gemm, plan: GemmPlan, shape: Shape, left: Left) 
 
 
 def _clear_test(ctx: Context, stmt: Gemm) -> str:
-    """Whether the old content of ``c`` counts as zero, in C."""
+    """The C test whether the old content of ``c`` counts as zero."""
     return "1" if stmt.clear else ctx.lazy.get(stmt.c.buffer, "0")
 
 
@@ -276,7 +276,7 @@ def _emit_blocks(ctx: Context, blocks: Blocks, clear: str) -> None:
 
 @contextmanager
 def _range(ctx: Context, names: tuple[str, str], whole: int, part: int) -> Iterator[None]:
-    """A loop over ``whole`` in parts: where the part begins, and how long it is."""
+    """Write a loop over ``whole`` in parts; ``names`` are the C names of a part's start and length."""
     at, length = names
     head, declared = "", f"{at} = 0, {length} = {whole}"
     if part < whole:
@@ -290,7 +290,7 @@ def _range(ctx: Context, names: tuple[str, str], whole: int, part: int) -> Itera
 
 
 def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
-    """All panels of rows from ``top_`` to ``end_`` by the panel of columns ``j_``."""
+    """Write all panels of rows from ``top_`` to ``end_`` times the panel of columns ``j_``."""
     out, shape, left = ctx.out, blocks.shape, blocks.left
     width = shape.columns
     out.line(
@@ -321,7 +321,7 @@ def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
 
 
 def _function(ctx: Context, blocks: Blocks, rows: int, vectors: int) -> str:
-    """The name of a micro-kernel in C; it is written once, as is the type of its vectors."""
+    """The C name of a micro-kernel; its function and the type of its vectors are written once."""
     shape, size = blocks.shape, C_BYTES[blocks.shape.scalar]
     attributes = f"vector_size({shape.lanes * size}), aligned({size}), may_alias"
     ctx.functions[f"typedef {shape.scalar} {shape.vector} __attribute__(({attributes}));\n"] = ""
@@ -332,7 +332,7 @@ def _function(ctx: Context, blocks: Blocks, rows: int, vectors: int) -> str:
 
 
 def _round_result(ctx: Context, blocks: Blocks, narrow: str) -> None:
-    """A result of a narrow type is rounded once, after the last step."""
+    """Round a result of a narrow type once, after the last step."""
     with ctx.out.block(f"for (int64_t i_ = 0; i_ < {blocks.plan.m}; ++i_)"):
         ctx.out.line(f"float *row_ = result_ + i_ * {blocks.c_row};")
         ctx.out.line("TY_INDEPENDENT")
@@ -341,7 +341,7 @@ def _round_result(ctx: Context, blocks: Blocks, narrow: str) -> None:
 
 
 def _add_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
-    """Add a product that was made elsewhere to ``c``, or let it be ``c``."""
+    """Add a product that was computed elsewhere to ``c``, or assign it."""
     plan, dtype = blocks.plan, ctx.dtype(stmt.c.buffer)
     scalar = ctx.scalar(stmt.c.buffer)
     i, j = ctx.counter("i", plan.m), ctx.counter("j", plan.n)
@@ -366,7 +366,7 @@ def _add_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
 
 
 def emit_plain_gemm(ctx: Context, stmt: Gemm, plan: GemmPlan) -> None:
-    """One step of ``k`` after the other, each rounded to ``c``'s dtype."""
+    """Write one step of ``k`` after another, each rounded to ``c``'s dtype."""
     dtype = ctx.dtype(stmt.c.buffer)
     wide = "float64" if is_float(dtype) else dtype
     i, j, k = ctx.counter("i", plan.m), ctx.counter("j", plan.n), ctx.counter("k", plan.k)

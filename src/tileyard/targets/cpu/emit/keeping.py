@@ -1,9 +1,9 @@
-"""Copies that need not be made: of tiles that gemms read where they are, and of what another block has copied.
+"""Finds copies that need not be made: gemms can read the source in place, or another block has made the same copy.
 
 A tile is kept from block to block if it is only filled by one copy, from an array that is only read, and blocks
-exist that would copy the same. Where memory has room for all contents, each has a slot of its own in
-the memory that all threads share: the first thread fills it. Else each thread keeps those that it
-will need again soon, in slots that say which content they hold. Blocks are run in groups of columns
+exist that would copy the same. If memory has room for all contents, each has a slot of its own in
+the memory that all threads share: the first thread fills it. Otherwise each thread keeps those that it
+will need again soon, in slots that record which content they hold. Blocks run in groups of columns
 whose contents fit.
 
 One module because both decide, before any C is written, which copies a kernel makes.
@@ -50,13 +50,13 @@ from tileyard.targets.cpu.emit.tiles import Rows, Tile
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forwarding:
-    """The copies that are left out, by identity; the tiles that vanish with them, each with its source."""
+    """The copies that are left out, by identity; the tiles that are left out with them, each with its source."""
 
     copies: frozenset[int] = frozenset()
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def left(self, stmt: Gemm) -> Region:
-        """Where the left operand of ``stmt`` is read."""
+        """The region from which the left operand of ``stmt`` is read."""
         source = self.sources.get(stmt.a.buffer)
         return stmt.a if source is None else Region(source, stmt.a.starts, stmt.a.extents)
 
@@ -68,7 +68,9 @@ def find_forwarded(program: Program) -> Forwarding:
     nothing writes what was copied.
     """
     body = tuple(walk(program.body))
-    if any(isinstance(stmt, Roles) for stmt in body):  # which go on in turns, not as they stand
+    if any(
+        isinstance(stmt, Roles) for stmt in body
+    ):  # which advance in turns, not in program order
         return Forwarding()
     tiles = _plain_tiles(program)
     copies, sources = set[int](), dict[str, str]()
@@ -88,7 +90,7 @@ def find_forwarded(program: Program) -> Forwarding:
 
 
 def _plain_tiles(program: Program) -> dict[str, Buffer]:
-    """Matrices in tiles that have one name only."""
+    """The matrices in tiles whose memory has only one name."""
     viewed = {buffer.view_of for buffer in program.buffers}
     return {
         buffer.name: buffer
@@ -113,7 +115,7 @@ def _is_whole_copy(stmt: Copy, tiles: dict[str, Buffer]) -> bool:
 
 
 def _uses(stmt: Stmt, buffer: str) -> int:
-    """How often ``stmt`` itself, nested bodies aside, has to do with ``buffer``."""
+    """Number of uses of ``buffer`` by ``stmt`` itself, nested bodies aside."""
     regions = [*read_regions(stmt), written_region(stmt)]
     count = sum(region is not None and region.buffer == buffer for region in regions)
     count += isinstance(stmt, Store | Atomic) and stmt.buffer == buffer
@@ -136,7 +138,7 @@ def _is_unchanged(following: tuple[Stmt, ...], readers: list[Gemm], source: str)
 
 
 MOST_BYTES = 12 << 20
-"""Memory that tiles may take, kept ones and all others: a run takes no more than 16 MiB a thread."""
+"""Most bytes of all tiles, kept ones and others: a run takes no more than 16 MiB per thread."""
 
 
 _ZERO = Const(0, "int64")
@@ -146,8 +148,8 @@ _ZERO = Const(0, "int64")
 class Kept:
     """One copy: the tile's content goes into slot ``slot`` of ``slots``.
 
-    Slots are those of all threads, each for one content, or with ``content`` each thread's own: that is
-    the number of the content, and slots hold several in turn.
+    Without ``content`` the slots are shared by all threads, each for one content. With ``content``, the
+    number of the content, each thread has its own slots, which hold several contents in turn.
     """
 
     slots: int
@@ -156,31 +158,31 @@ class Kept:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the slots are those of all threads."""
+        """Whether all threads share the slots."""
         return self.content is None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Keeping:
-    """What is kept, by the tile's name. Blocks run in groups of ``group`` columns, 0 for all."""
+    """The kept copies by the tile's name. Blocks run in groups of ``group`` columns, 0 for all."""
 
     tiles: dict[str, Kept] = field(default_factory=dict)
     group: int = 0
 
     @property
     def claims(self) -> int:
-        """Slots of all threads."""
+        """Number of slots that all threads share."""
         return sum(kept.slots for kept in self.tiles.values() if kept.is_shared)
 
     @property
     def tags(self) -> int:
-        """Slots of each thread."""
+        """Number of slots per thread."""
         return sum(kept.slots for kept in self.tiles.values() if not kept.is_shared)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Digit:
-    """A variable that the source's place depends on, and how many values it has."""
+    """A variable that the source's place depends on, and the number of its values."""
 
     var: Var
     value: Expr
@@ -190,33 +192,33 @@ class _Digit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Candidate:
-    """A tile that could be kept: ``digits`` tell its contents apart."""
+    """A tile that could be kept: ``digits`` identify its contents."""
 
     tile: Tile
     digits: tuple[_Digit, ...]
 
     def has(self, axis: Axis) -> bool:
-        """Whether blocks at other places of ``axis`` need other contents."""
+        """Whether the content depends on the block's place along ``axis``."""
         return any(digit.var == axis.var for digit in self.digits)
 
     @property
     def bytes(self) -> int:
-        """Memory for all contents."""
+        """Bytes for all contents."""
         return math.prod(digit.count for digit in self.digits) * self.tile.bytes
 
     @property
     def inside(self) -> tuple[_Digit, ...]:
-        """What tells the contents apart that one block needs."""
+        """The digits that identify the contents within one block."""
         return tuple(digit for digit in self.digits if digit.is_loop)
 
     @property
     def block_bytes(self) -> int:
-        """Memory for all contents that one block needs."""
+        """Bytes for all contents that one block needs."""
         return math.prod(digit.count for digit in self.inside) * self.tile.bytes
 
 
 def find_kept(program: Program, tiles: Sequence[Tile]) -> Keeping:
-    """What is kept, as far as memory allows."""
+    """The copies to keep, as far as memory allows."""
     axes = [axis for axis in program.grid if find_number(axis.extent) != 1]
     found = [_find_candidate(program, axes, tile) for tile in tiles]
     candidates = [candidate for candidate in found if candidate is not None]
@@ -233,10 +235,10 @@ def find_kept(program: Program, tiles: Sequence[Tile]) -> Keeping:
 
 
 def _keep_own(candidates: list[_Candidate], axes: list[Axis], left: int) -> Keeping:
-    """What each thread keeps by itself in ``left`` bytes.
+    """The copies that each thread keeps by itself in ``left`` bytes.
 
-    Blocks that follow each other along the first axis need the same of some tiles. Of those that change
-    with it, as many columns are kept as there is room for, because the other axes come back to them.
+    Blocks that follow each other along the first axis need the same content of some tiles. Of tiles that
+    change with it, as many columns are kept as fit, because the other axes return to them.
     """
     first = axes[0]
     kept: dict[str, Kept] = {}
@@ -254,7 +256,7 @@ def _keep_own(candidates: list[_Candidate], axes: list[Axis], left: int) -> Keep
 
 
 def _keep_in_turn(candidate: _Candidate, first: Axis | None, columns: int) -> Kept:
-    """Slots for what one block needs, for as many columns of ``first``."""
+    """Slots for the contents of one block, times ``columns`` columns of ``first``."""
     begin: Expr = _ZERO
     if first is not None and columns > 1:
         begin = Op("floormod", (first.var, Const(columns, first.var.dtype)), first.var.dtype)
@@ -274,7 +276,7 @@ def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidat
         return None
     parts = [part for start in copy.src.starts for part in walk_expr(start)]
     used = {part for part in parts if isinstance(part, Var)} - set(program.dims)
-    # The copies of roles are made for readers that go on by themselves.
+    # The copies of roles are made for readers that advance independently.
     has_roles = any(isinstance(stmt, Roles) for stmt in body)
     is_read = any(isinstance(part, Load) for part in parts)
     if has_roles or is_read or all(axis.var in used for axis in axes):
@@ -284,7 +286,7 @@ def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidat
         if isinstance(stmt, For):
             loops[stmt.var] = stmt
             ranges.bind_loop(stmt)
-    # Loops inside a block last: what it needs next then lies behind what it has.
+    # Loops inside a block last: the content it needs next then follows the current one.
     order = sorted(used, key=lambda var: (var in loops, var.name))
     digits = [_digit(program, loops, ranges, var) for var in order]
     known = tuple(digit for digit in digits if digit is not None and digit.count > 0)
@@ -307,7 +309,7 @@ def _count(axis: Axis) -> int:
 
 
 def _number(digits: tuple[_Digit, ...], first: Expr, count: int) -> tuple[Expr, int]:
-    """The number that digits are behind a ``first`` one of ``count`` values, and how many numbers there are."""
+    """The number formed by ``first``, a digit of ``count`` values, and ``digits``; and the number of its values."""
     for digit in digits:
         if digit.count > 1 and first == _ZERO:
             first = digit.value

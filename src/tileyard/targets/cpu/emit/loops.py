@@ -1,6 +1,6 @@
-"""What is known of parallel loops: which bounds hold all over them, which stores are apart, what lies in rows.
+"""Analyzes parallel loops: bounds that hold throughout, independent stores, and accesses by rows.
 
-Divisions of a loop's variable by a small constant are resolved by writing several elements at once.
+Divisions of a loop's variable by a small constant are removed by writing several elements at once.
 
 One module because each of these looks at how a loop's variable moves the indices in its body.
 """
@@ -37,10 +37,10 @@ from tileyard.targets.cpu.emit.scalars import SATURATED, SCALARS
 
 
 def is_independent(ctx: Context, stmt: For) -> bool:
-    """Whether no iteration of an innermost parallel loop touches what another one writes.
+    """Whether no iteration of an innermost parallel loop touches what another iteration writes.
 
-    The compiler gets this only where the indices show it: each buffer that is written is
-    touched in one place only, which this loop's variable alone moves.
+    Reported only if the indices show it: each buffer that is written is touched at one place
+    only, which this loop's variable alone moves.
     """
     inner = tuple(walk(stmt.body))
     is_plain = all(isinstance(part, Store | Let | If) for part in inner)
@@ -64,7 +64,7 @@ def moves(indices: tuple[Expr, ...], var: Var) -> bool:
 
 
 def is_along(indices: tuple[Expr, ...], var: Var) -> bool:
-    """Whether these are the indices of contiguous elements while ``var`` counts."""
+    """Whether these indices address contiguous elements as ``var`` counts."""
     return (
         bool(indices)
         and _steps(indices[-1], var, is_up=True)
@@ -73,7 +73,7 @@ def is_along(indices: tuple[Expr, ...], var: Var) -> bool:
 
 
 def _steps(expr: Expr, var: Var, *, is_up: bool = False) -> bool:
-    """Whether ``expr`` changes by one with ``var``; with ``is_up`` always in the same direction."""
+    """Whether ``expr`` changes by one per step of ``var``; with ``is_up``, only upwards."""
     if expr == var:
         return True
     match expr:
@@ -87,7 +87,7 @@ def _steps(expr: Expr, var: Var, *, is_up: bool = False) -> bool:
 
 
 def _open_bounds(ctx: Context, nest: For) -> list[tuple[Bound, bool, bool]]:
-    """The bounds of arrays' elements in a nest that are not certain."""
+    """The bounds of array elements in a nest that are not certain."""
     found: list[tuple[Bound, bool, bool]] = []
     for stmt in walk((nest,)):
         if isinstance(stmt, For):
@@ -102,9 +102,9 @@ def _open_bounds(ctx: Context, nest: For) -> list[tuple[Bound, bool, bool]]:
 
 
 def interior_tests(ctx: Context, nest: For) -> dict[Bound, str]:
-    """For each bound of an array's elements that a test before the nest can establish, the test.
+    """The test for each bound of array elements that a test before the nest can establish.
 
-    The loops' variables are given their ranges on the way.
+    Also binds the ranges of the loops' variables.
     """
     bounds = _open_bounds(ctx, nest)
     loops = {stmt.var: stmt for stmt in walk((nest,)) if isinstance(stmt, For)}
@@ -127,7 +127,7 @@ def interior_tests(ctx: Context, nest: For) -> dict[Bound, str]:
 def _depends(
     ctx: Context, corners: tuple[Expr, Expr], bound: set[Var | None], written: set[str]
 ) -> bool:
-    """Whether the corners cannot be computed before a nest that binds and writes these."""
+    """Whether the corners depend on what a nest binds or writes, and so cannot be computed before it."""
     return any(
         (isinstance(part, Var) and part in bound)
         or (isinstance(part, Load) and ctx.storage(part.buffer) in written)
@@ -137,7 +137,7 @@ def _depends(
 
 
 def _corners(expr: Expr, loops: dict[Var, For]) -> tuple[Expr, Expr] | None:
-    """The least and the greatest value of ``expr`` over the loops; None where it is not monotone."""
+    """The least and the greatest value of ``expr`` over the loops; None if it is not monotone."""
     if isinstance(expr, Var) and expr in loops:
         loop = loops[expr]
         return loop.start, add(loop.start, loop.extent, Const(-1, expr.dtype))
@@ -167,11 +167,11 @@ def _corners(expr: Expr, loops: dict[Var, For]) -> tuple[Expr, Expr] | None:
 
 
 MOST = 8
-"""The largest divisor that is resolved; all are powers of two."""
+"""The largest divisor that is removed; all are powers of two."""
 
 
 def count_at_once(expr: Expr, stmt: For) -> int:
-    """How many elements are to be written at once, so that no division of the variable is left."""
+    """Number of elements to write at once so that no division of the variable is left."""
     divisors = {
         divisor
         for part in walk_expr(expr)
@@ -185,7 +185,7 @@ def count_at_once(expr: Expr, stmt: For) -> int:
 
 
 def _divisor(expr: Expr) -> int:
-    """What a quotient or a remainder is divided by, 0 where that is not a constant or it is neither."""
+    """The divisor of a quotient or a remainder; 0 if it is not constant, or ``expr`` is neither."""
     match expr:
         case Op(
             name="floordiv" | "floormod" | "truncdiv" | "truncmod", args=(_, Const(value=value))
@@ -209,7 +209,7 @@ def _is_multiple(expr: Expr, factor: int) -> bool:
 
 
 def _without(expr: Expr, var: Var) -> Expr | None:
-    """What is added to ``var`` in ``expr``; None where it is not such a sum."""
+    """The rest of the sum ``expr`` without ``var``; None if it is not such a sum."""
     if expr == var:
         return Const(0, expr.dtype)
     match expr:
@@ -223,7 +223,7 @@ def _without(expr: Expr, var: Var) -> Expr | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """Elements that ``var`` counts, written ``count`` at once: in C from ``start`` on, ``stem`` is its name."""
+    """Elements that ``var`` counts, written ``count`` at once, from ``start`` in C; ``stem`` is the variable's name."""
 
     ctx: Context
     var: Var
@@ -247,9 +247,9 @@ class Together:
                 out.line(line(resolved))
 
     def _resolve(self, element: tuple[Var, int], bounds: set[Bound], expr: Expr) -> Expr | None:
-        """``expr`` without divisions of the variable; None where its parts are to be looked at.
+        """``expr`` without divisions of the variable; None if its parts must be resolved one by one.
 
-        ``bounds`` collects what holds of indices without divisions, because it held with them.
+        ``bounds`` collects the bounds of indices without divisions, which hold because they held with them.
         """
         if expr in self.ctx.known:
             return expr
@@ -264,7 +264,7 @@ class Together:
         return None
 
     def _divide(self, element: tuple[Var, int], op: Op, divisor: int) -> Expr | None:
-        """A quotient, or what remains, for an element: its group's number, and its own in that."""
+        """A quotient or remainder for an element, which is its group's variable and its number in the group."""
         (group, rest), base = element, _without(op.args[0], self.var)
         if (
             base is None
@@ -286,10 +286,10 @@ class Together:
 
 
 _FUNCTIONS = frozenset({"exp", "exp2", "exp10", "log10", "sin", "cos", "pow"})
-"""Functions that tile.h has for whole rows."""
+"""Functions for which tile.h has a version for whole rows."""
 
 ROW_FUNCTIONS = _FUNCTIONS - {"exp", "exp2"}
-"""Functions that tile.h has for whole rows and not for single vectors."""
+"""Functions for which tile.h has a version for whole rows and none for single vectors."""
 
 
 class Fold(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,13 +307,13 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 
 
 def replace_in(step: AnyStep, known: Callable[[Expr], Expr | None]) -> AnyStep:
-    """``step`` with every part for which ``known`` has something else."""
+    """``step`` with each part replaced for which ``known`` returns a replacement."""
     indices = tuple(replace_parts(at, known) for at in step.indices)
     return msgspec.structs.replace(step, indices=indices, value=replace_parts(step.value, known))
 
 
 def is_row(ctx: Context, one: Store | Load, var: Var) -> bool:
-    """Whether the elements that are written or read certainly exist and lie one after the other."""
+    """Whether the elements that are written or read certainly exist and are contiguous."""
     return is_along(one.indices, var) and not ctx.open_bounds(one.buffer, one.indices)
 
 
@@ -323,7 +323,7 @@ def is_narrow_row(ctx: Context, expr: Expr, var: Var) -> bool:
 
 
 def rounds(ctx: Context, expr: Expr) -> bool:
-    """Whether the value of ``expr`` is rounded by a step that rows have, a conversion's."""
+    """Whether the value of ``expr`` is rounded by a conversion for which rows have a step."""
     rounding = unrounded(ctx, expr)[1] if isinstance(expr, Cast | Op) else ""
     return bool(rounding) and (isinstance(expr, Cast) or not rounding.startswith("f8"))
 
@@ -335,7 +335,7 @@ def is_row_function(expr: Expr) -> TypeGuard[Op]:
 
 
 def has_gain(ctx: Context, store: Store, stmt: For) -> bool:
-    """Whether a store converts, rounds, calls a function of rows or divides the loop's variable."""
+    """Whether a store converts, rounds, calls a row function or divides the loop's variable."""
     return (
         (store.buffer in ctx.large and ctx.element_type(store.buffer) == "float")
         or bool(ctx.narrow(store.buffer))
@@ -348,7 +348,7 @@ def has_gain(ctx: Context, store: Store, stmt: For) -> bool:
 
 
 def plain_stores(stmt: For) -> list[Store] | None:
-    """The stores of the body with what it binds put in its place; None where there is more in it."""
+    """The stores of the body with its bindings substituted; None if it contains anything else."""
     bound: dict[Expr, Expr] = {}
     found: list[Store] = []
     written = {part.buffer for part in stmt.body if isinstance(part, Store)}

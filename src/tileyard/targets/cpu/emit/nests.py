@@ -1,9 +1,9 @@
-"""Statements as nests of loops over rows, and which adjacent ones are done in one pass over their rows.
+"""Describes statements as nests of loops over rows, and combines adjacent ones into passes over their rows.
 
-Copies, parallel loops and reductions have one form here. A pass has those over the same rows, of which none
-needs more than the same element of what another one writes.
+Copies, parallel loops and reductions have one form here. A pass combines those over the same rows, of which none
+reads any other element of another's result than the one at the same place.
 
-One module because a pass is a nest, made of those of its statements.
+One module because a pass is a nest, made of the nests of its statements.
 """
 
 import math
@@ -54,18 +54,18 @@ from tileyard.targets.cpu.emit.parts import (
 
 
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
-"""Types of what a pass writes and folds."""
+"""The dtypes that a pass writes and folds."""
 
 LEAST = 16
-"""Elements of a row from which on a pass is worth its beginning and its end."""
+"""Least number of elements of a row for which a pass pays for its beginning and its end."""
 
 FOLDS = frozenset({"sum", "max", "min", "abssum", "absmax"})
-"""Reductions that tile.h folds by the vector."""
+"""Reductions for which tile.h folds vectors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nest:
-    """Loops over rows, ``along`` the last of their variables, and what is done to each element.
+    """Loops over rows, ``along`` the last of their variables, and the steps for each element.
 
     ``sizes`` are the extents of all loops; those of extent 1 have no variable.
     """
@@ -81,16 +81,16 @@ class Nest:
 
     @property
     def columns(self) -> int:
-        """Elements of a row."""
+        """Number of elements of a row."""
         return self.sizes[-1]
 
     @property
     def elements(self) -> int:
-        """How often the steps are done."""
+        """Number of times that the steps run."""
         return math.prod(self.sizes)
 
     def loop(self) -> For:
-        """The same as one statement of the Program, folds as stores of what they fold."""
+        """The nest as a statement of the Program, its folds as stores of the folded values."""
         body: tuple[Stmt, ...] = tuple(
             Store(step.buffer, step.indices, step.value) for step in self.steps
         )
@@ -101,19 +101,19 @@ class Nest:
 
 
 def innermost(loop: For) -> For:
-    """The innermost of loops that stand one in the other."""
+    """The innermost of nested loops."""
     while isinstance(loop.body[0], For):
         loop = loop.body[0]
     return loop
 
 
 def loads(step: Step) -> Iterator[Load]:
-    """What a step reads; what a fold adds to is left out."""
+    """The elements that a step reads, without the one that a fold adds to."""
     return reads(step.value) if isinstance(step, Fold) else reads(*step.indices, step.value)
 
 
 def as_nest(ctx: Context, stmt: Stmt) -> Nest | None:
-    """A statement as a nest; None where it is none. Its variables may be no Program's."""
+    """A statement as a nest; None if it is not one. Its variables need not be in any Program."""
     match stmt:
         case For():
             nest = _from_loop(ctx, stmt)
@@ -154,7 +154,7 @@ def _from_loop(ctx: Context, stmt: For) -> Nest | None:
 
 
 def _converted(ctx: Context, store: Store) -> Store:
-    """The same with a value of the buffer's own type."""
+    """The store with its value converted to the buffer's type."""
     dtype = ctx.dtype(store.buffer)
     value = store.value if store.value.dtype == dtype else Cast(store.value, dtype)
     return Store(store.buffer, store.indices, value)
@@ -180,7 +180,7 @@ def _from_copy(ctx: Context, stmt: Copy) -> Nest | None:
 
 
 def _variables(dimensions: Iterable[int]) -> dict[int, Var]:
-    """A variable for each dimension, with names that no Program has: they are replaced at once."""
+    """A variable per dimension, with names that are in no Program: they are replaced at once."""
     return {d: Var(f"@{d}", "int32") for d in dimensions}
 
 
@@ -212,12 +212,12 @@ def _from_reduce(ctx: Context, stmt: Reduce) -> Nest | None:
 # ---- passes ---------------------------------------------------------------------------------------
 
 _MOST = 8
-"""Statements of one pass: more values than that have no place in registers."""
+"""Most statements per pass: registers have no room for more values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pass:
-    """Some statements as one nest. ``tests`` must hold before it, or else they are done one by one."""
+    """Some statements as one nest. If ``tests`` do not hold before it, the statements run one by one."""
 
     statements: tuple[Stmt, ...]
     nest: Nest
@@ -225,7 +225,7 @@ class Pass:
 
 
 def find_pass(ctx: Context, body: Sequence[Stmt]) -> Pass | None:
-    """The longest pass that ``body`` begins with; None where that is not a gain."""
+    """The longest pass that ``body`` begins with; None if it does not pay."""
     found: Pass | None = None
     nest = Nest(sizes=(), variables=(), steps=())
     touched: list[set[str]] = []
@@ -254,7 +254,7 @@ def find_pass(ctx: Context, body: Sequence[Stmt]) -> Pass | None:
 
 
 def _has_gain(ctx: Context, found: Pass) -> bool:
-    """Whether a pass is better than its statements one by one."""
+    """Whether a pass is faster than its statements one by one."""
     if len(found.statements) > 1:
         return True
     (stmt,) = found.statements
@@ -266,7 +266,7 @@ def _has_gain(ctx: Context, found: Pass) -> bool:
 
 
 def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[Step, ...]:
-    """The steps with the names of elements of tiles; a tile that is written is itself."""
+    """The steps with elements of unfilled tiles replaced by their sources, except for tiles that are written."""
 
     def known(expr: Expr) -> Expr | None:
         if not isinstance(expr, Load) or expr.buffer not in standing:
@@ -290,7 +290,7 @@ def _storages(ctx: Context, steps: tuple[Step, ...]) -> set[str]:
 
 
 def _is_connected(touched: Sequence[set[str]]) -> bool:
-    """Whether each statement has something to do with the others."""
+    """Whether shared buffers connect all statements."""
     first, *others = map(set, touched)
     while joined := [other for other in others if other & first]:
         first = first.union(*joined)
@@ -299,7 +299,7 @@ def _is_connected(touched: Sequence[set[str]]) -> bool:
 
 
 def _checked(ctx: Context, statements: tuple[Stmt, ...], nest: Nest) -> Pass | None:
-    """The statements as a pass, if what it writes is what they write one after the other."""
+    """The statements as a pass, if it writes the same as they do one after another."""
     if not all(_is_covered(ctx, step) for step in nest.steps) or not _is_by_element(ctx, nest):
         return None
     tests = interior_tests(ctx, nest.loop())
@@ -312,7 +312,7 @@ def _checked(ctx: Context, statements: tuple[Stmt, ...], nest: Nest) -> Pass | N
 
 
 def _is_covered(ctx: Context, step: Step) -> bool:
-    """Whether a step is done by vectors of floats."""
+    """Whether vectors of floats can do a step."""
     operations = {part.name for part in walk_expr(step.value) if isinstance(part, Op)}
     is_known = (
         step.value.dtype in FLOATS if isinstance(step, Fold) else not operations & ROW_FUNCTIONS
@@ -322,7 +322,7 @@ def _is_covered(ctx: Context, step: Step) -> bool:
 
 
 def _is_by_element(ctx: Context, nest: Nest) -> bool:
-    """Whether no element of the nest touches what another one writes, except for the folds."""
+    """Whether no element of the nest touches what another element writes, except for the folds."""
     stores = [step for step in nest.steps if isinstance(step, Store)]
     folded = [ctx.storage(step.buffer) for step in nest.steps if isinstance(step, Fold)]
     stored = {ctx.storage(store.buffer): (store.buffer, store.indices) for store in stores}

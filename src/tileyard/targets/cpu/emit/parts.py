@@ -1,4 +1,4 @@
-"""What parts of Programs are, seen by themselves: statements, regions, and expressions that are indices."""
+"""Describes single parts of Programs: statements, regions, and expressions that are indices."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,19 +13,19 @@ ZERO = Const(0, "int32")
 
 
 def numbered(body: Iterable[Stmt], number: int) -> Iterator[tuple[int, Stmt]]:
-    """The statements of a body with their pre-order numbers, of which ``number`` is the first one's."""
+    """The statements of a body with their pre-order numbers, the first being ``number``."""
     for stmt in body:
         yield number, stmt
         number += count_statements(stmt)
 
 
 def count_statements(*body: Stmt) -> int:
-    """How many statements these are, nested ones included."""
+    """Number of these statements, nested ones included."""
     return sum(1 for _ in walk(body))
 
 
 def find_bodies(body: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, ...]]:
-    """``body`` and all bodies inside it, but those of parallel loops."""
+    """``body`` and all bodies inside it, except those of parallel loops."""
     yield body
     for stmt in body:
         if not is_parallel(stmt):
@@ -34,7 +34,7 @@ def find_bodies(body: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, ...]]:
 
 
 def is_parallel(stmt: Stmt) -> bool:
-    """Whether a statement is a parallel loop, which is written as one."""
+    """Whether a statement is a parallel loop, which is written as a whole."""
     return isinstance(stmt, For) and stmt.kind == "parallel"
 
 
@@ -45,7 +45,7 @@ def touched(*body: Stmt) -> frozenset[str]:
 
 
 def tiles_of(stmt: Stmt) -> set[str]:
-    """The buffers of which ``stmt`` takes regions, not elements."""
+    """The buffers of which ``stmt`` uses regions, not elements."""
     regions = [*read_regions(stmt), written_region(stmt)]
     return {region.buffer for region in regions if region is not None}
 
@@ -54,7 +54,7 @@ def tiles_of(stmt: Stmt) -> set[str]:
 
 
 def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
-    """Whether ``region`` is all of the last two dimensions of a tile, at one place of the others."""
+    """Whether ``region`` is all of the last two dimensions of a tile, at one index of the others."""
     inner = max(len(shape) - 2, 0)
     pairs = zip(region.extents[inner:], shape[inner:], strict=True)
     return (
@@ -71,7 +71,7 @@ def covers(region: Region, shape: tuple[Expr, ...]) -> bool:
 
 
 def extent_of(region: Region, dimension: int) -> int:
-    """A constant extent of a region. Raises UnsupportedError for another."""
+    """A constant extent of a region. Raises UnsupportedError if it is not constant."""
     extent = find_number(region.extents[dimension])
     if extent is None:
         raise UnsupportedError(
@@ -83,9 +83,9 @@ def extent_of(region: Region, dimension: int) -> int:
 
 
 def pair_dimensions(src: Region, dst: Region, axis: int | None = None) -> dict[int, int] | None:
-    """For each dimension of ``dst`` that is longer than 1 that of ``src``, its ``axis`` aside, of the same extent.
+    """Maps each dimension of ``dst`` longer than 1 to the one of ``src``, ``axis`` aside, of the same extent.
 
-    None where they do not match.
+    None if they do not match.
     """
     left, right = [i for i in long_dimensions(src) if i != axis], long_dimensions(dst)
     pairs = dict(zip(right, left, strict=False))
@@ -96,7 +96,7 @@ def pair_dimensions(src: Region, dst: Region, axis: int | None = None) -> dict[i
 
 
 def find_extents(region: Region) -> list[int] | None:
-    """The extents of a region; None where one is not constant."""
+    """The extents of a region; None if one is not constant."""
     found = [find_number(extent) for extent in region.extents]
     numbers = [extent for extent in found if extent is not None]
     return numbers if len(numbers) == len(found) else None
@@ -108,7 +108,7 @@ def long_dimensions(region: Region) -> list[int]:
 
 
 def moved(region: Region, by: Mapping[int, Expr]) -> tuple[Expr, ...]:
-    """The indices in its buffer of the element that lies so far, by dimension, from a region's first one."""
+    """The indices in its buffer of the element at offsets ``by``, by dimension, from a region's first element."""
     return tuple(add(start, by[d]) if d in by else start for d, start in enumerate(region.starts))
 
 
@@ -125,7 +125,7 @@ def ends(region: Region) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
 
 
 def find_number(expr: Expr) -> int | None:
-    """The whole number that an expression is; None where it is not a constant."""
+    """The integer value of an expression; None if it is not a constant."""
     return int(expr.value) if isinstance(expr, Const) else None
 
 
@@ -135,19 +135,19 @@ def is_zero(expr: Expr) -> bool:
 
 
 def is_same(a: Expr, b: Expr) -> bool:
-    """Whether two extents are the same, whatever integers they are kept in."""
+    """Whether two extents are the same, whatever their integer types."""
     if isinstance(a, Const) and isinstance(b, Const):
         return a.value == b.value
     return a == b
 
 
 def constant(number: int) -> Const:
-    """A whole number as an expression."""
+    """An integer as an expression."""
     return Const(number, "int32")
 
 
 def add(*terms: Expr) -> Expr:
-    """The sum of indices, without what adds nothing."""
+    """The sum of indices, without zeros."""
     return functools.reduce(_add, terms)
 
 

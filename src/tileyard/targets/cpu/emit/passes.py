@@ -1,4 +1,4 @@
-"""Passes over rows in C: four vectors at a time, then one at a time, then single elements.
+"""Writes passes over rows in C: four vectors at a time, then one at a time, then single elements.
 
 Values between the statements of a pass stay in registers.
 """
@@ -33,9 +33,9 @@ from tileyard.targets.cpu.emit.vectors import (
 def emit_pass(
     ctx: Context, found: Pass, unwritten: frozenset[str], rows: Sequence[Row], share: float
 ) -> None:
-    """Write the statements of a pass, whose tests hold where this stands.
+    """Write the statements of a pass whose tests hold here.
 
-    Nothing else reads the tiles ``unwritten``. Meanwhile a share of ``rows`` is fetched.
+    Nothing else reads the tiles ``unwritten``. The pass prefetches a share of ``rows``.
     """
     for number, stmt in numbered(found.statements, ctx.statement):
         said = print_statement(ctx.program, stmt).splitlines()[0].strip()
@@ -66,7 +66,7 @@ class _Rows:
         self._parts: dict[tuple[str, int], str] = {}
 
     def write(self, beside: Sequence[str]) -> None:
-        """Write one row; ``beside`` are lines of C for each four vectors."""
+        """Write one row; ``beside`` are lines of C that are added to each four vectors."""
         out, at = self._ctx.out, self._at.name
         self._begin()
         out.line(f"int32_t {at} = 0;")
@@ -82,7 +82,7 @@ class _Rows:
             store(self._ctx, step.buffer, step.indices, total)
 
     def _by_vectors(self, beside: Sequence[str]) -> None:
-        """The elements of a row as vectors of floats, and what is left of them one by one."""
+        """Write the elements of a row as vectors of floats, and the rest one by one."""
         out, columns, at = self._ctx.out, self._nest.columns, self._at.name
         for form in (QUAD, ONE):
             if form == QUAD:
@@ -104,7 +104,7 @@ class _Rows:
                 self._single()
 
     def _among_bits(self, rows: Sequence[Load], beside: Sequence[str]) -> None:
-        """Folds of narrow rows as they stand in memory: no element becomes a float but the last."""
+        """Write folds of narrow rows on their bits in memory: only the result becomes a float."""
         out, columns, at = self._ctx.out, self._nest.columns, self._at.name
         self._lines("ty_tops {1} = ty_tops_begin_{3}();")
         with out.block(f"for (; {at} < {columns}; {at} += TY_QUAD)"):
@@ -123,7 +123,7 @@ class _Rows:
         return [(i, step) for i, step in enumerate(self._nest.steps) if isinstance(step, Fold)]
 
     def _lines(self, text: str) -> None:
-        """One line for every fold."""
+        """Write one line per fold."""
         for i, step in self._folds():
             parts = (self._parts[QUAD, i], self._parts[ONE, i])
             self._ctx.out.line(text.format(self._totals[i], *parts, step.kind))
@@ -131,7 +131,7 @@ class _Rows:
     # ---- before the loops -------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """What is the same for all elements of a row: numbers, totals, and how outputs are aligned."""
+        """Write what all elements of a row share: numbers, totals, and the alignment of outputs."""
         ctx = self._ctx
         for i, step in enumerate(self._nest.steps):
             self._hoist(step.value)
@@ -159,7 +159,7 @@ class _Rows:
             return place(self._ctx, step.buffer, step.indices)
 
     def _hoist(self, expr: Expr) -> None:
-        """Name what does not change along the row."""
+        """Give names to values that do not change along the row."""
         if expr in self._vectors.same or isinstance(expr, Const):
             return
         if self._at in walk_expr(expr):
@@ -191,7 +191,7 @@ class _Rows:
                 out.line(f"{target} = {to_memory(ctx, step.buffer, name)};")
 
     def _forget(self) -> None:
-        """Take nothing for known but what is the same along the row."""
+        """Forget all known values except those that are the same along the row."""
         self._vectors.spilled.clear()
         self._ctx.known = {**self._ctx.known, **self._vectors.same}
         for step in self._nest.steps:
@@ -233,7 +233,7 @@ class _Rows:
                 out.line(f"{call}_{narrow or 'f32'}({target}, {text}{past});")
 
     def _key(self, step: Store) -> Load:
-        """What reads the element that a step writes."""
+        """The load of the element that a step writes."""
         return Load(step.buffer, step.indices, self._ctx.dtype(step.buffer))
 
     def _is_read(self, i: int, step: Store) -> bool:

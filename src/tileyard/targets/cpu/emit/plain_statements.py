@@ -1,13 +1,13 @@
-"""Statements other than tile operations, in C: atomic updates, what a kernel says, roles that wait for each other.
+"""Writes atomic updates, prints and assertions, and roles that wait for each other in C.
 
-In memory that blocks share, updates are atomic operations of the CPU, unless one thread runs all blocks; a
+In memory that blocks share, updates are atomic CPU operations, unless one thread runs all blocks; a
 tile is one thread's own.
 
-A kernel prints lines, checks assertions and tells its failures. Lines of the user's files are not in it:
-statements are reported by number, and ``binary.py`` knows the rest.
+A kernel prints lines, checks assertions and reports its failures. It does not contain lines of the user's files:
+it reports statements by number, and ``binary.py`` finds their lines.
 
-Roles are bodies that advance in turns, each a ``switch`` that is entered where it last had to wait.
-What has to outlive a wait, bindings and the counters of loops, is declared outside the ``switch``.
+Roles are bodies that advance in turns, each a ``switch`` that is entered at its last wait.
+Bindings and loop counters, which must outlive a wait, are declared outside the ``switch``.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -55,7 +55,7 @@ from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, from_bits
 
 
 def refuse(stmt: SparseGemm | Issue | Synchronization) -> NoReturn:
-    """Refuse what this target does not make, and what ``passes.settle`` removes."""
+    """Refuse statements that this target does not support, and those that ``passes.settle`` removes."""
     tag = str(stmt.__struct_config__.tag)
     if isinstance(stmt, SparseGemm):
         raise UnsupportedError(f"{tag} is not covered", operation=tag)
@@ -66,7 +66,7 @@ def refuse(stmt: SparseGemm | Issue | Synchronization) -> NoReturn:
 
 
 def emit_atomic(ctx: Context, stmt: Atomic) -> None:
-    """Write an update, and bind the old content where the statement does."""
+    """Write an update, and bind the old content if the statement does."""
     dtype = ctx.dtype(stmt.buffer)
     text = value(ctx, stmt.value)
     target = element(ctx, stmt.buffer, stmt.indices)
@@ -129,15 +129,15 @@ def _function(ctx: Context, kind: str, dtype: str) -> str:
     return name
 
 
-# ---- what a kernel says ---------------------------------------------------------------------------
+# ---- prints and failures --------------------------------------------------------------------------
 
 
 MOST_VALUES = 6
-"""Number of values that are reported of an assertion that fails."""
+"""Most values that a failed assertion reports."""
 
 
 def emit_print(ctx: Context, stmt: Print) -> None:
-    """Write one line to standard output, whole among those of other threads."""
+    """Write a print of one line to standard output, not mixed with those of other threads."""
     shown = [_conversion(ctx, expr) for expr in stmt.values]
     form = describe_print(stmt.message.replace("%", "%%"), [mark for mark, _ in shown])
     parts = ["report", str(ctx.statement), _quoted(form), *(text for _, text in shown)]
@@ -145,13 +145,13 @@ def emit_print(ctx: Context, stmt: Print) -> None:
 
 
 def emit_assert(ctx: Context, stmt: Assert) -> None:
-    """Write a check that ends the launch where it fails, and tells the values that it is about."""
+    """Write a check that ends the launch if it fails, and reports the values it depends on."""
     site = ctx.fault(f"assertion failed: {stmt.message or print_expr(ctx.program, stmt.cond)}")
     ctx.out.line(f"if (!({value(ctx, stmt.cond)})) {failure(ctx, site, (stmt.cond,))}")
 
 
 def failure(ctx: Context, site: int, about: Iterable[Expr] = ()) -> str:
-    """The C statement that ends the launch at a site; told are the values that ``about`` depend on."""
+    """The C statement that ends the launch at a site and reports the values that ``about`` depend on."""
     shown = dict.fromkeys(
         part for expr in about for part in walk_expr(expr) if isinstance(part, Var | Load)
     )
@@ -164,7 +164,7 @@ def failure(ctx: Context, site: int, about: Iterable[Expr] = ()) -> str:
 
 
 def _conversion(ctx: Context, expr: Expr) -> tuple[str, str]:
-    """How a value is printed: printf's conversion, and the value in the C type that it takes."""
+    """The printf conversion of a value, and the value in the C type that it takes."""
     dtype = find_dtype(expr.dtype)
     mark, kind = "%lld", "long long"
     if dtype.is_float:
@@ -175,7 +175,7 @@ def _conversion(ctx: Context, expr: Expr) -> tuple[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """``text`` as a string literal of C; what is not plain ASCII in octal."""
+    """``text`` as a C string literal, with anything but plain ASCII in octal."""
     parts = [
         chr(byte) if 32 <= byte < 127 and chr(byte) not in '\\"?' else f"\\{byte:03o}"
         for byte in text.encode("utf-8", "replace")
@@ -188,7 +188,7 @@ def _quoted(text: str) -> str:
 
 @dataclass(kw_only=True, slots=True)
 class Role:
-    """One body while it is written. ``waits`` has the fault of each of its waits, in order."""
+    """One role's body while it is written. ``waits`` has the fault of each of its waits, in order."""
 
     at: str
     rests: str
@@ -222,7 +222,7 @@ def emit_roles(ctx: Context, stmt: Roles, write: Callable[[Role, int], None]) ->
 
 
 def emit_wait(ctx: Context, stmt: Await, role: Role | None) -> None:
-    """Write a wait; where there is no other role, what is awaited has to be there."""
+    """Write a wait; without another role, the awaited condition must already hold."""
     site = ctx.fault(describe_deadlock(stmt.message))
     if role is None:
         ctx.out.line(f"if (!({value(ctx, stmt.cond)})) {failure(ctx, site)}")
@@ -236,7 +236,7 @@ def emit_wait(ctx: Context, stmt: Await, role: Role | None) -> None:
 
 
 def _outliving(stmt: Roles) -> Iterator[Var]:
-    """The variables that are bound, or counted, where a wait may follow."""
+    """The variables that are bound or counted before a possible wait."""
     todo: list[Stmt] = [inner for body in stmt.bodies for inner in body]
     while todo:
         match todo.pop(0):
@@ -262,7 +262,7 @@ def _outliving(stmt: Roles) -> Iterator[Var]:
 
 
 def _emit_deadlock(ctx: Context, roles: list[Role]) -> None:
-    """Tell the waits of the roles that have not ended."""
+    """Write the report of the waits of the roles that have not ended."""
     stuck, count = ctx.names.fresh("stuck_"), ctx.names.fresh("stuck_count_")
     waiting = [role for role in roles if role.waits]
     if not waiting:

@@ -1,8 +1,8 @@
-"""Decides before any C is written how each gemm is done and how each tile-local buffer is kept.
+"""Decides, before any C is written, how each gemm is computed and how each tile-local buffer is stored.
 
-Whole numbers that only gemms read, and whose products are exact in floats, are kept as floats.
+Integers that only gemms read, and whose products are exact in floats, are stored as floats.
 
-One module because how gemms are done and how buffers are kept depend on each other.
+One module because how gemms are computed and how buffers are stored depend on each other.
 """
 
 import math
@@ -50,28 +50,28 @@ from tileyard.targets.cpu.emit.tiles import (
 from tileyard.targets.cpu.machine import Machine
 
 CLAIM_BYTES = 4
-"""Of one number that says how far a slot of all threads is: free, being filled, or filled."""
+"""Bytes of the state of a slot that all threads share: free, being filled, or filled."""
 
 TAG_BYTES = 8
-"""Of one number that says which content a slot of one thread holds, 0 for none."""
+"""Bytes of the number of the content that a thread's slot holds, 0 for none."""
 
 _WHOLE = 1 << 24
-"""The largest number up to which floats hold all whole ones."""
+"""The number up to which floats hold all integers."""
 
 _WORD = 32
-"""Bits of an accumulator of whole numbers."""
+"""Bits of an accumulator of integers."""
 
 _SMALL = 32
-"""Elements up to which a buffer of scope ``local`` is a C variable."""
+"""Most elements of a buffer of scope ``local`` that is a C variable."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GemmPlan:
-    """One gemm of (m, k) by (k, n) that reads ``a``. ``shape`` is None where plain loops do it.
+    """One gemm of (m, k) by (k, n) that reads ``a``. ``shape`` is None for plain loops.
 
-    ``staged_a`` and ``staged_b`` are tiles that the operand is copied into first, None where the
-    micro-kernel reads the operand where it is. ``staged_c`` is where the product is made before it
-    is added to ``c``, None where that is done at once.
+    ``staged_a`` and ``staged_b`` are tiles that the operand is copied into first, None if the
+    micro-kernel reads the operand in place. ``staged_c`` is the tile of the product before it
+    is added to ``c``, None if it is added at once.
     """
 
     m: int
@@ -88,8 +88,8 @@ class GemmPlan:
 class Plan:
     """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's identity.
 
-    Shared memory begins with the ``claims``, a number for each slot that all threads share, and that of a
-    thread with ``keeping.tags``, one for each of its own; ``workspaces`` says where in it those lie.
+    Shared memory begins with ``claims`` numbers, one per slot that all threads share, and the memory of a
+    thread with ``keeping.tags`` numbers, one per slot of its own; ``workspaces`` has the places of workspaces.
     """
 
     tiles: dict[str, Tile] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Plan:
 
 
 def make_plan(program: Program, machine: Machine, claims: int = 0) -> Plan:
-    """The plan for ``program``, with room for at least so many ``claims``. Raises UnsupportedError."""
+    """The plan for ``program``, with room for at least ``claims`` claims. Raises UnsupportedError."""
     return _Planner(program, machine).make(claims)
 
 
@@ -180,7 +180,7 @@ class _Planner:
         stride = row_stride(shape[-1] if shape else 1, len(shape), scalar, lanes)
         if is_result and buffer.name in self._lefts and stride * C_BYTES[scalar] % LINE == 0:
             stride += (
-                lanes  # else the elements of one step all lie in the same bank, as in ``Shape``
+                lanes  # otherwise all elements of one step are in the same bank, as in ``Shape``
             )
         is_float_now = buffer.name in layouts and is_integer(buffer.dtype)
         tile = Tile(
@@ -193,7 +193,7 @@ class _Planner:
         return replace(tile, is_variable=is_variable and small)
 
     def _aliased_tile(self, buffer: Buffer) -> Tile:
-        """A tile that has views, or is one: without padding. Raises UnsupportedError."""
+        """A tile that has views, or is a view: without padding. Raises UnsupportedError."""
         kinds = {self._dtypes[name] for name in (buffer.name, buffer.view_of or buffer.name)}
         if len(kinds) > 1 and any(SCALARS[kind].narrow for kind in kinds):
             raise UnsupportedError(
@@ -223,7 +223,7 @@ class _Planner:
         return m, n, k
 
     def _shape(self, stmt: Gemm) -> Shape | None:
-        """The register block, None where the types or the place of ``c`` need plain loops."""
+        """The register block, None if the types or the place of ``c`` need plain loops."""
         _, n, _ = self._sizes(stmt)
         if stmt.c.buffer not in self._shapes:
             return None
@@ -236,14 +236,14 @@ class _Planner:
         return register_shape(self._machine, scalar, n)
 
     def _is_exact(self, stmt: Gemm) -> bool:
-        """Whether a product of whole numbers is exact in floats, however its sums are grouped."""
+        """Whether a product of integers is exact in floats, however its sums are grouped."""
         _, _, k = self._sizes(stmt)
         a, b, c = (find_dtype(self._dtypes[r.buffer]) for r in (stmt.a, stmt.b, stmt.c))
         largest = [max(-kind.range[0], kind.range[1]) for kind in (a, b)]
         return k * largest[0] * largest[1] <= _WHOLE and c.bits >= _WORD
 
     def _result(self, stmt: Gemm, shape: Shape) -> Tile | None:
-        """Where the product is made, None for ``c`` itself: floats that have room for whole vectors."""
+        """The staging tile of the product, None for ``c`` itself: it must be of floats with room for whole vectors."""
         m, n, _ = self._sizes(stmt)
         c = stmt.c.buffer
         has_room = c not in self._aliased and is_whole(stmt.c, self._shapes[c])
@@ -253,7 +253,7 @@ class _Planner:
         return self._stage(f"product_{m}x{n}_{shape.scalar}", shape, (m, n), rows)
 
     def _stage(self, name: str, shape: Shape, extents: tuple[int, int], layout: Layout) -> Tile:
-        """A tile of a gemm's own."""
+        """A staging tile of one gemm."""
         dtype = "float64" if shape.scalar == "double" else "float32"
         return self._add(Tile(name=f"@{name}", dtype=dtype, shape=extents, layout=layout))
 
@@ -289,7 +289,7 @@ class _Planner:
     # ---- layouts ----------------------------------------------------------------------------
 
     def _layouts(self, gemms: list[Gemm], shapes: dict[int, Shape | None]) -> dict[str, Layout]:
-        """The buffers that are kept as gemms read them."""
+        """The layouts of the buffers that are stored as gemms read them."""
         wanted: dict[str, list[Layout | None]] = defaultdict(list)
         for name in self._other_uses():
             wanted[name].append(None)
@@ -316,7 +316,7 @@ class _Planner:
         return RowPanels(split=split_rows(m, shape.rows), chunk=shape.chunk)
 
     def _is_operand(self, stmt: Gemm, region: Region, shape: Shape) -> bool:
-        """Whether a whole tile could be kept as the micro-kernel reads it: whole numbers as floats."""
+        """Whether a whole tile could be stored as the micro-kernel reads it: integers as floats."""
         name = region.buffer
         is_exact = all(self._is_integer(part) for part in (stmt.a, stmt.b, stmt.c))
         return (
@@ -327,7 +327,7 @@ class _Planner:
         )
 
     def _other_uses(self) -> Iterator[str]:
-        """Buffers used by something else than a gemm's operands, a whole copy in, or a whole fill."""
+        """Buffers used by anything other than a gemm's operands, a whole copy in, or a whole fill."""
         yield from self._aliased
         for stmt in walk(self._program.body):
             if id(stmt) in self._forwarding.copies:

@@ -1,6 +1,6 @@
-"""A whole kernel in C: the functions that the runtime calls, around the body of one block.
+"""Writes a whole kernel in C: the functions that the runtime calls, around the body of one block.
 
-One module because a function and what it declares, arrays, tiles and numbers by their names, are written together.
+One module because a function and its declarations of arrays, tiles and numbers are written together.
 """
 
 import math
@@ -26,20 +26,20 @@ from tileyard.targets.cpu.machine import Machine
 
 KERNEL = """int32_t {name}(void *const *buffers, const int64_t *scalars, int32_t grid, int32_t threads,
     int64_t first, int64_t last, char *scratch, char *shared)"""
-"""Named after the user's kernel, with an ending that no function of C has; ``ENTRY`` is the name that all have."""
+"""The C function of a grid, named after the user's kernel with an ending that no C function has; all share ``ENTRY``."""
 ENTRY = f'{KERNEL.format(name="ty_kernel")} __attribute__((alias("{{name}}")));'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generated:
-    """A kernel's C text, and what an artifact says of it."""
+    """A kernel's C text, and its details for the artifact."""
 
     text: str
     details: Details
 
 
 def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -> Generated:
-    """The C text of ``program``; ``lines`` only help to say where something is not supported.
+    """The C text of ``program``; ``lines`` are only used to locate what is not supported.
 
     Raises UnsupportedError.
     """
@@ -78,7 +78,7 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
         ]
     )
     details = Details(
-        # Without the threads of the user's launch, of which nothing here depends: equal binaries say the same.
+        # Without the threads of the user's launch, on which nothing here depends: equal binaries have equal signatures.
         signature=Program(program.name, program.params, program.dims, program.grid, (), (), ()),
         scratch_bytes=max(plan.scratch_bytes for plan in plans),
         shared_bytes=max(plan.shared_bytes for plan in plans),
@@ -93,7 +93,7 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
 
 
 def _write_grid(ctx: Context, grid: Grid, lines: dict[int, SourceLine], name: str) -> None:
-    """The function ``name`` that runs some blocks of one grid."""
+    """Write the function ``name``, which runs some blocks of one grid."""
     lazy = lazy_tiles(grid.program, ctx.plan)
     ctx.lazy = {buffer: ctx.names.fresh(f"{ctx.names[buffer]}_is_clear") for buffer in lazy}
     with ctx.out.block(f"static {KERNEL.format(name=name)}"):
@@ -117,7 +117,7 @@ def _write_grid(ctx: Context, grid: Grid, lines: dict[int, SourceLine], name: st
 
 
 def _make_plans(grids: tuple[Grid, ...], machine: Machine) -> list[Plan]:
-    """The plans of all grids, for which workspaces have the same place."""
+    """The plans of all grids, with workspaces at the same places."""
     plans = [make_plan(grid.program, machine) for grid in grids]
     if len(grids) == 1:
         return plans
@@ -126,7 +126,7 @@ def _make_plans(grids: tuple[Grid, ...], machine: Machine) -> list[Plan]:
 
 
 def _locate(error: UnsupportedError, program: Program, lines: dict[int, SourceLine]) -> None:
-    """Have a refusal of a buffer name the line of the first statement that uses it."""
+    """Add the line of the first statement that uses the refused buffer to the error."""
     for number, stmt in number_statements(program):
         if error.buffer in touched(stmt) and not bodies(stmt) and number in lines:
             error.file, error.line = lines[number].file, lines[number].line
@@ -134,7 +134,7 @@ def _locate(error: UnsupportedError, program: Program, lines: dict[int, SourceLi
 
 
 def _entry(names: list[str]) -> str:
-    """The kernel under the name that all have: it runs blocks of the grid that its arguments name."""
+    """The entry under the common name: it runs blocks of the grid that its arguments name."""
     if len(names) == 1:
         return f"{ENTRY.format(name=names[0])}\n"
     out = Writer()
@@ -147,7 +147,7 @@ def _entry(names: list[str]) -> str:
 
 
 def _blocks_function(grids: tuple[Grid, ...], machine: Machine) -> str:
-    """``ty_blocks``: how many blocks a grid has, given the dimensions and scalars."""
+    """``ty_blocks``: the number of blocks of a grid, given the dimensions and scalars."""
     program = grids[0].program
     bare = Program(program.name, program.params, program.dims, (), (), (), ())
     ctx = Context(
@@ -180,7 +180,7 @@ def _blocks_function(grids: tuple[Grid, ...], machine: Machine) -> str:
 
 
 def declare(ctx: Context) -> None:
-    """Dimensions, scalar parameters, arrays and tiles by their names."""
+    """Declare dimensions, scalar parameters, arrays and tiles by their names."""
     program, names = ctx.program, ctx.names
     for i, var in enumerate(numbers(program)):
         scalar = SCALARS[var.dtype]
@@ -209,7 +209,7 @@ def declare(ctx: Context) -> None:
 
 
 def _declare_large(ctx: Context) -> None:
-    """Whether the arrays that are only written are larger than any cache."""
+    """Declare whether the arrays that are only written are larger than any cache."""
     read = buffer_effects(ctx.program.body).read
     for tensor in tensors(ctx.program):
         buffer = tensor.buffer
@@ -229,7 +229,7 @@ def _product(ctx: Context, extents: tuple[Expr, ...]) -> str:
 
 
 def _pointer(ctx: Context, buffer: Buffer, is_const: bool, restrict: str = "") -> str:
-    """The C declaration of an array, which is called like its buffer."""
+    """The C declaration of an array, named like its buffer."""
     name = f"*{restrict}{ctx.names[buffer.name]}"
     inner = "".join(f"[{index(ctx, extent)}]" for extent in buffer.shape[1:])
     star = f"({name}){inner}" if inner else name
@@ -237,7 +237,7 @@ def _pointer(ctx: Context, buffer: Buffer, is_const: bool, restrict: str = "") -
 
 
 def _declare_claims(ctx: Context) -> None:
-    """How far each slot is that all threads share, and what those of this thread hold: nothing at first."""
+    """Declare the states of the shared slots and the contents of this thread's slots, empty at first."""
     shared = own = 0
     for buffer, kept in ctx.plan.keeping.tiles.items():
         if kept.is_shared:
@@ -249,7 +249,7 @@ def _declare_claims(ctx: Context) -> None:
 
 
 def numbers(program: Program) -> tuple[Var, ...]:
-    """What the runtime passes in ``scalars``, in order."""
+    """The variables that the runtime passes in ``scalars``, in order."""
     return (*program.dims, *scalar_params(program))
 
 
@@ -279,7 +279,7 @@ def _tile_declaration(ctx: Context, tile: Tile) -> str:
 
 
 def declare_block(ctx: Context) -> None:
-    """Which block this is, and the variables that live as long as it."""
+    """Declare the block's index, and the variables that live as long as the block."""
     if ctx.plan.keeping.group:
         _declare_grouped(ctx, ctx.plan.keeping.group)
     else:
@@ -293,7 +293,7 @@ def declare_block(ctx: Context) -> None:
 
 
 def _declare_axes(ctx: Context, axes: tuple[Axis, ...], rest: str) -> None:
-    """The variables of ``axes``, the first the fastest, for the block number ``rest`` of them."""
+    """Declare the variables of ``axes``, the first the fastest, for block number ``rest``."""
     for i, axis in enumerate(axes):
         extent = index_term(ctx, axis.extent)
         kind = SCALARS[axis.var.dtype].value
@@ -304,7 +304,7 @@ def _declare_axes(ctx: Context, axes: tuple[Axis, ...], rest: str) -> None:
 
 
 def _declare_grouped(ctx: Context, width: int) -> None:
-    """As ``_declare_axes``, but ``width`` columns of the first axis at a time, for all the others."""
+    """As ``_declare_axes``, but in groups of ``width`` columns of the first axis, each for all other axes."""
     first, *others = ctx.program.grid
     kind = SCALARS[first.var.dtype].value
     columns = index_term(ctx, first.extent)

@@ -1,4 +1,4 @@
-"""Reductions in C: a row at a time where the axis is the last one, else row after row into a row."""
+"""Writes reductions in C: a row at a time if the axis is the last one, otherwise row after row into a row."""
 
 from collections.abc import Callable
 from typing import assert_never
@@ -40,7 +40,7 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
 
 
 class _Reduction:
-    """One reduction while it is written; each dimension that is kept has a counter."""
+    """One reduction while it is written; each remaining dimension has a counter."""
 
     def __init__(self, ctx: Context, stmt: Reduce, pairs: dict[int, int]) -> None:
         self._ctx = ctx
@@ -75,7 +75,7 @@ class _Reduction:
                 self._nest(self._kept, lambda: self._store(self._round(self._old())))
 
     def _nest(self, dimensions: list[int], body: Callable[[], None]) -> None:
-        """Loops over ``dimensions`` around ``body``."""
+        """Write loops over ``dimensions`` around ``body``."""
         if not dimensions:
             body()
             return
@@ -89,7 +89,7 @@ class _Reduction:
     # ---- bodies of the loops --------------------------------------------------------------------
 
     def _is_row_of_floats(self) -> bool:
-        """Whether tile.h has a function that folds the row where it lies."""
+        """Whether tile.h has a function that folds the row in place."""
         ctx, src = self._ctx, self._stmt.src
         return (
             self._axis == len(src.extents) - 1

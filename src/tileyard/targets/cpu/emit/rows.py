@@ -1,8 +1,8 @@
-"""Innermost parallel loops, a row at a time: narrow numbers are converted by the row, not one by one.
+"""Writes innermost parallel loops a row at a time: narrow numbers are converted by the row, not one by one.
 
-Such a loop becomes several over a few hundred elements: rows of narrow arrays are read into
+Such a loop becomes several loops over a few hundred elements: rows of narrow arrays are read into
 floats, values are computed from them, and each step that rounds is one call for the whole row. A
-division of the loop's variable by a small constant is resolved by writing that many elements at once.
+division of the loop's variable by a small constant is removed by writing that many elements at once.
 """
 
 from tileyard.ir.nodes import Expr, For, Load, Op, Store
@@ -32,14 +32,14 @@ from tileyard.targets.cpu.emit.scalars import SCALARS
 from tileyard.targets.cpu.emit.vectors import ROUNDED, unrounded_vector
 
 _LENGTH = 512
-"""Elements of a row: a few of them stay in the first cache."""
+"""Number of elements of a row: a few rows fit in the L1 cache."""
 
 _LEAST = 16
-"""Iterations from which on rows are worth their calls."""
+"""Least number of iterations for which rows pay for their calls."""
 
 
 def emit_rows(ctx: Context, stmt: For) -> bool:
-    """Write an innermost loop whose iterations are independent, if rows are the better way.
+    """Write an innermost loop whose iterations are independent, if rows are faster.
 
     Returns whether it has been written. The loop's variable must have its range.
     """
@@ -60,7 +60,7 @@ def emit_rows(ctx: Context, stmt: For) -> bool:
 
 
 class _Rows:
-    """One loop while it is written: ``at_`` is the first element of a row, ``n_`` counts in it."""
+    """One loop while it is written: ``at_`` is the first element of a row, ``n_`` counts within it."""
 
     def __init__(self, ctx: Context, stmt: For) -> None:
         self._ctx = ctx
@@ -70,7 +70,7 @@ class _Rows:
         self._count = 0
 
     def write(self, stores: list[Store]) -> None:
-        """Write all stores, one after the other for each row of the loop."""
+        """Write all stores, one after another for each row of the loop."""
         out, kind, stmt = self._ctx.out, self._kind, self._stmt
         start = index(self._ctx, stmt.start)
         extent = find_number(stmt.extent) or 0
@@ -120,7 +120,7 @@ class _Rows:
             ctx.out.line(f"ty_row_round_{narrow}({first}, {first}, count_);")
 
     def _store_vectors(self, store: Store) -> bool:
-        """Write simple values by the vector, where they are; returns whether they are simple."""
+        """Write simple values by the vector; returns False, and writes nothing, if they are not simple."""
         ctx, buffer, var, out = self._ctx, store.buffer, self._stmt.var, self._ctx.out
         narrow = ctx.scalar(buffer).narrow
         element, is_array = ctx.element_type(buffer), buffer in ctx.arrays
@@ -149,7 +149,7 @@ class _Rows:
         return True
 
     def _store_function(self, store: Store, expr: Op) -> None:
-        """A function of a row whose last argument can lie where the result goes."""
+        """Write a row function whose last argument may be in the memory of the result."""
         ctx = self._ctx
         *others, last = expr.args
         for part in expr.args:
@@ -174,12 +174,12 @@ class _Rows:
         self._ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
 
     def _address(self, store: Store | Load) -> str:
-        """Where the first element of the row is, in C."""
+        """The C address of the first element of the row."""
         with self._ctx.names.aliased(self._stmt.var.name, "at_"):
             return f"&{place(self._ctx, store.buffer, store.indices)}"
 
     def _prepare(self, expr: Expr) -> None:
-        """Write rows for all parts of ``expr`` that are read from narrow memory, or rounded."""
+        """Write the rows of all parts of ``expr`` that are read from narrow memory, or rounded."""
         ctx = self._ctx
         if expr in ctx.known:
             return
@@ -210,7 +210,7 @@ class _Rows:
         return row
 
     def _as_row(self, expr: Expr) -> str:
-        """The row that holds the values of ``expr``, the last rounding left out."""
+        """The row that holds the values of ``expr`` without the final rounding."""
         if expr in self._ctx.known:
             return self._ctx.known[expr].removesuffix("[n_]")
         row = self._new_row()
@@ -218,7 +218,7 @@ class _Rows:
         return row
 
     def _loop(self, target: str, expr: Expr) -> None:
-        """Write the values of ``expr``, the last rounding left out, to ``target``."""
+        """Write the values of ``expr`` without the final rounding to ``target``."""
         out, kind = self._ctx.out, self._kind
         count = count_at_once(expr, self._stmt)
         out.line("TY_INDEPENDENT")

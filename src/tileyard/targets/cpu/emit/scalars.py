@@ -1,7 +1,7 @@
-"""How each scalar type lives in C: in arrays, in tiles, in variables; its literals, operators and conversions.
+"""Represents scalar types in C: in arrays, tiles and variables; their literals, operators and conversions.
 
-Narrow floats are kept in ``float`` outside the user's arrays, always as a value that they can hold:
-each computation of one rounds it.
+Outside the user's arrays, narrow floats are stored as ``float``, always with a value of the narrow type:
+each computation rounds its result.
 """
 
 import math
@@ -21,7 +21,7 @@ class CScalar:
     """``memory`` is the C type in arrays, ``tile`` in tiles, ``value`` in variables.
 
     ``suffix`` is that of tile.h's functions on values; ``narrow`` that of its rounding and
-    conversion functions, empty where memory holds values as they are.
+    conversion functions, empty if memory holds values unconverted.
     """
 
     memory: str
@@ -65,7 +65,7 @@ C_BYTES = {
     "int64_t": 8,
     "double": 8,
 }
-"""The sizes of the C types that tiles are made of."""
+"""Bytes per C type of tiles."""
 
 
 def literal(const: Const) -> str:
@@ -74,7 +74,7 @@ def literal(const: Const) -> str:
     if dtype.kind == "bool":
         return "1" if const.value else "0"
     if dtype.is_float:
-        with np.errstate(all="ignore"):  # what is too large becomes an infinity
+        with np.errstate(all="ignore"):  # values that are too large become infinities
             value = float(specs.literal(const))
         return _float_literal(value, "" if const.dtype == "float64" else "f")
     number = int(const.value)
@@ -88,7 +88,7 @@ def literal(const: Const) -> str:
 
 
 def identity_literal(kind: ReduceKind, dtype: str) -> str:
-    """What a reduction begins with, in C."""
+    """The initial value of a reduction, in C."""
     start = identity(kind, dtype)
     return literal(Const(start.item() if hasattr(start, "item") else float(start), dtype))
 
@@ -109,13 +109,13 @@ CALL = 20
 
 
 class C(NamedTuple):
-    """A C expression and how tightly its outermost operator binds."""
+    """A C expression and the precedence of its outermost operator."""
 
     text: str
     binds: int = CALL
 
     def inside(self, binds: int) -> str:
-        """The text, in parentheses where an operator that binds so tightly stands beside it."""
+        """The text as an operand of an operator of precedence ``binds``, in parentheses if needed."""
         return self.text if self.binds >= binds else f"({self.text})"
 
 
@@ -141,11 +141,11 @@ BINARY = {
 }
 DIVISIONS = {"floordiv": "/", "floormod": "%", "truncdiv": "/", "truncmod": "%"}
 EXACT = frozenset({"abs", "floor", "ceil", "round", "trunc", "copysign"})
-"""Functions of floats whose result a narrow type that holds the argument holds too."""
+"""Functions of floats whose result is in every narrow type that contains the argument."""
 
 
 _EXACT = {"tfloat32": 11, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
-"""Bits of a narrow type's significand: it holds all whole numbers of so many bits."""
+"""Bits of a narrow type's significand: it holds all integers of that many bits."""
 
 _WIDER = {
     "float8_e4m3fn": frozenset({"float16", "bfloat16", "tfloat32"}),
@@ -153,20 +153,20 @@ _WIDER = {
     "float16": frozenset({"tfloat32"}),
     "bfloat16": frozenset({"tfloat32"}),
 }
-"""Narrow types that hold every number of a narrower one."""
+"""Narrow types that contain every number of a narrower one."""
 
 
 def cast(text: str, source: str, target: str, widest: int = 64) -> str:
     """A value converted from one dtype to another; ``text`` binds as tightly as a call.
 
-    ``widest`` is how many bits an integer needs at most, its sign aside.
+    ``widest`` is the most bits that an integer needs, without its sign.
     """
     number, rounding = unrounded_cast(text, source, target, widest)
     return f"ty_round_{rounding}({number})" if rounding else number
 
 
 def unrounded_cast(text: str, source: str, target: str, widest: int = 64) -> tuple[str, str]:
-    """As ``cast``, but the last step left out: the narrow type to which the number is to be rounded."""
+    """As ``cast`` without the final rounding, and the narrow type to round to."""
     if source == target:
         return text, ""
     a, b = SCALARS[source], SCALARS[target]
@@ -177,7 +177,7 @@ def unrounded_cast(text: str, source: str, target: str, widest: int = 64) -> tup
         if not b.narrow:
             return (text if a.value == b.value else f"({b.value}){text}"), ""
         number = text
-        if a.value != "float":  # a float, which narrower types then round as they round the number
+        if a.value != "float":  # a float, which narrower types round like the number itself
             number = f"ty_odd_f32({text})" if kind_a.is_float else f"(float){text}"
         if _is_exact(source, target, widest):
             return number, ""
@@ -190,7 +190,7 @@ def unrounded_cast(text: str, source: str, target: str, widest: int = 64) -> tup
 
 
 def from_bits(word: str, dtype: str) -> str:
-    """The value of ``dtype``, no bool, whose bits an unsigned integer holds."""
+    """The value of ``dtype``, not a bool, whose bits an unsigned integer holds."""
     scalar = SCALARS[dtype]
     if scalar.narrow:
         return f"ty_from_{scalar.narrow}({word})"
@@ -198,7 +198,7 @@ def from_bits(word: str, dtype: str) -> str:
 
 
 def _is_exact(source: str, target: str, widest: int) -> bool:
-    """Whether every number that the source can be is one of the narrow target."""
+    """Whether the narrow target contains every possible value of the source."""
     kind = find_dtype(source)
     if kind.is_float:
         return target in _WIDER.get(source, frozenset())
@@ -207,4 +207,4 @@ def _is_exact(source: str, target: str, widest: int) -> bool:
 
 
 SATURATED = {"float8_e4m3fn": "448.0f", "float8_e5m2": "57344.0f"}
-"""What a conversion to eight bits holds instead of anything larger."""
+"""The result of a conversion to eight bits for anything larger."""

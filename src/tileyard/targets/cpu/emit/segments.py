@@ -1,4 +1,4 @@
-"""Walks over a region in the order in which its buffer lies in memory, as loops in C."""
+"""Writes loops in C over a region, in the order of its buffer in memory."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile,
 class Segment:
     """Elements along the last dimension of a region.
 
-    ``coordinates`` are the first one's, relative to the region; ``address`` is where it lies, and
+    ``coordinates`` are those of the first, relative to the region; ``address`` is its address, and
     ``step`` the distance in elements from one to the next.
     """
 
@@ -27,7 +27,7 @@ class Segment:
 
 
 def segments(ctx: Context, region: Region) -> Iterator[Segment]:
-    """Opens loops in C and gives the segment that their body is about; may do so several times.
+    """Opens loops in C and yields the segment that their body handles; may do so several times.
 
     A region of a buffer that is kept for gemms must be whole.
     """
@@ -44,7 +44,7 @@ def segments(ctx: Context, region: Region) -> Iterator[Segment]:
 
 
 def loop(ctx: Context, var: Expr, extent: Expr) -> str:
-    """The head of a loop of ``var`` from 0 below ``extent``; empty where ``var`` is 0 only."""
+    """The head of a loop of ``var`` from 0 to ``extent`` - 1; empty if ``var`` is always 0."""
     if not isinstance(var, Var):
         return ""
     kind = "int64_t" if var.dtype == "int64" else "int32_t"
@@ -52,14 +52,14 @@ def loop(ctx: Context, var: Expr, extent: Expr) -> str:
 
 
 def counter(ctx: Context, stem: str, extent: Expr | int) -> Expr:
-    """A variable for a loop below ``extent``; just 0 where that is 1."""
+    """A variable for a loop of ``extent`` iterations; the constant 0 for one iteration."""
     if isinstance(extent, Const):
         extent = int(extent.value)
     return ZERO if extent == 1 else ctx.counter(stem, extent)
 
 
 def matrix_start(ctx: Context, tile: Tile, region: Region) -> Expr:
-    """Elements of ``tile`` before the matrix that ``region`` is."""
+    """Number of elements of ``tile`` before the matrix ``region``."""
     start: Expr = ZERO
     for at, extent in zip(region.starts[:-2], tile.shape[:-2], strict=True):
         start = add(times(start, extent), at)
@@ -129,7 +129,7 @@ def _in_row_panels(
 
 
 def pieces(columns: int, width: int) -> list[tuple[int, int, int]]:
-    """Whole pieces and the rest: first column, number and width of the pieces."""
+    """Whole pieces and the rest: the first column, number and width of each group of pieces."""
     whole, rest = divmod(columns, width)
     found = [(0, whole, width)] if whole else []
     return [*found, (whole * width, 1, rest)] if rest else found
@@ -180,9 +180,9 @@ def _in_lanes(ctx: Context, region: Region, tile: Tile, layout: ColumnPanels) ->
 def _begin_panels(
     ctx: Context, region: Region, tile: Tile, layout: ColumnPanels
 ) -> tuple[Expr, int]:
-    """Where the first panel begins, and how many elements lie from one to the next.
+    """The start of the first panel, and the number of elements from one panel to the next.
 
-    The last panel is zeroed where it is not full: its rest takes part in the multiplication.
+    Zeroes the last panel if it is not full: its rest takes part in the multiplication.
     """
     columns, depth = tile.matrix if layout.transposed else tile.matrix[::-1]
     base = matrix_start(ctx, tile, region)

@@ -1,8 +1,8 @@
-"""Programs as they are generated: each of several grids on its own, and views with memory of their own.
+"""Prepares Programs for code generation: separates several grids, and gives views memory of their own.
 
-Kernels for GPUs use the memory of a tile again for something else, because they have little of it. Tiles
-of narrow floats are kept as floats here, so their memory cannot be read as bytes; but it need not be
-where every element is written as what it is read as.
+Kernels for GPUs reuse the memory of a tile for something else, because they have little of it. Tiles
+of narrow floats are stored as floats here, so their memory cannot be read as bytes. That is not needed
+if every element is read as the type that it was written as.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ from tileyard.targets.cpu.emit.scalars import SCALARS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """One grid: ``program`` has its axes, its body and the tiles of it.
+    """One grid: ``program`` has its axes, its body and its tiles.
 
     ``parts`` are the statements of the body with the pre-order number that the first of each part has
     in the whole Program.
@@ -57,10 +57,10 @@ _Part = tuple[tuple[Stmt, ...], int]
 
 
 def split_grids(program: Program) -> tuple[Grid, ...]:
-    """The grids of ``program`` in their order; what stands between them is a grid of one block.
+    """The grids of ``program`` in their order; statements between them are a grid of one block.
 
-    A Program whose blocks share tiles with what stands elsewhere, or need values that are computed from
-    arrays before them, stays as it is.
+    A Program is not split if its grids share tiles, or need values that are computed from arrays before
+    them.
     """
     whole = (Grid(program=program, parts=((program.body, 0),)),)
     if program.grid or not any(_is_grid(stmt) for stmt in program.body):
@@ -76,9 +76,9 @@ def _is_grid(stmt: Stmt) -> TypeGuard[For]:
 
 
 def _collect(program: Program) -> list[tuple[tuple[Axis, ...], list[_Part]]]:
-    """The axes and the parts of all grids; nothing where one cannot do without what another one computes.
+    """The axes and the parts of all grids; empty if one grid needs values that another one computes.
 
-    Values that are the same in all blocks are bound before each.
+    Bindings that are the same in all blocks are repeated in each grid.
     """
     known = {*program.dims, *scalar_params(program)}
     bound: list[_Part] = []
@@ -133,7 +133,7 @@ def _make_grid(program: Program, axes: tuple[Axis, ...], parts: tuple[_Part, ...
 
 
 def _used_tiles(program: Program, body: tuple[Stmt, ...]) -> set[str]:
-    """The tiles whose memory ``body`` uses, by the names of those that are not views."""
+    """The tiles whose memory ``body`` uses; views count as the tile that they view."""
     owners = {b.name: b.view_of or b.name for b in program.buffers if b.scope != "global"}
     return {owners[name] for name in touched(*body) if name in owners}
 
@@ -142,11 +142,11 @@ def _used_tiles(program: Program, body: tuple[Stmt, ...]) -> set[str]:
 
 
 class _Mixed(Exception):
-    """Something may be read that was written as another type."""
+    """An element may be read as another type than it was written as."""
 
 
 def separate_views(program: Program) -> Program:
-    """``program``, in which tiles of narrow floats share no memory with other types if they need not."""
+    """``program``, with separate memory for tiles of narrow floats and other types where possible."""
     groups: dict[str, list[Buffer]] = defaultdict(list)
     for buffer in program.buffers:
         if buffer.scope != "global":
@@ -172,16 +172,16 @@ def separate_views(program: Program) -> Program:
 
 
 class _Flow:
-    """Goes through a body and knows as which type the whole memory of ``group`` has been written.
+    """Follows a body and tracks the type as which the whole memory of ``group`` was written.
 
-    What is known is that type, or nothing (an empty name).
+    The state is that type, or empty if it is unknown.
     """
 
     def __init__(self, group: list[Buffer]) -> None:
         self._buffers = {buffer.name: buffer for buffer in group}
 
     def body(self, body: tuple[Stmt, ...], known: str) -> str:
-        """What is known after ``body`` if ``known`` is before it. Raises _Mixed."""
+        """The state after ``body``, given the state ``known`` before it. Raises _Mixed."""
         for stmt in body:
             if self._buffers.keys() & touched(stmt):
                 known = self._stmt(stmt, known)
@@ -203,7 +203,7 @@ class _Flow:
             case For() | While():
                 if self.body(stmt.body, known) == known:
                     return known
-                # The next iteration begins with what this one left.
+                # The next iteration begins with the state that this one leaves.
                 self.body(stmt.body, "")
                 return ""
             case If():
@@ -217,7 +217,7 @@ class _Flow:
             raise _Mixed
 
     def _written_whole(self, stmt: Stmt) -> Buffer | None:
-        """The buffer of the group of which ``stmt`` certainly writes every element, and no other one."""
+        """The buffer of the group of which ``stmt`` certainly writes every element, and no other buffer."""
         written = self._buffers.keys() & buffer_effects((stmt,)).written
         if len(written) != 1:
             return None
@@ -228,9 +228,9 @@ class _Flow:
 
 
 def _fills(stmt: Stmt, buffer: Buffer, loops: dict[Var, int]) -> bool:
-    """Whether a nest of loops stores every element, each at the place that its loops' variables say.
+    """Whether a nest of loops stores every element, each at the indices given by the loops' variables.
 
-    ``loops`` are those around it, with how far they certainly go.
+    ``loops`` are the variables of the loops around it, each with the extent that it certainly covers.
     """
     match stmt:
         case For(body=(inner,), extent=Const(value=extent)) if is_zero(stmt.start):
@@ -252,7 +252,7 @@ def _fills(stmt: Stmt, buffer: Buffer, loops: dict[Var, int]) -> bool:
 
 
 def _bounds(cond: Expr) -> dict[Var, int] | None:
-    """What a condition asks of variables, each to be less than a number; None where it asks anything else."""
+    """The upper bounds that a condition puts on variables; None if it requires anything else."""
     match cond:
         case Op(name="lt", args=(Var() as var, Const(value=end))):
             return {var: int(end)}

@@ -1,4 +1,4 @@
-"""Statements in C: loops, branches, bindings and single elements; tile operations are passed on."""
+"""Writes statements in C: loops, branches, bindings and single elements; tile operations are passed on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -104,7 +104,7 @@ class Statements:
         self._ctx.repeats = repeats
 
     def _pass(self, body: tuple[Stmt, ...], number: int, read: list[Row]) -> int:
-        """Write the statements that ``body`` begins with in one pass; gives how many those are.
+        """Write the statements that ``body`` begins with in one pass; returns their number.
 
         ``read`` are the rows that have been read since the last pass.
         """
@@ -193,13 +193,13 @@ class Statements:
                     assert_never(stmt)
 
     def _comment(self, stmt: Stmt) -> None:
-        """The statement as the Program says it, with its number: that of its line in the user's file."""
+        """Write the statement's text in the Program as a comment, with its number, which leads to its line."""
         ctx = self._ctx
         text = print_statement(ctx.program, stmt).strip().removesuffix(":")
         ctx.out.line(f"/* {ctx.statement}: {text} */")
 
     def _copy(self, stmt: Copy) -> None:
-        """A copy, unless another block has left what it would make."""
+        """Write a copy, which is skipped if another block has left its result."""
         ctx, buffer = self._ctx, stmt.dst.buffer
         if id(stmt) in ctx.plan.forwarding.copies:
             ctx.out.line(f"/* left out: gemms read {ctx.names[stmt.src.buffer]} */")
@@ -255,7 +255,7 @@ class Statements:
 
     @contextmanager
     def _repeated(self) -> Iterator[None]:
-        """Around a loop: which tiles count as clear depends on the iteration."""
+        """Around a loop body: which tiles count as clear depends on the iteration."""
         self._ctx.maybe_clear = set(self._ctx.lazy)
         yield
         self._ctx.maybe_clear = set(self._ctx.lazy)

@@ -1,7 +1,7 @@
-"""Where tile-local buffers lie: their layouts in the memory of a thread, or in that of all of them.
+"""Lays out tile-local buffers in the memory of a thread, or in that of all threads.
 
-A buffer is kept in rows, unless it is only written by whole copies and fills and only read by
-gemms: then it is kept as the micro-kernel wants to read it.
+A buffer is stored in rows, unless it is only written by whole copies and fills and only read by
+gemms: then it is stored as the micro-kernel reads it.
 """
 
 import math
@@ -27,7 +27,7 @@ class Shape:
 
     @property
     def columns(self) -> int:
-        """Elements of ``c`` in one row of the block."""
+        """Number of elements of ``c`` in one row of the block."""
         return self.lanes * self.vectors
 
     @property
@@ -37,9 +37,9 @@ class Shape:
 
     @property
     def chunk(self) -> int:
-        """Elements of a row of ``a`` that lie together: half a cache line.
+        """Number of contiguous elements of a row of ``a``: half a cache line.
 
-        With whole lines the rows of one step would all lie in the same bank of the first cache.
+        With whole lines the rows of one step would all be in the same bank of the L1 cache.
         """
         return LINE // 2 // C_BYTES[self.scalar]
 
@@ -47,7 +47,7 @@ class Shape:
 def register_shape(machine: Machine, scalar: str, columns: int) -> Shape:
     """The block that keeps the multipliers busy, for tiles with this many columns.
 
-    Every accumulator is its own chain of dependent additions, so at least ten are needed; two
+    Each accumulator is a chain of dependent additions, so at least ten are needed; two
     registers are left for a row of ``b`` and one element of ``a``.
     """
     lanes = machine.vector_bytes // C_BYTES[scalar]
@@ -78,7 +78,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowPanels:
-    """The left operand of a gemm: panels of rows, in each the chunks of its rows in turn."""
+    """The left operand of a gemm: panels of rows, each with the chunks of its rows in turn."""
 
     split: Split
     chunk: int
@@ -86,7 +86,7 @@ class RowPanels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnPanels:
-    """The right operand of a gemm: panels of ``columns``, in each one row after the other.
+    """The right operand of a gemm: panels of ``columns``, each with one row after another.
 
     With ``transposed`` the buffer is (n, k): its rows are the panels' columns.
     """
@@ -102,9 +102,9 @@ Layout = Rows | RowPanels | ColumnPanels
 class Tile:
     """A tile-local buffer. ``scalar`` is the C type of its elements; ``offset`` is in bytes.
 
-    ``is_shared`` says that it lies in the memory of all threads, where ``slots`` contents have a
-    place; ``is_variable``, that it is a small C array instead. With ``view_of`` it is the memory of
-    that tile.
+    ``is_shared``: it is in the memory of all threads, which has room for ``slots`` contents;
+    ``is_variable``: it is a small C array instead. ``view_of`` names the tile whose memory it
+    shares.
     """
 
     name: str
@@ -129,12 +129,12 @@ class Tile:
 
     @property
     def matrices(self) -> int:
-        """How many matrices the leading dimensions hold."""
+        """Number of matrices in the leading dimensions."""
         return math.prod(self.shape[:-2])
 
     @property
     def matrix_elements(self) -> int:
-        """Elements from one matrix to the next, padding included."""
+        """Number of elements from one matrix to the next, padding included."""
         rows, columns = self.matrix
         match self.layout:
             case Rows(stride=stride):
@@ -147,22 +147,22 @@ class Tile:
 
     @property
     def bytes(self) -> int:
-        """Memory that it takes."""
+        """Size in bytes."""
         return self.slots * self.matrices * self.matrix_elements * C_BYTES[self.scalar]
 
 
 def panel_elements(depth: int, columns: int, size: int) -> int:
-    """Elements from one panel of columns to the next.
+    """Number of elements from one panel of columns to the next.
 
-    One line more than its content where that is a multiple of 1 KiB: else panels would compete
-    for the same places in the caches.
+    One line more than its content if that is a multiple of 1 KiB: otherwise panels would compete
+    for the same cache sets.
     """
     content = depth * columns
     return content + (LINE // size if content * size % 1024 == 0 else 0)
 
 
 def row_stride(columns: int, rank: int, scalar: str, lanes: int) -> int:
-    """Elements from one row to the next, a multiple of ``lanes``, never a multiple of 1 KiB."""
+    """Number of elements from one row to the next, a multiple of ``lanes``, never a multiple of 1 KiB."""
     if rank < 2:
         return columns
     stride = -(-columns // lanes) * lanes
@@ -171,7 +171,7 @@ def row_stride(columns: int, rank: int, scalar: str, lanes: int) -> int:
 
 
 def constant_shape(buffer: Buffer) -> tuple[int, ...]:
-    """The shape of a tile-local buffer. Raises UnsupportedError where it is not constant."""
+    """The shape of a tile-local buffer. Raises UnsupportedError if it is not constant."""
     shape = tuple(int(extent.value) for extent in buffer.shape if isinstance(extent, Const))
     if len(shape) < len(buffer.shape):
         raise UnsupportedError(

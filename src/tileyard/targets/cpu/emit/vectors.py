@@ -1,9 +1,9 @@
-"""Values of whole vectors in C: expressions over contiguous elements, converted on the way.
+"""Writes values of whole vectors in C: expressions over contiguous elements, with conversions.
 
-Compilers find most vectors by themselves; those of narrow numbers are written out here. What vectors do not
-do, such as arithmetic of integers, is done by a loop over a few elements of memory that compilers make vectors of.
-Values that depend on four bits of an element, and on nothing else that changes along its row, are sixteen
-for a row: they are computed before it, and looked up by the vector.
+Compilers vectorize most code by themselves; vectors of narrow numbers are written out here. What vectors do not
+do, such as integer arithmetic, is done by a loop over a few elements of memory, which compilers vectorize.
+Values that depend on four bits of an element, and on nothing else that changes along its row, come from a
+table of sixteen entries: it is computed before the row, and looked up by the vector.
 
 One module because all three turn the expressions of a row into vectors.
 """
@@ -26,23 +26,23 @@ from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, literal, unrounde
 
 
 ROUNDED = frozenset({"f16", "bf16"})
-"""Narrow types that tile.h reads, rounds and writes by the vector."""
+"""Narrow types that tile.h reads, rounds and writes as vectors."""
 
 _BYTES = {"int8": "i8", "uint8": "u8"}
 """Integers that tile.h reads as vectors of floats."""
 
 
 def vector(ctx: Context, expr: Expr, var: Var) -> str:
-    """The values of ``expr`` from ``var`` on, the last rounding included; empty where it is not simple.
+    """The values of ``expr`` from ``var`` on, with the final rounding; empty if it is not simple.
 
-    Without ``var`` in it, this is one number, which counts for all.
+    Without ``var`` in it, this is one number for all elements.
     """
     text, rounding = unrounded_vector(ctx, expr, var)
     return f"ty_round_row_{rounding}({text})" if text and rounding else text
 
 
 def unrounded_vector(ctx: Context, expr: Expr, var: Var) -> tuple[str, str]:
-    """As ``vector``, but the last step left out: the narrow type to which it is to be rounded."""
+    """As ``vector`` without the final rounding, and the narrow type to round to."""
     if SCALARS[expr.dtype].value != "float" or SCALARS[expr.dtype].narrow not in ("", *ROUNDED):
         return "", ""
     if var not in walk_expr(expr):
@@ -85,20 +85,20 @@ def _cast(ctx: Context, expr: Cast, var: Var) -> tuple[str, str]:
 _BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
 _UNARY = frozenset({"neg", "abs", "sqrt", "rsqrt", "exp", "exp2"})
 _ROUNDING = _BINARY - {"min", "max"} | _UNARY - {"neg", "abs"}
-"""Operations whose result a narrow type need not hold."""
+"""Operations whose result may not be in the narrow type of their arguments."""
 
 AT_ONCE = 32
-"""Elements of four vectors."""
+"""Number of elements of four vectors."""
 
 QUAD, ONE, LACED = "quad", "one", "laced"
 LENGTHS = {QUAD: "TY_QUAD", ONE: "TY_LANES"}
-"""How many elements a form has, in C."""
+"""Number of elements of each form, in C."""
 
 
 def is_laced(ctx: Context, nest: Nest, unwritten: frozenset[str]) -> bool:
-    """Whether quads are laced: two vectors become one of bfloat16 in order, without a permutation.
+    """Whether quads are laced: two vectors then become one of bfloat16 in order, without a permutation.
 
-    Rows of other floats cost more then, those of float16 most of all.
+    Rows of other floats then cost more, those of float16 most.
     """
 
     def memory(name: str) -> str:
@@ -116,7 +116,7 @@ def is_laced(ctx: Context, nest: Nest, unwritten: frozenset[str]) -> bool:
 
 
 def narrow_rows(ctx: Context, nest: Nest) -> list[Load]:
-    """What the folds of a nest read, if that is narrow rows whose bits tell the result as well."""
+    """The loads of a nest's folds, if they are narrow rows whose bits suffice for the result."""
     rows = []
     for step in nest.steps:
         row = step.value if isinstance(step, Fold) else None
@@ -137,10 +137,10 @@ def narrow_rows(ctx: Context, nest: Nest) -> list[Load]:
 
 
 class Vectors:
-    """Writes values of the elements of a nest's rows, as so many vectors as ``form`` says.
+    """Writes values of the elements of a nest's rows, in the number of vectors given by ``form``.
 
-    ``same`` names in C what does not change along a row, ``spilled`` the memory of values that the
-    statements around have in vectors. Quads are ``laced`` or in the usual order.
+    ``same`` has the C names of values that do not change along a row, ``spilled`` the memory of values that the
+    surrounding statements have in vectors. Quads are ``laced`` or in the usual order.
     """
 
     def __init__(self, ctx: Context, nest: Nest, *, laced: bool) -> None:
@@ -166,7 +166,7 @@ class Vectors:
         return self.rounded(*self.unrounded(expr))
 
     def unrounded(self, expr: Expr) -> tuple[str, str]:
-        """As ``write``, but the last step left out: the narrow type to which it is to be rounded."""
+        """As ``write`` without the final rounding, and the narrow type to round to."""
         ctx, form = self._ctx, self.form
         if expr in self.same:
             return f"ty_{form}_of({self.same[expr]})", ""
@@ -204,7 +204,7 @@ class Vectors:
     # ---- by way of memory -----------------------------------------------------------------------------
 
     def _by_element(self, expr: Expr) -> tuple[str, str]:
-        """What vectors do not do, computed into a few elements of memory."""
+        """Values that vectors cannot compute, computed into a few elements of memory."""
         rounding = unrounded(self._ctx, expr)[1]
         if rounding in ROUNDED:
             row = self.in_memory(expr, lambda ctx, x: unrounded(ctx, x)[0])
@@ -236,7 +236,7 @@ class Vectors:
         return row
 
     def _spill(self, part: Load) -> None:
-        """Write what vectors hold, or read from narrow memory, to where single elements are read."""
+        """Write values that are in vectors or narrow memory to memory that single elements are read from."""
         ctx = self._ctx
         is_narrow_row = is_along(part.indices, self._at) and ctx.scalar(part.buffer).narrow
         if part in self.same or (part not in ctx.known and not is_narrow_row):
@@ -254,15 +254,15 @@ class Vectors:
 
 
 ENTRIES = 16
-"""Entries of a table: as many as one vector of bytes has."""
+"""Number of entries of a table, as in one vector of bytes."""
 
 _LEAST = 8 * ENTRIES
-"""Elements of a row from which on a table is worth being computed."""
+"""Least number of elements of a row for which a table pays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """``value`` for each number ``entry`` that ``part``, which is all that changes along a row, can be."""
+    """``value`` for each number ``entry`` that ``part``, the only part that changes along a row, can be."""
 
     part: Expr
     entry: Var
@@ -271,7 +271,7 @@ class Table:
 
     @property
     def place(self) -> Expr:
-        """The place in the table of an element, a byte: the last four bits of ``part``."""
+        """The index of an element in the table, a byte: the last four bits of ``part``."""
         byte = self.part if self.part.dtype == "uint8" else Cast(self.part, "uint8")
         if self.numbers.within(Interval(0, ENTRIES - 1)):
             return byte
@@ -279,7 +279,7 @@ class Table:
 
 
 def find_table(ctx: Context, nest: Nest, step: Store) -> Table | None:
-    """How what a step stores can be looked up; None where it cannot."""
+    """The table for the values that a step stores; None if there cannot be one."""
     if ctx.narrow(step.buffer) not in ROUNDED or nest.columns < _LEAST:
         return None
     parts = _changing(ctx, step.value, nest.along)
@@ -295,7 +295,7 @@ def find_table(ctx: Context, nest: Nest, step: Store) -> Table | None:
 
 
 def write_table(ctx: Context, table: Table, buffer: str) -> str:
-    """Write what computes the entries for ``buffer``; gives the table's name in C."""
+    """Write the computation of the entries for ``buffer``; returns the table's name in C."""
     out, entry = ctx.out, ctx.names[table.entry.name]
     values, name = ctx.names.fresh("values"), ctx.names.fresh("table")
     kind, numbers = SCALARS[table.entry.dtype].value, table.numbers
@@ -309,7 +309,7 @@ def write_table(ctx: Context, table: Table, buffer: str) -> str:
 
 
 def _changing(ctx: Context, expr: Expr, along: Var) -> set[Expr]:
-    """The parts of ``expr`` that change along a row: ``along`` itself, or numbers of few values."""
+    """The parts of ``expr`` that change along a row: ``along`` itself, or numbers with few values."""
     if along not in walk_expr(expr):
         return set()
     if is_integer(expr.dtype):
