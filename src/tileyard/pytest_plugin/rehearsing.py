@@ -24,7 +24,8 @@ from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.forked import Forked, Teller, allow_threads, follow, make_lane, out_log
 from tileyard.pytest_plugin.records import StepResult
-from tileyard.pytest_plugin.running import log_of, take_place
+from tileyard.pytest_plugin.running import log_of
+from tileyard.pytest_plugin.taking_over import take_place
 from tileyard.pytest_plugin.tilelang_jit import is_tilelangs, watch_tilelang
 from tileyard.pytest_plugin.watching import watch_compiles
 

@@ -4,7 +4,6 @@ One module because the process of a test, which runs pytest's protocol, and the 
 two ends of one conversation.
 """
 
-import os
 import pickle
 import time
 import traceback
@@ -23,7 +22,6 @@ from tileyard.devices.holding import QueueTimeoutError
 from tileyard.errors import NestedLeaseError, WorkerStartError
 from tileyard.frontend.blame import is_users
 from tileyard.model import Outcome, Record
-from tileyard.modes import open_file
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_calls import FarDeathError
 from tileyard.pytest_plugin.forked import (
@@ -51,6 +49,7 @@ from tileyard.pytest_plugin.records import (
     TurnedTo,
     Warned,
 )
+from tileyard.pytest_plugin.taking_over import take_place
 from tileyard.pytest_plugin.watching import watch_compiles, watch_uses
 from tileyard.wording import shorten_path
 
@@ -61,6 +60,7 @@ class Inside:
     """The plugin of a test's own process. ``run`` is all that the process does."""
 
     _item: pytest.Item  # that is run now
+    _outcome: Outcome  # of the report that was made last
     _failure: tuple[Outcome, str] | None
 
     def __init__(self, active: Active, log: Path, teller: Teller) -> None:
@@ -68,7 +68,7 @@ class Inside:
         self._log = log
         self._teller = teller
         self._holdings = active.enter(teller)
-        self._has_begun = False
+        self._has_begun = self._is_calling = False
         self._broken = ""
 
     def run(
@@ -124,25 +124,37 @@ class Inside:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
         """What was taken as it was used is given back with the last line of the test's function."""
+        self._is_calling = True
         try:
             return (yield)
         finally:
+            self._is_calling = False
             self._holdings.end_use()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Tell every report as it is made."""
+        """Tell the report of every phase as it is made; that of a subtest is not complete yet."""
         report = yield
+        if self._is_calling:
+            self._outcome = self._judge(report, call)
+            return report
+        if report.when == "call" and report.passed:
+            # pytest fails a test for its subtests once it asks for its status, in this process alone
+            item.config.hook.pytest_report_teststatus(report=report, config=item.config)
         if report.when == "call" and report.passed and self._broken:
             report.outcome = "failed"
             report.longrepr = self._broken
-        outcome = self._judge(report, call)
-        config = item.config
-        data = config.hook.pytest_report_to_serializable(config=config, report=report)
-        self._teller.tell(Reported(data=_plain(data), outcome=outcome))
+        self._outcome = self._judge(report, call)
+        self.pytest_runtest_logreport(report)
         return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Tell a report; subtests log theirs."""
+        config = self._item.config
+        data = config.hook.pytest_report_to_serializable(config=config, report=report)
+        self._teller.tell(Reported(data=_plain(data), outcome=self._outcome))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(
@@ -208,37 +220,10 @@ class Inside:
                 return Outcome.RUNTIME_ERROR
 
 
-def take_place(config: pytest.Config, outer: object, inner: object, log: Path) -> None:
-    """In a copy: put ``inner`` in the place of the plugin that has copied itself, and print to files of its own."""
-    plugins = config.pluginmanager
-    plugins.unregister(outer)
-    for plugin in plugins.get_plugins():
-        if type(plugin).__name__ == "WorkerInteractor":  # its channel is the original's
-            plugins.unregister(plugin)
-    plugins.register(inner)
-    _renew_capture(config, log)
-
-
 def _place() -> str:
     """Where the user's own code is now, as part of a sentence."""
     users = [frame for frame in traceback.extract_stack() if is_users(frame.filename)]
     return f", at {shorten_path(users[-1].filename)}:{users[-1].lineno}" if users else ""
-
-
-def _renew_capture(config: pytest.Config, log: Path) -> None:
-    """Capture for this process alone, into files that are there when it has crashed."""
-    manager = config.pluginmanager.getplugin("capturemanager")
-    if manager is None or not manager.is_globally_capturing():
-        return
-    manager.stop_global_capturing()
-    manager.start_global_capturing()
-    capturing = manager._global_capturing  # noqa: SLF001 - pytest has no other way to its files
-    for stream, path in ((capturing.out, out_log(log)), (capturing.err, log)):
-        with suppress(AttributeError, OSError, ValueError):  # captured in memory only
-            fd = open_file(path, os.O_RDWR | os.O_CREAT)
-            os.dup2(fd, stream.tmpfile.fileno(), inheritable=False)
-            os.close(fd)
-    manager.suspend_global_capture()
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
@@ -360,7 +345,9 @@ class RunningTest:
     def _report_death(self, end: ForkEnd, out_tail: str) -> pytest.TestReport:
         """The failure of a test whose process ended before it had told everything."""
         phase = "call"
-        if any(report.when == "call" or report.failed for report in self.reports):
+        # not those of subtests, which have a class of their own
+        own = [report for report in self.reports if type(report) is pytest.TestReport]
+        if any(report.when == "call" or report.failed for report in own):
             phase = "teardown"
         self._message = f"the test's process {end.describe(self.copy.limit_s)}"
         self._outcomes.append(Outcome.TIMEOUT if end.timed_out else Outcome.CRASHED)
