@@ -17,11 +17,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from tileyard.clock import NAP_S, Countdown
 from tileyard.model import Record
@@ -29,6 +29,7 @@ from tileyard.modes import make_folder, open_file
 from tileyard.processes.outcomes import describe_signal
 from tileyard.pytest_plugin.lanes import FAILED, Lane
 
+T = TypeVar("T")
 NICENESS: Final = 10
 """A tenth of the usual share of a core that others want."""
 GRACE_S: Final = 0.5
@@ -318,6 +319,19 @@ def wait_any(copies: Iterable[Forked]) -> list[Forked]:
     for copy in set(by_fd.values()):
         copy.enforce()
     return list(ready.values())
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """As ``asyncio.run``; what a second Ctrl-C leaves undone is not printed."""
+    import asyncio  # as below
+
+    def complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), KeyboardInterrupt | None):
+            loop.default_exception_handler(context)
+
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(complain)
+        return runner.run(main)
 
 
 async def follow(copy: Forked) -> AsyncGenerator[Record, None]:

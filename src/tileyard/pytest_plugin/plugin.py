@@ -147,6 +147,7 @@ class Alone:
         own = [item for item in session.items if item not in elsewhere]
         if own:
             with closing(Runner(own, active, self, recording.began)) as runner:
+                recording.interrupted = runner.interrupted
                 runner.run(own, session)
         if self._queue is not None and far:
             Borrowing(self._queue, active, recording, self).run(far, session)

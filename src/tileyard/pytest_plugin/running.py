@@ -327,12 +327,24 @@ class RunningTest:
             self.reports.append(self._report_death(end, out_tail))
         self.sum_up(end.at)
 
+    def interrupt(self) -> TestFacts:
+        """End its process, with the run; what is known of it."""
+        if self.copy.end is None:
+            for message in self.copy.read():
+                self.hear(message)
+            self.copy.close()
+        at = time.monotonic()
+        self._end_hold(at)
+        return self._make_facts(at)
+
     def sum_up(self, at: float) -> None:
         """Put what is known beside the reports into the last one; the test was over ``at``."""
-        if not self.reports:
-            return
+        if self.reports:
+            setattr(self.reports[-1], FACTS, msgspec.to_builtins(self._make_facts(at)))
+
+    def _make_facts(self, at: float) -> TestFacts:
         paused_s = self.copy.paused_s - self._paused_before_s
-        facts = TestFacts(
+        return TestFacts(
             seconds=at - self.began_at - paused_s,
             outcome=_worst(self._outcomes),
             message=self._message or _first_line(self.reports),
@@ -340,7 +352,6 @@ class RunningTest:
             holds=tuple(self._holds),
             compiled=tuple(self._compiled),
         )
-        setattr(self.reports[-1], FACTS, msgspec.to_builtins(facts))
 
     def _report_death(self, end: ForkEnd, out_tail: str) -> pytest.TestReport:
         """The failure of a test whose process ended before it had told everything."""
@@ -368,6 +379,7 @@ class Runner:
     """Runs ``items``, each in a copy of this process as it is now, as many at a time as the options say.
 
     ``outer`` is the plugin of this process, and ``began`` when the run began, on the monotonic clock.
+    ``interrupted`` are the tests that ended with the run.
     """
 
     def __init__(
@@ -377,6 +389,7 @@ class Runner:
         self._active = active
         self._began = began
         self._workers = min(active.options.workers, len(items))
+        self.interrupted: dict[str, TestFacts] = {}
 
         def work(number: int, teller: Teller) -> None:
             item = items[number]
@@ -409,8 +422,8 @@ class Runner:
                         if session is not None and session.shouldstop:
                             raise session.Interrupted(session.shouldstop)
         finally:
-            for copy in running:
-                copy.close()
+            for copy, test in running.items():
+                self.interrupted[test.item.nodeid] = test.interrupt()
                 self._idle.append(copy.lane)
 
     def close(self) -> None:
