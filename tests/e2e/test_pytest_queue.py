@@ -364,6 +364,8 @@ def test_a_queue_that_is_of_no_use_ends_the_run(
     assert {entry["outcome"] for entry in ran.report["tests"]} == {expected}, ran.text
     assert ran.code == 1
     assert said in ran.message("test_passes[0]")
+    assert "with tile_device" not in ran.text
+    assert "4 tests failed for an infrastructure reason" in ran.text
 
 
 @pytest.mark.parametrize("leaves", ["pass", "return"])

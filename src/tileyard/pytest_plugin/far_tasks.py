@@ -251,7 +251,8 @@ class FarTasks:
         if part.losses < ATTEMPTS:
             self._put(part)
         else:
-            part.end(Outcome.INFRA_ERROR, f"tried {ATTEMPTS} times: {message}")
+            said, *details = message.partition(" [")
+            part.end(Outcome.INFRA_ERROR, f"{said} (tried {ATTEMPTS} times){''.join(details)}")
 
 
 def find_due(waiting: Sequence[T], cases: int, busy: int) -> T | None:

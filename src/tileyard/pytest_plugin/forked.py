@@ -191,7 +191,7 @@ class ForkEnd(Record):
         if self.signal is not None:
             return f"died of {describe_signal(self.signal)}"
         if self.is_lost:
-            return "ended because its parent was killed: it must signal no process but its own"
+            return "ended because its parent was killed: a test may only signal processes that it started"
         return f"ended with exit code {self.code} before it was done"
 
 
@@ -349,9 +349,9 @@ async def follow(copy: Forked) -> AsyncGenerator[Record, None]:
                 async with asyncio.timeout(copy.wait_s()):
                     await told.wait()
             told.clear()
-            copy.enforce()
-            for message in copy.read():
+            for message in copy.read():  # one may say that it waits, which its limit does not count
                 yield message
+            copy.enforce()
     finally:
         for fd in fds:
             loop.remove_reader(fd)

@@ -17,7 +17,7 @@ from _pytest.terminal import TerminalReporter
 
 from tileyard.errors import HomeError, UsageError
 from tileyard.events import CaseEnded, RunEnded, RunStarted, StopReason
-from tileyard.model import WELL, Outcome, Trial
+from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Trial
 from tileyard.pytest_plugin.records import (
     FACTS,
     INTERRUPTED,
@@ -243,6 +243,10 @@ class Recording:
             write(f"{count_of(len(self.ran_whole), 'test')} ran whole on a borrowed device:")
             for test, reason in sorted(self.ran_whole.items())[:SHOWN]:
                 write(f"  {test}: {reason}")
+        if faults := sum(entry.outcome in INFRASTRUCTURE for entry in report.tests):
+            write(
+                f"{count_of(faults, 'test')} failed for an infrastructure reason: a device, a queue or this host"
+            )
         for test in self.interrupted:
             write(f"{test} was running when the run ended")
         for note in self._notes:

@@ -21,7 +21,7 @@ from _pytest.runner import runtestprotocol
 from tileyard.devices.holding import QueueTimeoutError
 from tileyard.errors import NestedLeaseError, WorkerStartError
 from tileyard.frontend.blame import is_users
-from tileyard.model import Outcome, Record
+from tileyard.model import INFRASTRUCTURE, Outcome, Record
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_calls import FarDeathError
 from tileyard.pytest_plugin.forked import (
@@ -147,6 +147,9 @@ class Inside:
             report.outcome = "failed"
             report.longrepr = self._broken
         self._outcome = self._judge(report, call)
+        error = call.excinfo.value if call.excinfo is not None else None
+        if self._outcome in INFRASTRUCTURE or isinstance(error, FarDeathError):
+            report.longrepr = str(error)  # the line that asked for a device has no part in it
         self.pytest_runtest_logreport(report)
         return report
 
