@@ -218,12 +218,22 @@ def test_a_dead_worker_never_ends_in_zero(tree: Tree) -> None:
     [
         (("--tileyard", "--tileyard-device=abacus:3"), "there is no device 'abacus:3'"),
         (("--tileyard", "--tileyard-limit=soon"), "--tileyard-limit: 'soon' is not a duration"),
-        (("--tileyard", "--tileyard-limit=0s"), "--tileyard-limit: '0s' leaves no time"),
+        (
+            ("--tileyard", "--tileyard-limit=0s"),
+            "--tileyard-limit: '0s': the limit must be longer than 0",
+        ),
         (("--tileyard", "--tileyard-workers=many"), "--tileyard-workers: 'many' is not between"),
-        (("--tileyard", "--tileyard-workers=2", "-n2"), "does not go with pytest-xdist's -n"),
+        (
+            ("--tileyard", "--tileyard-workers=2", "-n2"),
+            "cannot be combined with pytest-xdist's -n",
+        ),
         (("--tileyard", "--tileyard-dynamic=maybe"), "'maybe' is not one of error, lease, prepare"),
         (("--tileyard", "--tileyard-target=abacus"), "there is no target abacus"),
-        (("--tileyard", "--pdb"), "--pdb does not go with --tileyard"),
+        (("--tileyard", "--pdb"), "--pdb cannot be combined with --tileyard"),
+        (
+            ("--tileyard", "--tileyard-report=test_nothing.py/r.json"),
+            "cannot write test_nothing.py/",
+        ),
         (("--tileyard-limit=5s",), "--tileyard-limit needs --tileyard"),
     ],
 )

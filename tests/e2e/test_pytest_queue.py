@@ -313,6 +313,8 @@ def test_a_kernel_runs_in_a_block(tree: Tree, queue: Path) -> None:
     )
     ran = tree.run(*QUEUE)
     assert ran.code == 0, ran.text
+    assert "target cpu, tests run as tasks of queue:lab, 1 at a time; in " in ran.text
+    assert "1 compile step took" in ran.text
     assert "ran whole" not in ran.text
     assert len(ran.report["holds"]) == 1
 
@@ -406,7 +408,7 @@ def test_what_cannot_be_borrowed_is_refused(tree: Tree, queue: Path) -> None:
     cases = (
         (("--tileyard-device=queue:lap",), {}, "there is no queue 'queue:lap'"),
         ((*QUEUE, "--tileyard-device=queue:dab"), {}, "are two queues"),
-        ((*QUEUE, "-n1"), {}, "does not go with pytest-xdist's -n"),
+        ((*QUEUE, "-n1"), {}, "cannot be combined with pytest-xdist's -n"),
         (QUEUE, {"TASK_DEVICE": "0"}, "TASK_DEVICE is set"),
     )
     for options, env, said in cases:

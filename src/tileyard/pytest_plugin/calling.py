@@ -34,7 +34,7 @@ from tileyard.pytest_plugin.records import Answered, FunctionStep, StepResult
 from tileyard.workers.protocol import Failed
 
 KEPT = "kept"
-"""The reason of a step that was not carried out; that of others begins with ``made:``."""
+"""The reason of a step that was not carried out; that of others begins with ``built:``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Calling:
 
     async def run(self, steps: Sequence[FunctionStep], limit_s: float) -> list[StepResult]:
         """What became of all; to look at what one depends on may take ``limit_s``."""
-        nothing = Identity(problem="it declares nothing")
+        nothing = Identity(problem="the step declares no inputs, so it is not cached")
         declaring = [step for step in steps if step.declared is not None]
         async with asyncio.TaskGroup() as group:
             calls = [
@@ -137,11 +137,11 @@ class Calling:
             return _Place(
                 folder=content / "out",
                 pickled=content / "result.pickle",
-                why=KEPT if kept.is_made else f"made: {why}",
+                why=KEPT if kept.is_made else f"built: {why}",
                 kept=kept,
             )
         own = self._folder / "built" / f"{zlib.crc32(step.id.encode()):08x}"
-        return _Place(folder=own, pickled=own.with_suffix(".pickle"), why=f"made: {why}")
+        return _Place(folder=own, pickled=own.with_suffix(".pickle"), why=f"built: {why}")
 
     async def _call(
         self, step: FunctionStep, place: _Place, env: Mapping[str, str], result: StepResult

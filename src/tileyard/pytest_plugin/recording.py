@@ -341,6 +341,6 @@ def _describe_steps(report: RunReport) -> str:
     counts += [f"{failed} failed"] if failed else []
     shown = f" ({', '.join(counts)})" if counts else ""
     return (
-        f"{len(report.steps)} compile steps{shown} took {report.prepare_s:.2f} s with no device: "
+        f"{count_of(len(report.steps), 'compile step')}{shown} took {report.prepare_s:.2f} s with no device: "
         f"{report.build_s:.2f} s of work, up to {report.most_builds_at_once} at once"
     )
