@@ -22,8 +22,8 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.frontend.blame import call_by_name
 from tileyard.model import Outcome
 from tileyard.modes import make_folder, write_file
-from tileyard.pytest_plugin.copies import Copies, describe_death
-from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, yield_cores
+from tileyard.pytest_plugin.copies import Copies, describe_death, quote_output
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, print_to, yield_cores
 from tileyard.pytest_plugin.identifying import (
     Identity,
     StepReader,
@@ -150,6 +150,7 @@ class Calling:
 
         def work(_: int, teller: Teller) -> None:
             yield_cores()
+            print_to(log)
             if env:  # it has a key, which is over these
                 os.environ.clear()
                 os.environ.update(env)
@@ -161,10 +162,12 @@ class Calling:
         answers = [m.reply async for m in follow(copy) if isinstance(m, Answered)]
         result = msgspec.structs.replace(result, seconds=time.monotonic() - result.at)
         if not answers:
-            failed = describe_death(copy, "its compile step")
+            failed = describe_death(copy, "of its compile step")
             return msgspec.structs.replace(result, outcome=failed.outcome, message=failed.message)
-        outcome = Outcome.COMPILE_ERROR if answers[0] else Outcome.PASSED
-        return msgspec.structs.replace(result, outcome=outcome, message=str(answers[0]))
+        if not answers[0]:
+            return result
+        message = "\n".join(filter(None, [answers[0], quote_output(copy)]))
+        return msgspec.structs.replace(result, outcome=Outcome.COMPILE_ERROR, message=message)
 
 
 def _call_function(step: FunctionStep, place: _Place) -> str:

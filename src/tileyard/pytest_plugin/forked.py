@@ -8,6 +8,7 @@ one agreement.
 """
 
 import faulthandler
+import io
 import os
 import pickle
 import select
@@ -43,7 +44,7 @@ ASKED_THREADS: Final = "TILEYARD_PYTEST_THREADS"
 """The variable that keeps what ``OMP_NUM_THREADS`` was, for the tests' own processes."""
 TAIL_BYTES: Final = 4096
 STACK_BYTES: Final = 1 << 16
-CALLERS: Final = ("/_pytest/", "/pluggy/", "/tileyard/pytest_plugin/")
+CALLERS: Final = ("/_pytest/", "/pluggy/", "/tileyard/pytest_plugin/", "/tileyard/frontend/")
 """What the innermost frame that is not the user's has in its path."""
 
 
@@ -121,6 +122,16 @@ class Teller:
         with self._lock:
             while data:
                 data = data[os.write(self.fd, data) :]
+
+
+def print_to(log: Path) -> None:
+    """Have all that this process and its programs print go to a copy's log."""
+    fd = open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(fd, number)
+    os.close(fd)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # in order with what programs print
 
 
 def yield_cores() -> None:
@@ -219,7 +230,8 @@ class Forked:
         self.end: ForkEnd | None = None
         make_folder(log.parent)
         log_fd, stack_fd = (
-            open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for path in (log, stack_log(log))
+            open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+            for path in (log, stack_log(log))
         )
         self._pipe, write_end = os.pipe()
         lane.start(number, (write_end, log_fd, stack_fd))
