@@ -1,12 +1,13 @@
 """``pytest --tileyard`` on trees whose tests lease devices."""
 
+import json
 import signal
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
-from tests.e2e.pytest_tree import Tree, is_alive, wait_for
+from tests.e2e.pytest_tree import Ran, Tree, is_alive, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -175,12 +176,16 @@ def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:
         holder.terminate()
     expected = "queue_timeout"
     assert ran.outcome("test_waits") == expected
-    assert "no cpu:0 within 5 s, held by" in ran.text
+    assert "FAILED test_queue.py::test_waits - no cpu:0 within 5 s" in ran.text
+    assert "1 test failed for an infrastructure reason" in ran.text
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=str)
 def test_the_end_of_pytest_gives_the_device_back(tree: Tree, number: signal.Signals) -> None:
-    """However pytest is ended while a test holds a device, the test ends too and the next one gets it."""
+    """However pytest is ended while a test holds a device, the test ends too and the next one gets it.
+
+    Where pytest can, it names the test and its hold.
+    """
     tree.write(
         test_holds="""
             import os, pathlib, signal
@@ -196,7 +201,9 @@ def test_the_end_of_pytest_gives_the_device_back(tree: Tree, number: signal.Sign
                     assert device.lease > 0
         """,
     )
-    argv = [sys.executable, "-m", "pytest", "--tileyard", "-p", "no:cacheprovider", "test_holds.py"]
+    report = tree.folder / "ended.json"
+    argv = [sys.executable, "-m", "pytest", "--tileyard", f"--tileyard-report={report}"]
+    argv += ["-p", "no:cacheprovider", "test_holds.py"]
     with subprocess.Popen(
         argv, cwd=tree.folder, env=tree.environment(), stdout=subprocess.PIPE, text=True
     ) as run:
@@ -205,6 +212,11 @@ def test_the_end_of_pytest_gives_the_device_back(tree: Tree, number: signal.Sign
         text = run.communicate()[0]
     expected = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: int(pytest.ExitCode.INTERRUPTED)}
     assert run.returncode == expected[number], text
+    if number is signal.SIGINT:
+        assert "test_holds.py::test_holds was running when the run ended" in text
+        ended = Ran(code=2, text=text, report=json.loads(report.read_text()))
+        assert ended.outcome("test_holds") == "interrupted"
+        assert [hold["device"] for hold in ended.report["holds"]] == ["cpu:0"]
     following = tree.run("test_next.py", "--tileyard-queue-limit=60s")
     assert following.code == 0, following.text
     assert not is_alive(tree.folder / "pid")

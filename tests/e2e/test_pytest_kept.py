@@ -99,11 +99,13 @@ def test_what_a_function_made_is_kept_and_made_again_where_it_may_differ(tree: T
     (tree.folder / "edited.txt").touch()
     first = tree.run(env=ENV)
     assert calls(tree) == ["h", "m1", "m2"]
-    assert whys(first, "build") == ["made: it was not kept before"] * 2, first.text
+    assert whys(first, "build") == ["built: it was not kept before"] * 2, first.text
     assert whys(first, "edits") == [
-        "made: it was not kept before; not kept: what it depends on changed while it was made"
+        "built: it was not kept before; not kept: what it depends on changed while it was made"
     ]
-    assert whys(first, "names_nothing") == ["made: it declares nothing"]
+    assert whys(first, "names_nothing") == [
+        "built: the step declares no inputs, so it is not cached"
+    ]
     assert "can start other programs (subprocess)" in whys(first, "starts_others")[0]
     assert first.outcome("test_of_hook") == "passed", first.text
     assert "declares 'input' for 'x', not one of inputs, runs, env" in first.text
@@ -116,12 +118,12 @@ def test_what_a_function_made_is_kept_and_made_again_where_it_may_differ(tree: T
     source.write_text("int b;")
     third = tree.run(env=ENV)
     assert calls(tree) == ["h", "m1", "m2"]
-    assert whys(third, "build") == ["made: changed: inputs csrc/**"] * 2
+    assert whys(third, "build") == ["built: changed: inputs csrc/**"] * 2
     assert third.outcome("test_marked[m1]") == "passed", third.text
 
     damage(tree.folder / "home" / "kept")
     fourth = tree.run("-k", "marked", env={**ENV, "MODE": "npu"})
-    assert whys(fourth, "build") == ["made: changed: variable MODE"] * 2
+    assert whys(fourth, "build") == ["built: changed: variable MODE"] * 2
     fifth = tree.run("-k", "marked", env=ENV)
     assert calls(tree) == ["m1", "m1", "m2", "m2"]
     assert fifth.outcome("test_marked[m1]") == "passed", fifth.text

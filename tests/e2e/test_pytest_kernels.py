@@ -145,13 +145,15 @@ def test_functions_build_before_the_tests(tree: Tree) -> None:
     """A step that is a plain function runs once for equal parameters and gives its result and directory."""
     tree.write(
         test_flow="""
-            import os, pytest
+            import os, pytest, subprocess
 
             def build(out, arch):
                 (out / "binary").write_text(arch)
                 return {"arch": arch, "pid": os.getpid()}
 
             def breaks(out):
+                print("looking for a toolchain")
+                subprocess.run("echo nothing found >&2; exit 1", shell=True)
                 raise ValueError("no toolchain here")
 
             def hangs(out):
@@ -178,7 +180,11 @@ def test_functions_build_before_the_tests(tree: Tree) -> None:
     assert ran.code == 1
     assert len(ran.report["steps"]) == expected["steps"]
     assert outcomes.count("passed") == expected["passed"]
-    assert "ValueError: no toolchain here" in ran.text
+    _, title, errors = ran.text.partition(" ERRORS ")
+    assert "ValueError: no toolchain here" in errors
+    assert " Captured output of the compile step ---" in errors
+    assert "looking for a toolchain\nnothing found\n" in errors
+    assert "nothing found" not in ran.text.partition(title)[0]
     assert ran.outcome("test_broken") == "compile_error"
     assert ran.outcome("test_hung") == "timeout"
 

@@ -103,6 +103,48 @@ def test_every_end_is_its_own(tree: Tree, options: tuple[str, ...]) -> None:
     assert not is_alive(tree.folder / "abandoned.pid")
 
 
+SUBTESTS = """
+    import os, unittest
+
+    class TestCase(unittest.TestCase):
+        def test_case(self):
+            for number in range(3):
+                with self.subTest("case", number=number):
+                    self.assertNotEqual(number, 1)
+
+    def test_fixture(subtests):
+        for number in range(3):
+            with subtests.test("fixture", number=number):
+                assert number != 1
+
+    def test_passes(subtests):
+        with subtests.test():
+            pass
+"""
+
+
+def test_subtests_are_reported_as_ever(tree: Tree) -> None:
+    """Each is a report of its own, with its own outcome; a crash between two of them fails its test alone."""
+    tree.write(test_sub=SUBTESTS)
+    ran = tree.run("-v", "-rA")
+    plain = tree.warm_run("-v", "-rA")
+    for text in (
+        "SUBFAILED[case]",
+        "SUBFAILED[fixture]",
+        "FAILED test_sub.py::test_fixture - contains 1 failed subtest",
+        "3 failed, 2 passed, 5 subtests passed",
+    ):
+        assert text in ran.text
+        assert text in plain.text
+    expected = {"test_case": "mismatch", "test_fixture": "mismatch", "test_passes": "passed"}
+    assert {name: ran.outcome(name) for name in expected} == expected
+    crash = '\n    with subtests.test("fixture"):\n        pass\n    os.abort()'
+    tree.write(test_sub=f"import os\ndef test_crash(subtests):{crash}")
+    ran = tree.run("-v")
+    assert "1 failed, 1 subtests passed" in ran.text
+    assert ran.outcome("test_crash") == "crashed"
+
+
 def test_history_is_kept_and_orders_the_next_run(tree: Tree) -> None:
     """Each test is a trial of target ``pytest``; what took longest, or was never run, comes first next time."""
     tree.write(
@@ -176,12 +218,22 @@ def test_a_dead_worker_never_ends_in_zero(tree: Tree) -> None:
     [
         (("--tileyard", "--tileyard-device=abacus:3"), "there is no device 'abacus:3'"),
         (("--tileyard", "--tileyard-limit=soon"), "--tileyard-limit: 'soon' is not a duration"),
-        (("--tileyard", "--tileyard-limit=0s"), "--tileyard-limit: '0s' leaves no time"),
+        (
+            ("--tileyard", "--tileyard-limit=0s"),
+            "--tileyard-limit: '0s': the limit must be longer than 0",
+        ),
         (("--tileyard", "--tileyard-workers=many"), "--tileyard-workers: 'many' is not between"),
-        (("--tileyard", "--tileyard-workers=2", "-n2"), "does not go with pytest-xdist's -n"),
+        (
+            ("--tileyard", "--tileyard-workers=2", "-n2"),
+            "cannot be combined with pytest-xdist's -n",
+        ),
         (("--tileyard", "--tileyard-dynamic=maybe"), "'maybe' is not one of error, lease, prepare"),
         (("--tileyard", "--tileyard-target=abacus"), "there is no target abacus"),
-        (("--tileyard", "--pdb"), "--pdb does not go with --tileyard"),
+        (("--tileyard", "--pdb"), "--pdb cannot be combined with --tileyard"),
+        (
+            ("--tileyard", "--tileyard-report=test_nothing.py/r.json"),
+            "cannot write test_nothing.py/",
+        ),
         (("--tileyard-limit=5s",), "--tileyard-limit needs --tileyard"),
     ],
 )

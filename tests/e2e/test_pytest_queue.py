@@ -1,5 +1,6 @@
 """``pytest --tileyard`` with the devices of another queue: tests run as its tasks and are reported as ever."""
 
+import json
 import os
 import signal
 import subprocess
@@ -312,6 +313,8 @@ def test_a_kernel_runs_in_a_block(tree: Tree, queue: Path) -> None:
     )
     ran = tree.run(*QUEUE)
     assert ran.code == 0, ran.text
+    assert "target cpu, tests run as tasks of queue:lab, 1 at a time; in " in ran.text
+    assert "1 compile step took" in ran.text
     assert "ran whole" not in ran.text
     assert len(ran.report["holds"]) == 1
 
@@ -363,21 +366,27 @@ def test_a_queue_that_is_of_no_use_ends_the_run(
     assert {entry["outcome"] for entry in ran.report["tests"]} == {expected}, ran.text
     assert ran.code == 1
     assert said in ran.message("test_passes[0]")
+    assert "with tile_device" not in ran.text
+    assert "4 tests failed for an infrastructure reason" in ran.text
 
 
-def test_an_interrupt_cancels_the_task(tree: Tree, queue: Path) -> None:
-    """The device is free once pytest has ended."""
+@pytest.mark.parametrize("leaves", ["pass", "return"])
+def test_an_interrupt_cancels_the_task(tree: Tree, queue: Path, leaves: str) -> None:
+    """The device is free once pytest has ended, which names the test: one in parts, or one that runs whole."""
     tree.write(
-        test_far="""
+        test_far=f"""
             import pathlib, time
 
             def test_endless(tile_device):
                 with tile_device():
                     pathlib.Path("begun").touch()
                     time.sleep(600)
+                    {leaves}
         """
     )
-    command = [sys.executable, "-m", "pytest", "--tileyard", *OPTIONS, *QUEUE]
+    report = tree.folder / "ended.json"
+    command = [sys.executable, "-m", "pytest", "--tileyard", f"--tileyard-report={report}"]
+    command += [*OPTIONS, *QUEUE]
     with subprocess.Popen(
         command, cwd=tree.folder, env=tree.environment(), stdout=subprocess.PIPE, text=True
     ) as process:
@@ -385,6 +394,10 @@ def test_an_interrupt_cancels_the_task(tree: Tree, queue: Path) -> None:
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate()
     assert process.returncode == 2, output
+    ended = Ran(code=2, text=output, report=json.loads(report.read_text()))
+    assert ended.outcome("test_endless") == "interrupted"
+    assert len(ended.report["holds"]) == 1
+    assert "test_endless was running when the run ended" in output
     assert (queue / "tasks/1/cancel").exists()
     assert has_ended(int((queue / "tasks/1/pid").read_text(encoding="ascii")), 60.0)
 
@@ -395,7 +408,7 @@ def test_what_cannot_be_borrowed_is_refused(tree: Tree, queue: Path) -> None:
     cases = (
         (("--tileyard-device=queue:lap",), {}, "there is no queue 'queue:lap'"),
         ((*QUEUE, "--tileyard-device=queue:dab"), {}, "are two queues"),
-        ((*QUEUE, "-n1"), {}, "does not go with pytest-xdist's -n"),
+        ((*QUEUE, "-n1"), {}, "cannot be combined with pytest-xdist's -n"),
         (QUEUE, {"TASK_DEVICE": "0"}, "TASK_DEVICE is set"),
     )
     for options, env, said in cases:

@@ -27,7 +27,7 @@ def choose_queue(
         raise UsageError(f"{names[0]} and {names[1]} are two queues", "name one of them")
     if is_distributed(config):
         raise UsageError(
-            f"{names[0]} does not go with pytest-xdist's -n: one process shares tests out among tasks",
+            f"{names[0]} cannot be combined with pytest-xdist's -n: one process shares tests out among tasks",
             "leave -n out; the queue's `slots` is how many tasks there are at a time",
         )
     queue = find_queue(names[0], settings)

@@ -28,7 +28,7 @@ from tileyard.pytest_plugin.far_records import (
     read_answer,
 )
 from tileyard.pytest_plugin.far_tasks import FarTasks
-from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, yield_cores
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, run_loop, yield_cores
 from tileyard.pytest_plugin.options import read_marked_limit
 from tileyard.pytest_plugin.recording import Recording
 from tileyard.pytest_plugin.records import FACTS, TestFacts
@@ -53,7 +53,7 @@ class Borrowing:
     def run(self, items: Sequence[pytest.Item], session: pytest.Session) -> None:
         """Run them. An error that ends the whole run cancels every task first."""
         try:
-            asyncio.run(self._run_all(items, session))
+            run_loop(self._run_all(items, session))
         except BaseExceptionGroup as group:
             error: BaseException = group
             while isinstance(error, BaseExceptionGroup):
@@ -108,6 +108,7 @@ class Borrowing:
             active.far_device = FarDevice(test, item.nodeid, limit_s, folder, teller)
             Inside(active, log, teller).run([item], self._outer)
 
+        running: RunningTest | None = None
         self._tasks.busy += 1
         try:
             async with self._lanes:
@@ -122,6 +123,10 @@ class Borrowing:
                                 raise NotSeparableError(reason, devices)
                             case _:
                                 running.hear(message)
+        except asyncio.CancelledError:
+            if running is not None:
+                self._recording.interrupted[item.nodeid] = running.interrupt()
+            raise
         finally:
             self._tasks.rest()
         if copy.end is not None:

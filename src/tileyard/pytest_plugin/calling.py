@@ -22,8 +22,8 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.frontend.blame import call_by_name
 from tileyard.model import Outcome
 from tileyard.modes import make_folder, write_file
-from tileyard.pytest_plugin.copies import Copies, describe_death
-from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, yield_cores
+from tileyard.pytest_plugin.copies import Copies, describe_death, quote_output
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, print_to, yield_cores
 from tileyard.pytest_plugin.identifying import (
     Identity,
     StepReader,
@@ -34,7 +34,7 @@ from tileyard.pytest_plugin.records import Answered, FunctionStep, StepResult
 from tileyard.workers.protocol import Failed
 
 KEPT = "kept"
-"""The reason of a step that was not carried out; that of others begins with ``made:``."""
+"""The reason of a step that was not carried out; that of others begins with ``built:``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +59,8 @@ class Calling:
         self._made: dict[str, tuple[Identity, KeptFolder]] = {}
 
     async def run(self, steps: Sequence[FunctionStep], limit_s: float) -> list[StepResult]:
-        """The results of all steps; ``limit_s`` is the limit for examining what one depends on."""
-        nothing = Identity(problem="it declares nothing")
+        """What became of all; to look at what one depends on may take ``limit_s``."""
+        nothing = Identity(problem="the step declares no inputs, so it is not cached")
         declaring = [step for step in steps if step.declared is not None]
         async with asyncio.TaskGroup() as group:
             calls = [
@@ -137,11 +137,11 @@ class Calling:
             return _Place(
                 folder=content / "out",
                 pickled=content / "result.pickle",
-                why=KEPT if kept.is_made else f"made: {why}",
+                why=KEPT if kept.is_made else f"built: {why}",
                 kept=kept,
             )
         own = self._folder / "built" / f"{zlib.crc32(step.id.encode()):08x}"
-        return _Place(folder=own, pickled=own.with_suffix(".pickle"), why=f"made: {why}")
+        return _Place(folder=own, pickled=own.with_suffix(".pickle"), why=f"built: {why}")
 
     async def _call(
         self, step: FunctionStep, place: _Place, env: Mapping[str, str], result: StepResult
@@ -150,7 +150,8 @@ class Calling:
 
         def work(_: int, teller: Teller) -> None:
             yield_cores()
-            if env:  # it has a key, which covers these
+            print_to(log)
+            if env:  # it has a key, which is over these
                 os.environ.clear()
                 os.environ.update(env)
             teller.tell(Answered(reply=_call_function(step, place)))
@@ -161,10 +162,12 @@ class Calling:
         answers = [m.reply async for m in follow(copy) if isinstance(m, Answered)]
         result = msgspec.structs.replace(result, seconds=time.monotonic() - result.at)
         if not answers:
-            failed = describe_death(copy, "its compile step")
+            failed = describe_death(copy, "of its compile step")
             return msgspec.structs.replace(result, outcome=failed.outcome, message=failed.message)
-        outcome = Outcome.COMPILE_ERROR if answers[0] else Outcome.PASSED
-        return msgspec.structs.replace(result, outcome=outcome, message=str(answers[0]))
+        if not answers[0]:
+            return result
+        message = "\n".join(filter(None, [answers[0], quote_output(copy)]))
+        return msgspec.structs.replace(result, outcome=Outcome.COMPILE_ERROR, message=message)
 
 
 def _call_function(step: FunctionStep, place: _Place) -> str:

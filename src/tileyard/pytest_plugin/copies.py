@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tileyard.model import Outcome
-from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, print_to
 from tileyard.pytest_plugin.records import Answered
 from tileyard.workers.protocol import Failed
 
@@ -29,13 +29,15 @@ class Copies:
         while left:
             todo = tuple(left)
 
-            def work(_: int, teller: Teller, todo: tuple[S, ...] = todo) -> None:
+            self._count += 1
+            log = self._folder / f"elaborate-{self._count}.log"
+
+            def work(_: int, teller: Teller, todo: tuple[S, ...] = todo, log: Path = log) -> None:
+                print_to(log)
                 for step in todo:
                     teller.tell(Answered(reply=answer(step)))
 
-            self._count += 1
             at = time.monotonic()
-            log = self._folder / f"elaborate-{self._count}.log"
             copy = Forked(make_lane(work), 0, limit_s, log, goes_on=True)
             async with contextlib.aclosing(follow(copy)) as messages:
                 async for message in messages:
@@ -52,6 +54,13 @@ def describe_death(copy: Forked, what: str) -> Failed:
     end = copy.end
     if end is None:
         raise AssertionError("a copy has no end")
-    tail = "".join(f"\n{text}" for text in (end.stack, end.tail) if text)
+    tail = "".join(f"\n{text}" for text in (end.stack, quote_output(copy)) if text)
     outcome = Outcome.TIMEOUT if end.timed_out else Outcome.COMPILE_ERROR
     return Failed(message=f"the process {what} {end.describe(copy.limit_s)}{tail}", outcome=outcome)
+
+
+def quote_output(copy: Forked) -> str:
+    """The end of what a copy that has ended printed, with a title; empty if it printed nothing."""
+    if copy.end is None or not copy.end.tail:
+        return ""
+    return f"{' Captured output of the compile step ':-^80}\n{copy.end.tail}"

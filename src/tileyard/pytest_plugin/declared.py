@@ -1,7 +1,6 @@
 """The compile steps that tests declare with their markers, each once however many tests share it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +19,7 @@ from tileyard.model import Value
 from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile
 from tileyard.pytest_plugin.records import BodyStep, Declared, FunctionStep, KernelStep, Step
 from tileyard.requests.durations import parse_duration_s
+from tileyard.wording import find_similar
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
 HOOK = "pytest_tileyard_compile_steps"
@@ -49,7 +49,7 @@ class DeclaredSteps:
             try:
                 self._read(item)
             except TileyardError as error:
-                self.refusals[item.nodeid] = f"its compile step makes no sense: {error}"
+                self.refusals[item.nodeid] = f"invalid compile step: {error}"
 
     def _read(self, item: pytest.Item) -> None:
         for kind, named in ((KERNEL, self.kernels), (FUNCTION, self.functions)):
@@ -183,6 +183,8 @@ class DeclaredSteps:
 def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the user's
     """The subject of the marker: the value itself, or the test parameter of that name."""
     given = [*marker.args, *(marker.kwargs[name] for name in (key,) if name in marker.kwargs)]
+    if not given and (near := find_similar(key, marker.kwargs)):
+        raise UsageError(f"{marker.name} has no {key}=, but {near}=", f"did you mean {key}=?")
     if len(given) != 1:
         raise UsageError(f"{marker.name} takes one {key}, not {len(given)}", f"write {key}=...")
     (subject,) = given
@@ -204,8 +206,8 @@ def _find_declaration(given: Sequence[object], key: str) -> Mapping[str, object]
         case [Mapping() as declaration]:
             known = ", ".join(_DECLARATIONS)
             for name in declaration.keys() - set(_DECLARATIONS):
-                near = get_close_matches(str(name), _DECLARATIONS, 1)
-                hint = f"did you mean {near[0]!r}?" if near else ""
+                near = find_similar(str(name), _DECLARATIONS)
+                hint = f"did you mean {near!r}?" if near else ""
                 raise UsageError(f"{HOOK} declares {name!r} for {key!r}, not one of {known}", hint)
             return declaration
         case _:

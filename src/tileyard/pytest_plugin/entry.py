@@ -31,7 +31,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("build-limit", {"metavar": "TIME", "help": "how long a compile step may take (default: 5m)"}),
     ("queue-limit", {"metavar": "TIME", "help": "how long a test may wait for a device (default: 30m)"}),
     ("workers", {"metavar": "N", "help": "tests at the same time, without pytest-xdist (default: 1)"}),
-    ("dynamic", {"metavar": "error|lease|prepare", "help": "what becomes of a test that compiles while it runs: it fails, holds a device from its first launch on, or fails unless a run of it ahead, up to its first device block, has compiled that (default: error)"}),
+    ("dynamic", {"metavar": "error|lease|prepare", "help": "what becomes of a test that compiles while it runs: error: it fails; lease: it holds a device from its first launch on; prepare: run each test once beforehand, up to its first device block, to compile what it needs (default: error)"}),
     ("report", {"metavar": "FILE", "help": "write builds, holds of devices and results as JSON"}),
 )  # fmt: skip
 

@@ -143,7 +143,8 @@ class FarDevice:
                 changed = f"its block changes {name}, a {type(there).__name__}, in place"
                 self._give_up(changed, given.count)
         if done.error is not None:
-            done.error.add_note(f"on the borrowed device, most recent call last:\n{done.trace}")
+            where = "Traceback on the queue's device (most recent call last):"
+            done.error.add_note(f"{where}\n{done.trace}")
             raise done.error
         return done
 

@@ -31,7 +31,7 @@ from tileyard.pytest_plugin import far_start
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_records import FarCall, FarTask, FarTest, lines_of
 from tileyard.pytest_plugin.recording import Recording
-from tileyard.pytest_plugin.records import Hold
+from tileyard.pytest_plugin.records import Hold, TestFacts
 from tileyard.workers.task_lines import CaseResult, Side
 
 T = TypeVar("T")
@@ -227,6 +227,11 @@ class FarTasks:
                 waited_s=at - asked,
             )
         )
+        if isinstance(sys.exception(), asyncio.CancelledError):  # the tests of calls are named here
+            facts = TestFacts(seconds=time.monotonic() - at, outcome=Outcome.NOT_RUN)
+            running = [part.work for part in parts if part.work.name == submission.current]
+            tests = (work.name for work in running if isinstance(work, FarTest))
+            self._recording.interrupted |= dict.fromkeys(tests, facts)
 
     def _take_in(self, part: Part, result: CaseResult) -> None:
         """Accept a result whose file exists and matches what the far side reported."""
@@ -246,7 +251,8 @@ class FarTasks:
         if part.losses < ATTEMPTS:
             self._put(part)
         else:
-            part.end(Outcome.INFRA_ERROR, f"tried {ATTEMPTS} times: {message}")
+            said, *details = message.partition(" [")
+            part.end(Outcome.INFRA_ERROR, f"{said} (tried {ATTEMPTS} times){''.join(details)}")
 
 
 def find_due(waiting: Sequence[T], cases: int, busy: int) -> T | None:

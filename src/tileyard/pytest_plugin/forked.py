@@ -8,6 +8,7 @@ one agreement.
 """
 
 import faulthandler
+import io
 import os
 import pickle
 import select
@@ -17,11 +18,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from tileyard.clock import NAP_S, Countdown
 from tileyard.model import Record
@@ -29,6 +30,7 @@ from tileyard.modes import make_folder, open_file
 from tileyard.processes.outcomes import describe_signal
 from tileyard.pytest_plugin.lanes import FAILED, Lane
 
+T = TypeVar("T")
 NICENESS: Final = 10
 """With this niceness a process gets a tenth of the usual share of a core that others want."""
 GRACE_S: Final = 0.5
@@ -42,8 +44,8 @@ ASKED_THREADS: Final = "TILEYARD_PYTEST_THREADS"
 """The variable that keeps the original ``OMP_NUM_THREADS``, for the tests' own processes."""
 TAIL_BYTES: Final = 4096
 STACK_BYTES: Final = 1 << 16
-CALLERS: Final = ("/_pytest/", "/pluggy/", "/tileyard/pytest_plugin/")
-"""Parts of the path of the innermost frame that is not the user's."""
+CALLERS: Final = ("/_pytest/", "/pluggy/", "/tileyard/pytest_plugin/", "/tileyard/frontend/")
+"""What the innermost frame that is not the user's has in its path."""
 
 
 # ---- what a copy leaves behind ----------------------------------------------------------------
@@ -122,6 +124,16 @@ class Teller:
                 data = data[os.write(self.fd, data) :]
 
 
+def print_to(log: Path) -> None:
+    """Have all that this process and its programs print go to a copy's log."""
+    fd = open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(fd, number)
+    os.close(fd)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # in order with what programs print
+
+
 def yield_cores() -> None:
     """Give way to processes that hold a device, if on this host: this process, which leads its session, holds none.
 
@@ -190,7 +202,7 @@ class ForkEnd(Record):
         if self.signal is not None:
             return f"died of {describe_signal(self.signal)}"
         if self.is_lost:
-            return "ended because its parent was killed: it must signal no process but its own"
+            return "ended because its parent was killed: a test may only signal processes that it started"
         return f"ended with exit code {self.code} before it was done"
 
 
@@ -218,7 +230,8 @@ class Forked:
         self.end: ForkEnd | None = None
         make_folder(log.parent)
         log_fd, stack_fd = (
-            open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for path in (log, stack_log(log))
+            open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+            for path in (log, stack_log(log))
         )
         self._pipe, write_end = os.pipe()
         lane.start(number, (write_end, log_fd, stack_fd))
@@ -320,6 +333,19 @@ def wait_any(copies: Iterable[Forked]) -> list[Forked]:
     return list(ready.values())
 
 
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """As ``asyncio.run``; what a second Ctrl-C leaves undone is not printed."""
+    import asyncio  # as below
+
+    def complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), KeyboardInterrupt | None):
+            loop.default_exception_handler(context)
+
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(complain)
+        return runner.run(main)
+
+
 async def follow(copy: Forked) -> AsyncGenerator[Record, None]:
     """All messages of a copy, until it has ended, and its lane with it; within a running event loop."""
     import asyncio  # not on the far side, which has a device in its hands
@@ -335,9 +361,9 @@ async def follow(copy: Forked) -> AsyncGenerator[Record, None]:
                 async with asyncio.timeout(copy.wait_s()):
                     await told.wait()
             told.clear()
-            copy.enforce()
-            for message in copy.read():
+            for message in copy.read():  # one may say that it waits, which its limit does not count
                 yield message
+            copy.enforce()
     finally:
         for fd in fds:
             loop.remove_reader(fd)

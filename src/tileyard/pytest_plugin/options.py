@@ -41,7 +41,8 @@ def read_options(config: pytest.Config, settings: Settings) -> PluginOptions:
     for attribute, option in REFUSED:
         if config.getoption(attribute, False):
             raise UsageError(
-                f"{option} does not go with --tileyard", "run that one test without --tileyard"
+                f"{option} cannot be combined with --tileyard",
+                "run that one test without --tileyard",
             )
     devices = tuple(_get(config, "device") or ())
     return PluginOptions(
@@ -85,7 +86,7 @@ def _read_limit(option: str, text: str) -> float:
     except UsageError as error:
         raise UsageError(f"{option}: {error.message}") from None
     if seconds <= 0:
-        raise UsageError(f"{option}: {text!r} leaves no time at all")
+        raise UsageError(f"{option}: {text!r}: the limit must be longer than 0")
     return seconds
 
 
@@ -95,7 +96,7 @@ def _read_workers(config: pytest.Config) -> int:
         return 1
     if is_distributed(config):
         raise UsageError(
-            "--tileyard-workers does not go with pytest-xdist's -n", "give one of them"
+            "--tileyard-workers cannot be combined with pytest-xdist's -n", "give one of them"
         )
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= MAX_WORKERS:
         raise UsageError(f"--tileyard-workers: {text!r} is not between 1 and {MAX_WORKERS}")

@@ -1,4 +1,7 @@
-"""Takes over a pytest run with ``--tileyard``: alone, or as a part of pytest-xdist's."""
+"""Takes a pytest run over once ``--tileyard`` is given: alone, or as a part of pytest-xdist's.
+
+One module because a run alone, pytest-xdist's controller and its workers carry out the same steps.
+"""
 
 import fcntl
 import os
@@ -40,11 +43,13 @@ from tileyard.pytest_plugin.recording import (
 from tileyard.pytest_plugin.records import Step
 from tileyard.pytest_plugin.rehearsing import AHEAD, run_ahead
 from tileyard.pytest_plugin.running import Runner
+from tileyard.report.suite_files import require_writable
 from tileyard.service.choosing import choose_devices
 from tileyard.service.naming import claim_run_name
 from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import open_store
 from tileyard.targets.registry import make_target
+from tileyard.wording import count_of
 
 SHARED = "tileyard"
 """The key of the data that pytest-xdist's controller sends its processes."""
@@ -72,6 +77,8 @@ def activate(config: pytest.Config) -> Active:
             worker = XdistWorker(active, shared, _worker_number(config))
             config.pluginmanager.register(worker, "tileyard-run")
             return active
+        if options.report:
+            require_writable(Path(options.report))
         began = time.monotonic()
         store = open_store(settings.make_home())
         config.add_cleanup(store.close)
@@ -110,9 +117,9 @@ class Alone:
         self._queue = queue
 
     def pytest_report_header(self) -> str:
-        """The devices that the tests run on."""
-        queue = f", tasks of queue:{self._queue.name}" if self._queue is not None else ""
-        return _describe(self._active, self._active.options.workers) + queue
+        """What the tests run on."""
+        at_once = f"{count_of(self._active.options.workers, 'test')} at a time"
+        return _describe(self._active, at_once, self._queue)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
@@ -147,6 +154,7 @@ class Alone:
         own = [item for item in session.items if item not in elsewhere]
         if own:
             with closing(Runner(own, active, self, recording.began)) as runner:
+                recording.interrupted = runner.interrupted
                 runner.run(own, session)
         if self._queue is not None and far:
             Borrowing(self._queue, active, recording, self).run(far, session)
@@ -168,9 +176,10 @@ class XdistController:
             "began": began,
         }
 
-    def pytest_report_header(self) -> str:
-        """The devices that the tests run on."""
-        return _describe(self._active, 0)
+    def pytest_report_header(self, config: pytest.Config) -> str:
+        """What the tests run on."""
+        processes = len(config.getoption("tx", None) or ())
+        return _describe(self._active, count_of(processes, "worker process"))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - pytest-xdist's
@@ -293,7 +302,12 @@ def _is_ordered(config: pytest.Config) -> bool:
     return any(config.getoption(name, False) for name in names)
 
 
-def _describe(active: Active, workers: int) -> str:
-    names = ", ".join(device.name for device in active.devices) or "none"
-    shown = f", {workers} tests at a time" if workers else ""
-    return f"tileyard: target {active.options.target}, devices {names}{shown}; in {active.folder}"
+def _describe(active: Active, at_once: str, queue: ForeignQueue | None = None) -> str:
+    names = ", ".join(device.name for device in active.devices)
+    parts = [f"target {active.options.target}"]
+    if names or queue is None:
+        parts += [f"devices {names}" if names else "no devices", at_once]
+    if queue is not None:
+        tests = "other tests" if names else "tests"
+        parts += [f"{tests} run as tasks of queue:{queue.name}, {queue.slots} at a time"]
+    return f"tileyard: {', '.join(parts)}; in {active.folder}"

@@ -31,6 +31,7 @@ from tileyard.modes import make_folder, open_file, write_file
 from tileyard.pytest_plugin.bodies import Ready, lower, read_body
 from tileyard.pytest_plugin.calling import Calling
 from tileyard.pytest_plugin.copies import Copies
+from tileyard.pytest_plugin.forked import run_loop
 from tileyard.pytest_plugin.records import (
     BodyStep,
     FunctionStep,
@@ -155,7 +156,7 @@ class Preparing:
         if not steps:
             return []
         try:
-            return asyncio.run(self._run(steps))
+            return run_loop(self._run(steps))
         except* TileyardError as group:
             error: BaseException = group
             while isinstance(error, BaseExceptionGroup):

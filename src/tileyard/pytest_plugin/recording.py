@@ -4,7 +4,9 @@ Also the results of earlier runs, for the order of this one. One module because 
 writes the same facts of tests.
 """
 
+import signal
 import statistics
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
@@ -15,9 +17,10 @@ from _pytest.terminal import TerminalReporter
 
 from tileyard.errors import HomeError, UsageError
 from tileyard.events import CaseEnded, RunEnded, RunStarted, StopReason
-from tileyard.model import WELL, Outcome, Trial
+from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Trial
 from tileyard.pytest_plugin.records import (
     FACTS,
+    INTERRUPTED,
     DeviceUse,
     Hold,
     RunReport,
@@ -137,6 +140,7 @@ class Recording:
         self.selected: set[str] = set()
         self.borrowed: list[Hold] = []
         self.ran_whole: dict[str, str] = {}
+        self.interrupted: dict[str, TestFacts] = {}
         self._run = run
         self.began = began
         self._writer = writer
@@ -176,11 +180,22 @@ class Recording:
         self.selected.update(ids)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> Generator[None, object, object]:
+        """A second Ctrl-C does not end what pytest does about the first one, which takes it a while."""
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return (yield)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """Record the results of the run; it has failed if something failed or is missing.
 
         This holds whatever else is done at its end: pytest-xdist has been seen to return 0 over nine failures.
         """
+        if isinstance(sys.exception(), KeyboardInterrupt):  # a second one; pytest has no status yet
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
         self._notes += [f"worker {lost} died" for lost in self._lost]
         self._notes += self._correct(session)
         interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
@@ -228,23 +243,32 @@ class Recording:
             write(f"{count_of(len(self.ran_whole), 'test')} ran whole on a borrowed device:")
             for test, reason in sorted(self.ran_whole.items())[:SHOWN]:
                 write(f"  {test}: {reason}")
+        if faults := sum(entry.outcome in INFRASTRUCTURE for entry in report.tests):
+            write(
+                f"{count_of(faults, 'test')} failed for an infrastructure reason: a device, a queue or this host"
+            )
+        for test in self.interrupted:
+            write(f"{test} was running when the run ended")
         for note in self._notes:
             write(note)
 
     # ---- inside -------------------------------------------------------------------------------
 
     def _correct(self, session: pytest.Session) -> list[str]:
-        """Correct a false 0, and report that."""
-        wrong = {
-            "failed": len(self._failed),
-            "without a result": len(self.selected - self._facts.keys()),
-            "dead workers": len(self._lost),
-        }
-        if session.exitstatus != pytest.ExitCode.OK or not any(wrong.values()):
+        """Take a false 0 back, and say so."""
+        missing = len(self.selected - self._facts.keys())
+        wrong = [
+            f"{count_of(len(self._failed), 'test')} failed" if self._failed else "",
+            f"{count_of(missing, 'test')} {'has' if missing == 1 else 'have'} no result"
+            if missing
+            else "",
+            f"{count_of(len(self._lost), 'worker')} died" if self._lost else "",
+        ]
+        if session.exitstatus != pytest.ExitCode.OK or not any(wrong):
             return []
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        counts = ", ".join(f"{count} {name}" for name, count in wrong.items() if count)
-        return [f"exit status 1 in place of 0: {counts}"]
+        counts = "; ".join(said for said in wrong if said)
+        return [f"exit status changed from 0 to 1: {counts}"]
 
     def _keep(self, nodeid: str, facts: TestFacts) -> None:
         self._facts[nodeid] = facts
@@ -257,18 +281,19 @@ class Recording:
         wall_s = time.monotonic() - self.began
         steps = self.find_steps()
         ends = [step.at + step.seconds for step in steps]
-        leased = [hold for facts in self._facts.values() for hold in facts.holds]
+        ended = {**self.interrupted, **self._facts}
+        leased = [hold for facts in ended.values() for hold in facts.holds]
         holds = sorted([*leased, *self.borrowed], key=lambda hold: hold.at)
         tests = (
             TestEntry(
                 test=nodeid,
-                outcome=facts.outcome,
+                outcome=facts.outcome if nodeid in self._facts else INTERRUPTED,
                 seconds=facts.seconds,
                 held_s=sum(hold.held_s for hold in facts.holds),
                 message=facts.message,
                 compiled=facts.compiled,
             )
-            for nodeid, facts in self._facts.items()
+            for nodeid, facts in ended.items()
         )
         return RunReport(
             run=self._run,
@@ -316,6 +341,6 @@ def _describe_steps(report: RunReport) -> str:
     counts += [f"{failed} failed"] if failed else []
     shown = f" ({', '.join(counts)})" if counts else ""
     return (
-        f"{len(report.steps)} compile steps{shown} took {report.prepare_s:.2f} s with no device: "
+        f"{count_of(len(report.steps), 'compile step')}{shown} took {report.prepare_s:.2f} s with no device: "
         f"{report.build_s:.2f} s of work, up to {report.most_builds_at_once} at once"
     )

@@ -199,13 +199,17 @@ class TestFacts(Record):
     compiled: tuple[str, ...] = ()
 
 
+INTERRUPTED = "interrupted"
+"""In place of an outcome: the test ran when the run was ended."""
+
+
 class TestEntry(Record):
-    """One test of the run."""
+    """One test of the run. ``outcome`` is an `Outcome`, or INTERRUPTED."""
 
     __test__ = False
 
     test: str
-    outcome: Outcome
+    outcome: str
     seconds: float
     held_s: float = 0.0
     message: str = ""

@@ -22,9 +22,18 @@ from tileyard.frontend.no_device import on_import
 from tileyard.model import BuildKey, Outcome, Record
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
-from tileyard.pytest_plugin.forked import Forked, Teller, allow_threads, follow, make_lane, out_log
+from tileyard.pytest_plugin.forked import (
+    Forked,
+    Teller,
+    allow_threads,
+    follow,
+    make_lane,
+    out_log,
+    run_loop,
+)
 from tileyard.pytest_plugin.records import StepResult
-from tileyard.pytest_plugin.running import log_of, take_place
+from tileyard.pytest_plugin.running import log_of
+from tileyard.pytest_plugin.taking_over import take_place
 from tileyard.pytest_plugin.tilelang_jit import is_tilelangs, watch_tilelang
 from tileyard.pytest_plugin.watching import watch_compiles
 
@@ -155,7 +164,7 @@ def run_ahead(
     at_once = cores if share is None else max(1, cores // active.processes)
 
     def make(chosen: Sequence[pytest.Item]) -> list[StepResult]:
-        return asyncio.run(_rehearse_all(chosen, active, outer, at_once))
+        return run_loop(_rehearse_all(chosen, active, outer, at_once))
 
     chosen = choose_tests(items, active.declared, active.results)
     results = make(chosen) if share is None else share(chosen, make=make)

@@ -4,7 +4,6 @@ One module because the process of a test, which runs pytest's protocol, and the 
 are two ends of one conversation.
 """
 
-import os
 import pickle
 import time
 import traceback
@@ -22,8 +21,7 @@ from _pytest.runner import runtestprotocol
 from tileyard.devices.holding import QueueTimeoutError
 from tileyard.errors import NestedLeaseError, WorkerStartError
 from tileyard.frontend.blame import is_users
-from tileyard.model import Outcome, Record
-from tileyard.modes import open_file
+from tileyard.model import INFRASTRUCTURE, Outcome, Record
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_calls import FarDeathError
 from tileyard.pytest_plugin.forked import (
@@ -51,6 +49,7 @@ from tileyard.pytest_plugin.records import (
     TurnedTo,
     Warned,
 )
+from tileyard.pytest_plugin.taking_over import take_place
 from tileyard.pytest_plugin.watching import watch_compiles, watch_uses
 from tileyard.wording import shorten_path
 
@@ -60,7 +59,8 @@ from tileyard.wording import shorten_path
 class Inside:
     """The plugin of a test's own process. ``run`` is everything that the process does."""
 
-    _item: pytest.Item  # the one that runs now
+    _item: pytest.Item  # that is run now
+    _outcome: Outcome  # of the report that was made last
     _failure: tuple[Outcome, str] | None
 
     def __init__(self, active: Active, log: Path, teller: Teller) -> None:
@@ -68,7 +68,7 @@ class Inside:
         self._log = log
         self._teller = teller
         self._holdings = active.enter(teller)
-        self._has_begun = False
+        self._has_begun = self._is_calling = False
         self._broken = ""
 
     def run(
@@ -123,26 +123,41 @@ class Inside:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
-        """Return what was taken by use at the last line of the test's function."""
+        """What was taken as it was used is given back with the last line of the test's function."""
+        self._is_calling = True
         try:
             return (yield)
         finally:
+            self._is_calling = False
             self._holdings.end_use()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Send every report as it is made."""
+        """Tell the report of every phase as it is made; that of a subtest is not complete yet."""
         report = yield
+        if self._is_calling:
+            self._outcome = self._judge(report, call)
+            return report
+        if report.when == "call" and report.passed:
+            # pytest fails a test for its subtests once it asks for its status, in this process alone
+            item.config.hook.pytest_report_teststatus(report=report, config=item.config)
         if report.when == "call" and report.passed and self._broken:
             report.outcome = "failed"
             report.longrepr = self._broken
-        outcome = self._judge(report, call)
-        config = item.config
-        data = config.hook.pytest_report_to_serializable(config=config, report=report)
-        self._teller.tell(Reported(data=_plain(data), outcome=outcome))
+        self._outcome = self._judge(report, call)
+        error = call.excinfo.value if call.excinfo is not None else None
+        if self._outcome in INFRASTRUCTURE or isinstance(error, FarDeathError):
+            report.longrepr = str(error)  # the line that asked for a device has no part in it
+        self.pytest_runtest_logreport(report)
         return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Tell a report; subtests log theirs."""
+        config = self._item.config
+        data = config.hook.pytest_report_to_serializable(config=config, report=report)
+        self._teller.tell(Reported(data=_plain(data), outcome=self._outcome))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(
@@ -208,37 +223,10 @@ class Inside:
                 return Outcome.RUNTIME_ERROR
 
 
-def take_place(config: pytest.Config, outer: object, inner: object, log: Path) -> None:
-    """In a copy: put ``inner`` in the place of the plugin that has copied itself, and print to files of its own."""
-    plugins = config.pluginmanager
-    plugins.unregister(outer)
-    for plugin in plugins.get_plugins():
-        if type(plugin).__name__ == "WorkerInteractor":  # its channel belongs to the original
-            plugins.unregister(plugin)
-    plugins.register(inner)
-    _renew_capture(config, log)
-
-
 def _place() -> str:
     """The current location in the user's own code, as part of a sentence."""
     users = [frame for frame in traceback.extract_stack() if is_users(frame.filename)]
     return f", at {shorten_path(users[-1].filename)}:{users[-1].lineno}" if users else ""
-
-
-def _renew_capture(config: pytest.Config, log: Path) -> None:
-    """Capture for this process alone, into files that remain if it crashes."""
-    manager = config.pluginmanager.getplugin("capturemanager")
-    if manager is None or not manager.is_globally_capturing():
-        return
-    manager.stop_global_capturing()
-    manager.start_global_capturing()
-    capturing = manager._global_capturing  # noqa: SLF001 - pytest has no other way to its files
-    for stream, path in ((capturing.out, out_log(log)), (capturing.err, log)):
-        with suppress(AttributeError, OSError, ValueError):  # captured in memory only
-            fd = open_file(path, os.O_RDWR | os.O_CREAT)
-            os.dup2(fd, stream.tmpfile.fileno(), inheritable=False)
-            os.close(fd)
-    manager.suspend_global_capture()
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
@@ -342,12 +330,24 @@ class RunningTest:
             self.reports.append(self._report_death(end, out_tail))
         self.sum_up(end.at)
 
+    def interrupt(self) -> TestFacts:
+        """End its process, with the run; what is known of it."""
+        if self.copy.end is None:
+            for message in self.copy.read():
+                self.hear(message)
+            self.copy.close()
+        at = time.monotonic()
+        self._end_hold(at)
+        return self._make_facts(at)
+
     def sum_up(self, at: float) -> None:
-        """Add the facts besides the reports to the last one; the test ended ``at``."""
-        if not self.reports:
-            return
+        """Put what is known beside the reports into the last one; the test was over ``at``."""
+        if self.reports:
+            setattr(self.reports[-1], FACTS, msgspec.to_builtins(self._make_facts(at)))
+
+    def _make_facts(self, at: float) -> TestFacts:
         paused_s = self.copy.paused_s - self._paused_before_s
-        facts = TestFacts(
+        return TestFacts(
             seconds=at - self.began_at - paused_s,
             outcome=_worst(self._outcomes),
             message=self._message or _first_line(self.reports),
@@ -355,12 +355,13 @@ class RunningTest:
             holds=tuple(self._holds),
             compiled=tuple(self._compiled),
         )
-        setattr(self.reports[-1], FACTS, msgspec.to_builtins(facts))
 
     def _report_death(self, end: ForkEnd, out_tail: str) -> pytest.TestReport:
         """The failure of a test whose process ended before it had reported everything."""
         phase = "call"
-        if any(report.when == "call" or report.failed for report in self.reports):
+        # not those of subtests, which have a class of their own
+        own = [report for report in self.reports if type(report) is pytest.TestReport]
+        if any(report.when == "call" or report.failed for report in own):
             phase = "teardown"
         self._message = f"the test's process {end.describe(self.copy.limit_s)}"
         self._outcomes.append(Outcome.TIMEOUT if end.timed_out else Outcome.CRASHED)
@@ -380,7 +381,8 @@ class RunningTest:
 class Runner:
     """Runs ``items``, each in a copy of this process as it is now, as many at a time as the options say.
 
-    ``outer`` is the plugin of this process, and ``began`` the start of the run, on the monotonic clock.
+    ``outer`` is the plugin of this process, and ``began`` when the run began, on the monotonic clock.
+    ``interrupted`` are the tests that ended with the run.
     """
 
     def __init__(
@@ -390,6 +392,7 @@ class Runner:
         self._active = active
         self._began = began
         self._workers = min(active.options.workers, len(items))
+        self.interrupted: dict[str, TestFacts] = {}
 
         def work(number: int, teller: Teller) -> None:
             item = items[number]
@@ -422,8 +425,8 @@ class Runner:
                         if session is not None and session.shouldstop:
                             raise session.Interrupted(session.shouldstop)
         finally:
-            for copy in running:
-                copy.close()
+            for copy, test in running.items():
+                self.interrupted[test.item.nodeid] = test.interrupt()
                 self._idle.append(copy.lane)
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ def print_survey(console: Console, survey: Survey) -> None:
 def _list_queues(survey: Survey) -> Table:
     """One row per queue: where its devices come from, and our tasks there."""
     texts = ("queue", "class", "devices", "client")
-    columns = (*texts, "slots", "our tasks")
+    columns = (*texts, "slots", "tasks here")
     table = new_table(columns, left=texts, wrapped=columns)
     for queue in survey.queues:
         client = Text(clean_line(queue.tool, COMMAND_LENGTH))

@@ -112,6 +112,17 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
     Report(path).write(chunks)
 
 
+def require_writable(path: Path) -> None:
+    """Make its folders. Raises UsageError where a ``Report`` cannot be written there."""
+    with contextlib.suppress(_DroppedError), Report(path) as report:
+        report.reserve(0)
+        raise _DroppedError
+
+
+class _DroppedError(Exception):
+    """It was an attempt, and leaves nothing."""
+
+
 def _write_whole(file: BinaryIO, data: bytes) -> None:
     """Write from the beginning, over existing content: reserved space stays reserved."""
     if file.seekable():

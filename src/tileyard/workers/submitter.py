@@ -22,7 +22,8 @@ from tileyard.workers.task_lines import LAST_LINES, Side
 
 READ_BYTES = 1 << 16
 NAME_LIMIT_S = 2.0
-"""Seconds that a client which must end may take to print its task's name."""
+"""How long a client that is to be ended may take to print its task's name."""
+POLL_S = 0.005
 TERM_LIMIT_S = 2.0
 """Seconds that the client may take to obey TERM."""
 
@@ -121,7 +122,7 @@ class Submitter:
             asyncio.create_task(self._forward(process.stdout, "stdout")),
             asyncio.create_task(self._forward(process.stderr, "stderr")),
         ]
-        ending = asyncio.create_task(process.wait())
+        ending = asyncio.create_task(_wait(process))
         stopped = asyncio.create_task(self.stopping.wait())
         await asyncio.wait((ending, stopped), return_when=asyncio.FIRST_COMPLETED)
         if self.stopping.is_set():
@@ -175,7 +176,7 @@ class Submitter:
                 out, complaint = await process.communicate()
         except TimeoutError:
             process.kill()
-            await process.wait()
+            await _wait(process)
             late = f"{argv[0]} took more than {self._request.cancel_limit_s:g} s to answer\n"
             self._tell(Printed(side="stderr", text=late))
             return b""
@@ -265,13 +266,29 @@ def _read_code(text: str) -> int | str:
     return f"the queue says that the task ended with {text!r}"
 
 
+async def _wait(process: Process) -> int:
+    """Its code. asyncio's own ``wait`` waits for its pipes too, which what it has started may hold."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    with contextlib.suppress(ProcessLookupError):  # it has ended already
+        handle = os.pidfd_open(process.pid)
+        loop.add_reader(handle, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
+    while process.returncode is None:  # noqa: ASYNC110 - asyncio has no event for it
+        await asyncio.sleep(POLL_S)
+    return process.returncode
+
+
 async def _end(process: Process) -> None:
     """Send TERM, and KILL if that does not help."""
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     try:
         async with asyncio.timeout(TERM_LIMIT_S):
-            await process.wait()
+            await _wait(process)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

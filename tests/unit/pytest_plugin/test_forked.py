@@ -21,6 +21,7 @@ from tileyard.pytest_plugin.forked import (
     cut_stack,
     follow,
     make_lane,
+    run_loop,
     wait_any,
 )
 from tileyard.pytest_plugin.records import Answered, DeviceRefused, DeviceWanted
@@ -150,6 +151,26 @@ def test_a_copy_is_followed_within_an_event_loop(tmp_path: Path) -> None:
     expected = Answered(reply=1)
     assert message == expected
     assert copy.end is not None
+
+
+def test_a_second_interrupt_in_a_loop_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """What it leaves undone is not told; what else fails unseen is."""
+
+    async def fail(error: BaseException) -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            raise error
+
+    async def main(error: BaseException) -> None:
+        task = asyncio.create_task(fail(error))
+        await asyncio.sleep(0)
+        raise KeyboardInterrupt(task)
+
+    for error, count in ((KeyboardInterrupt(), 0), (ValueError(), 1)):
+        with pytest.raises(KeyboardInterrupt):
+            run_loop(main(error))
+        assert len(caplog.records) == count
 
 
 def test_all_copies_of_a_lane_begin_alike(tmp_path: Path) -> None:

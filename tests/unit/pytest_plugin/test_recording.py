@@ -77,3 +77,21 @@ def test_a_zero_is_kept_only_where_it_is_true(
     written = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=RunReport)
     assert int(session.exitstatus) == expected
     assert written.exit_status == expected
+
+
+def test_a_second_interrupt_is_one(tmp_path: Path) -> None:
+    """Where pytest had no status yet when it came, the report has that of an interrupted run, and no test is missed."""
+    with TrialStore.open(tmp_path) as store:
+        writer = TrialWriter(tmp_path, store, "r1")
+        recording = Recording("r1", 0.0, writer, str(tmp_path / "report.json"))
+        recording.selected = {"test_a.py::test"}
+        session: Any = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:  # as within pytest's own `finally`
+            finishing = recording.pytest_sessionfinish(session)
+            next(finishing)
+            with pytest.raises(StopIteration):
+                finishing.send(None)
+    written = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=RunReport)
+    assert written.exit_status == int(pytest.ExitCode.INTERRUPTED)

@@ -78,7 +78,7 @@ def test_queues_stand_below_the_devices() -> None:
     survey = Survey(at=1.0, lock_dir="/locks", window_s=0.5, devices=(), queues=queues)
     lines = [" ".join(line.split()) for line in shown(survey).splitlines()]
     expected = [
-        "queue class devices client slots our tasks",
+        "queue class devices client slots tasks here",
         "queue:lab npu 910B3 task-submit 4 2",
         "queue:far npu 910B3 task-submit: is not on this machine 4",
     ]

@@ -175,6 +175,16 @@ def test_a_task_that_is_asked_for_is_cancelled_by_name(tmp_path: Path) -> None:
     assert ended.cancelled == expected
 
 
+def test_a_client_ends_whatever_it_leaves_behind(tmp_path: Path) -> None:
+    """What it has started may hold its pipes still."""
+    os.mkfifo(tmp_path / "end")
+    script = "echo task 7 queued; (read x < end) & wait"
+    submit = request(tmp_path, "", ("touch", "{job}"), argv=("/bin/sh", "-c", script))
+    _, ended = run(submit)
+    (tmp_path / "end").write_text("x\n")
+    assert ended.signal == 15
+
+
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [

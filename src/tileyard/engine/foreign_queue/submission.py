@@ -95,11 +95,11 @@ class Submission:
             if self._fits(end):
                 certain.append(held)
             else:
-                said = f"it printed {held.outcome.value}, but {end.describe()}"
+                said = f"it printed {held.outcome.value}, but {self._describe(end)}"
                 faults.append(infra_error(held.case, self.explain(said, end)))
         for case in self._turned_to:
             if case not in self._results:
-                said = f"no result line came for this case: {end.describe()}"
+                said = f"{self._describe(end)}; no result line came for this case"
                 faults.append(infra_error(case, self.explain(said, end)))
         return certain, faults
 
@@ -113,8 +113,9 @@ class Submission:
             return Outcome.QUEUE_TIMEOUT, f"the queue gave no device within its {waited}"
         if meaning is not None and not end.limit:
             said = f"the queue's client says that the task was {meaning.replace('_', ' ')}"
-            return Outcome.INFRA_ERROR, self.explain(f"{said}: {end.describe()}", end)
-        return Outcome.INFRA_ERROR, self.explain(f"no result line came: {end.describe()}", end)
+            return Outcome.INFRA_ERROR, self.explain(f"{said}: {self._describe(end)}", end)
+        said = f"{self._describe(end)}; no result line came"
+        return Outcome.INFRA_ERROR, self.explain(said, end)
 
     def explain(self, said: str, end: ClientEnd) -> str:
         """One line with everything that is known of the call."""
@@ -123,9 +124,15 @@ class Submission:
         )
         code = "no exit code" if end.code is None else f"code {end.code}"
         number = "no signal" if end.signal is None else f"signal {end.signal}"
-        return f"{said} [{code}, {number}, argv {list(end.argv)}, in {end.cwd}; {tails}]"
+        return f"{said} [{code}, {number}; {tails}; in {end.cwd}, argv {list(end.argv)}]"
 
     # ---- inside -----------------------------------------------------------------------------
+
+    def _describe(self, end: ClientEnd) -> str:
+        """How the client ended, with its last line on stderr."""
+        lines = self.tails["stderr"].split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return end.describe() + (f": {last[-SHORT_TAIL_CHARS:]}" if last else "")
 
     def _take(self, text: str) -> list[CaseTurnedTo | CaseResult]:
         line = try_read_line(text)

@@ -165,6 +165,14 @@ def test_why_nothing_began(lines: list[Line], ended: ClientEnd, expected: Outcom
     assert message
 
 
+def test_the_cause_comes_first() -> None:
+    """The client's last word comes before all that is known of the call."""
+    task = submission()
+    task.read("stderr", "warming up\nno licence left\n")
+    _, message = task.find_loss(end(3), {})
+    assert message.startswith("run ended with code 3: no licence left; no result line came [code 3")
+
+
 def test_exit_codes() -> None:
     """0 all well, 1 a case failed, 3 infrastructure only."""
     expected = [0, 0, 1, 3, 1]
