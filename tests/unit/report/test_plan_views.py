@@ -105,8 +105,8 @@ def test_the_tail_is_shown_when_asked_for(*, tail: bool) -> None:
     text = file.getvalue()
     expected = "1 case in 6 finished runs; one run of each takes 75 s in all"
     assert expected in text
-    assert "99% 75 s" in text
-    for word in ("longest cases", "longest testcases", "moved since", "1.50", "3 / 3", "100.0%"):
+    assert "99 % 75 s" in text
+    for word in ("longest cases", "longest testcases", "moved since", "1.50", "3 / 3", "100.0 %"):
         assert (word in text) is tail
 
 
