@@ -173,6 +173,7 @@ def test_nothing_is_tuned_where_no_gpu_is(cli: CommandLine) -> None:
     [
         (("--target", "cuda:sm_9"), "there is no architecture 'sm_9'"),
         (("--target", "cuda:sm_79"), "does not compile for sm_79"),
+        (("--target", "cuda:sm_79"), "sm_90, sm_90a, "),
         (("--target", "cuda"), "the target cuda needs an architecture"),
         ((*TARGET, "--commit", "c0ffee"), "--commit has no effect without a bundle"),
         ((*TARGET, "--arg", "Q=3"), "add_one has no argument 'Q'"),

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.report.console import MARKED, print_table, render
+from tileyard.report.console import MARKED, new_table, print_table, render
 from tileyard.report.study import BUSY_TEXT, NOTEBOOK_WIDTH
 from tileyard.report.words import format_config, format_seconds, format_share, format_time
 from tileyard.tuning.request import TableResult
@@ -33,11 +33,10 @@ def render_dispatch(result: TableResult, home: Path) -> str:
 
 
 def _table(result: TableResult) -> Table:
-    title = f"{result.kernel}: a config for each shape"
-    table = Table(title=title, header_style="bold")
-    for name in ("shape", "weight", "latency", "slowdown", "config", "its own best config"):
-        is_number = name in ("weight", "latency", "slowdown")
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+    configs = ("config", "own best")
+    columns = ("shape", "weight", "latency", "slowdown", *configs)
+    table = new_table(columns, left=("shape", *configs), wrapped=configs)
+    table.title = f"{result.kernel}: a config for each shape"
     for study, row in zip(result.studies, result.rows, strict=True):
         shape, weight = row.name, f"{row.weight:g}"
         if row.trial is None or study.best is None:

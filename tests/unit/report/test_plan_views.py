@@ -37,7 +37,7 @@ def test_bounds_prediction_and_reason_are_shown() -> None:
         "3 cases of 3 testcases, 30 min 0 s of work on 2 slots (expected times: 3 from history)",
         "lower bound of any split, max(longest case, total/slots): 15 min 0 s",
         "lower bound of these pieces, max(longest piece, total/slots): 15 min 0 s;"
-        " predicted 20 min 0 s, 33.3% more",
+        " predicted 20 min 0 s, 33.3 % more",
         "why: pieces end unevenly: the last one ends 5 min later than if the work could be"
         " spread evenly",
     ]
