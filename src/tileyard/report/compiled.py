@@ -50,7 +50,7 @@ def print_compiled(
     ]
     rest = [one for one in result.configs if one not in failed]
     if with_report and rest:
-        print_table(console, _table(result, rest), spare=SPARE, joins_equal=True)
+        print_table(console, _table(result, rest), spare=(*SPARE, "build"), joins_equal=True)
     for line in describe_failed(failed, home):
         console.print(line, soft_wrap=True, highlight=False)
     counts = Counter(str(one.outcome) for one in result.configs)
