@@ -110,6 +110,18 @@ def test_a_bundle_is_looked_into_where_nothing_was_built(built: Built, tmp_path:
     assert not cli.home.exists()
 
 
+def test_the_cases_of_a_bundle_are_listed(built: Built) -> None:
+    """With what each takes, and how to inspect one; what is shown of one case asks for its name."""
+    lines = built.inspect(str(built.bundle)).splitlines()
+    assert [line.split()[0] for line in lines[:3]] == [
+        "case",
+        "third/block=128",
+        "third/block=256",
+    ]
+    assert lines[-1].endswith(f"tileyard inspect {built.bundle}::third/block=128")
+    assert "third.tyb holds 2 cases (name one: " in built.refuse("third.tyb", "--sass")
+
+
 def test_source(built: Built) -> None:
     """The CUDA source is that of the device function, and nothing else is printed."""
     shown = built.inspect(built.key, "--source")
@@ -123,7 +135,7 @@ def test_launch(built: Built) -> None:
     expected = [
         "  grid     8 x 1 x 1",
         "  block    128 x 1 x 1",
-        "  shared   0 bytes, dynamic",
+        "  shared   0 bytes dynamic",
         "  argument 0: address of A",
         "  argument 1: address of B",
     ]
@@ -184,7 +196,6 @@ def test_ptx_is_made_of_the_kept_source(built: Built) -> None:
         ("nothing", "has an id that begins with 'nothing'"),
         ("0123456789", "has an id that begins with '0123456789'"),
         ("0123456789abcdef", "there is no artifact 0123456789abcdef"),
-        ("third.tyb", "third.tyb holds 2 cases (name one: "),
         ("third.tyb::block=1", "third.tyb has no case 'block=1'"),
         ("third.py", "third.py"),
     ],

@@ -73,7 +73,7 @@ def test_one_config_runs_each_time(place: CommandLine) -> None:
     assert [said[1].split()[0], said[2].strip()] == expected
     assert said[0].startswith("run double  target cpu")
     assert said[1].split()[-1] == "block=32"
-    assert "95% interval" in said[3]
+    assert "95 % interval" in said[3]
     assert (again["config"], again["outcome"], again["reused"]) == ({"block": 32}, "passed", False)
 
 

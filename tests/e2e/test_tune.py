@@ -138,7 +138,11 @@ def test_trials_and_show(tuned: Tuned) -> None:
     shown = tuned.cli.run("show", best)
     expected = "add_one"
     assert expected in listed.stdout
+    none = tuned.cli.run("trials", "--kernel", "nonesuch")
+    assert (none.returncode, none.stdout, none.stderr) == (0, "", "no trials of nonesuch\n")
+    assert tuned.cli.run("trials", "--kernel", "nonesuch", "--json").stdout == "[]\n"
     assert "def add_one(A: float32[256]" in shown.stdout
+    assert re.search(r"^program\.tile: /\S+$", shown.stdout, re.MULTILINE)
     assert "copy(A[bx * " in shown.stdout
     assert "int32_t ty_kernel(" in shown.stdout
     assert "measurement key" in shown.stdout

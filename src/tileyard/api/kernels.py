@@ -12,6 +12,7 @@ from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, ToolMissingError, UsageError
 from tileyard.model import SourceLine, Trial, Value
 from tileyard.report.compiled import print_compiled
+from tileyard.report.study_progress import StudyLayout
 from tileyard.report.words import format_config
 from tileyard.requests.compile import CompileOptions, start_compile
 from tileyard.requests.options import complete, takes
@@ -111,7 +112,9 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
     declared = {"reference": None if isinstance(reference, str) else reference}
     found = find_kernel(kernel, declared, settings)
     console = console_for(given["progress"])
-    result = carry_on(console, found.answer)(found.place(start), settings)
+    result = carry_on(console, found.answer)(
+        found.place(start), settings, StudyLayout(tells_ends=False)
+    )
     show(console, print_compiled, result, settings.home, with_report=False)
     return result
 

@@ -15,7 +15,7 @@ from tileyard.cli.opening import load_settings, open_store, print_json
 from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import BuildKey
-from tileyard.report.compiled import print_artifact, print_resources
+from tileyard.report.compiled import print_artifact, print_artifacts, print_resources
 from tileyard.report.console import Console
 from tileyard.report.launch import describe_launch
 from tileyard.report.words import make_visible
@@ -43,7 +43,11 @@ def show(named: str, wanted: Sequence[Part], *, as_json: bool) -> int:
     file, _, case = named.partition("::")
     with tempfile.TemporaryDirectory(prefix="tileyard-inspect-") as scratch:
         if Path(file).is_file():
-            found = _find_in_bundle(Path(file), case, ObjectStore(Path(scratch) / "objects"))
+            built = _read_bundle(Path(file), ObjectStore(Path(scratch) / "objects"))
+            if len(built) > 1 and not (case or wanted or as_json):
+                print_artifacts(Console(), built, file)
+                return 0
+            found = built[choose_case(built, case, Path(file))]
         else:
             found = _find_in_home(named, ObjectStore(home / "objects"))
         if as_json:
@@ -60,13 +64,13 @@ def show(named: str, wanted: Sequence[Part], *, as_json: bool) -> int:
 # ---- finding ------------------------------------------------------------------------------------
 
 
-def _find_in_bundle(path: Path, case: str, objects: ObjectStore) -> Artifact:
+def _read_bundle(path: Path, objects: ObjectStore) -> dict[str, Artifact]:
+    """What was built for each case of a bundle. Raises UsageError where it has none."""
     bundle = open_bundle(path, objects, expected=None)
     if not bundle.cases:
         raise UsageError(f"{path.name} is a {bundle.manifest.kind}: there is no built case in it")
     entries = unpack_suite(bundle.cases, objects).entries
-    name = choose_case(entries, case, path)
-    return _open(entries[name].build, name, objects)
+    return {name: _open(entry.build, name, objects) for name, entry in entries.items()}
 
 
 def _find_in_home(named: str, objects: ObjectStore) -> Artifact:
@@ -133,7 +137,9 @@ def _print_part(part: Part, artifact: Artifact) -> None:
         case "log":
             print(make_visible(_read(artifact, LOG_FILE)), end="")
         case "launch":
-            print(make_visible("\n".join(describe_launch(_details(artifact).launch))))
+            details = _details(artifact)
+            lines = describe_launch(details.launch, details.resources)
+            print(make_visible("\n".join(lines)))
         case "resources":
             print_resources(Console(), _details(artifact).resources)
         case "ptx":

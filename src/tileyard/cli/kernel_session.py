@@ -63,7 +63,7 @@ def compile_configs(
         # An invalid name is refused before anything starts.
         make_target(start.target, {})
     console = Console(stderr=as_json or emit is not None)
-    result = carry_out(start, settings, console)
+    result = carry_out(start, settings, console, StudyLayout(tells_ends=as_json))
     if as_json:
         print_json(result)
     else:

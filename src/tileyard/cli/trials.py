@@ -1,5 +1,6 @@
 """``tileyard trials``: lists recorded trials, and carries them from one data directory to another."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -33,7 +34,12 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
     query = TrialQuery(kernel=kernel, run=run, outcome=wanted, limit=rows)
     with open_store() as (store, _):
         found = store.list_trials(query)
-    present(found, json, print_trials)
+    if found or json:
+        present(found, json, print_trials)
+    else:
+        asked = {"of": kernel, "in run": run, "that ended as": outcome}
+        which = "".join(f" {word} {value}" for word, value in asked.items() if value)
+        print(f"no trials{which}", file=sys.stderr)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Describes builds: how the configs of a kernel ended, one artifact, and the device resources of each."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,18 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.artifacts.manifest import Build
-from tileyard.model import Outcome
+from tileyard.model import WELL, Outcome
 from tileyard.report.console import new_table, print_table
-from tileyard.report.words import format_bytes, format_config, format_seconds, outcome_style
+from tileyard.report.suite_words import group_by
+from tileyard.report.words import (
+    clean_line,
+    format_bytes,
+    format_config,
+    format_seconds,
+    join_numbers,
+    leave_out_numbers,
+    outcome_style,
+)
 from tileyard.targets.reported import PADDING, Resources, read_reported
 from tileyard.tuning.request import CompileResult
 from tileyard.wording import count_of
@@ -20,28 +29,30 @@ from tileyard.wording import count_of
 if TYPE_CHECKING:
     from tileyard.artifacts.manifest import Artifact
 
-COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
+COLUMNS = ("kernel", "regs", "spills", "shared", "threads", "occ.", "code", "mix")
+SPARE = ("mix", "code", "threads")
+"""Columns that a narrow screen does without; tileyard inspect shows them all."""
 SHOWN_KEY = 10
-"""Number of digits shown of a build key."""
-ROOM = {"mix": 130, "code": 100, "threads": 100}
-"""The narrowest screen on which a column is shown; tileyard inspect shows them all."""
+"""Digits shown of a build key."""
 SHOWN_KINDS = 3
-"""Number of kinds of instructions shown per function."""
+"""Kinds of instructions shown of each function."""
+NAME_WIDTH = len("target fingerprint")
 
 
 def print_compiled(
     console: Console, result: CompileResult, home: Path, *, with_report: bool
 ) -> None:
-    """Print failures with their logs, the table of resources if requested, and one line."""
-    if with_report:
-        print_table(console, _table(result, console.width))
-    for one in result.configs:
-        if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):
-            line = Text(str(one.outcome), style=outcome_style(one.outcome))
-            line.append(f"  {format_config(one.config)}: {one.message}")
-            if one.log and (home / one.log).is_file():
-                line.append(f"  log: {home / one.log}")
-            console.print(line, soft_wrap=True, highlight=False)
+    """Print the table of resources if it is asked for, failures with their logs, and one line."""
+    failed = [
+        one
+        for one in result.configs
+        if one.outcome not in WELL and one.outcome is not Outcome.NOT_RUN
+    ]
+    rest = [one for one in result.configs if one not in failed]
+    if with_report and rest:
+        print_table(console, _table(result, rest), spare=(*SPARE, "build"), joins_equal=True)
+    for line in describe_failed(failed, home):
+        console.print(line, soft_wrap=True, highlight=False)
     counts = Counter(str(one.outcome) for one in result.configs)
     words = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
     known = sum(one.reused for one in result.configs)
@@ -50,47 +61,52 @@ def print_compiled(
     console.print(Text(text), soft_wrap=True, highlight=False)
     built = [one for one in result.configs if one.outcome is Outcome.PASSED]
     if built:
-        hint = f"to see what was built: tileyard inspect {_name_artifact(built[0])}"
+        hint = f"inspect with: tileyard inspect {_name_artifact(built[0])}"
         console.print(Text(hint, style="dim"), soft_wrap=True, highlight=False)
     for note in dict.fromkeys(result.notes):
         console.print(Text(note, style="yellow"), soft_wrap=True, highlight=False)
 
 
-def _table(result: CompileResult, width: int) -> Table:
-    keys = list(dict.fromkeys(key for one in result.configs for key in one.config))
+def describe_failed(failed: Iterable[Build], home: Path | None = None) -> Iterator[Text]:
+    """Each reason why configs could not be built, with their number and names; a few have a line each, with its log."""
+    for group in group_by(failed, lambda one: (one.outcome, leave_out_numbers(one.message))):
+        first = group[0]
+        line = Text(str(first.outcome), style=outcome_style(first.outcome))
+        names = [format_config(one.config) for one in group]
+        if len(group) == 1:
+            line.append(f"  {names[0]}: {first.message}")
+        else:
+            messages = [one.message for one in group]
+            line.append(f"  {count_of(len(group), 'config')}: {clean_line(join_numbers(messages))}")
+        if home is not None and first.log and (home / first.log).is_file():
+            line.append(f"  log: {home / first.log}")
+        yield line
+        if len(group) > 1:
+            yield Text(f"    {'; '.join(names)}", style="dim")
+
+
+def _table(result: CompileResult, shown: Sequence[Build]) -> Table:
+    keys = list(dict.fromkeys(key for one in shown for key in one.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""
-    taken = [_resources_of(one) for one in result.configs]
-    shown = _choose_columns(taken, width)
-    wrapped = (*keys, *shown, "build")
-    table = new_table(
-        (*wrapped, "outcome", "artifact"),
-        left=("kernel", "mix", "outcome", "artifact"),
-        wrapped=wrapped,
-    )
-    table.title, table.title_justify = f"{result.kernel}{work} for {result.target}", "left"
-    for one, resources in zip(result.configs, taken, strict=True):
+    columns = (*keys, *COLUMNS, "build", "outcome", "artifact")
+    table = new_table(columns, left=("kernel", "mix", "outcome", "artifact"))
+    table.title = f"{result.kernel}{work} for {result.target}"
+    taken = [_resources_of(one) for one in shown]
+    has_several = any(len(functions) > 1 for functions in taken)
+    for one, resources in zip(shown, taken, strict=True):
         config = [str(one.config.get(key, "")) for key in keys]
         outcome = Text(str(one.outcome), style=outcome_style(one.outcome))
         build = "known" if one.reused else format_seconds(one.build_s)
-        if not resources:
-            table.add_row(*config, *[""] * len(shown), build, outcome, "")
-        for number, function in enumerate(resources):
-            cells = describe_resources(function, SHOWN_KINDS)
-            row = [cells[name] for name in shown]
-            if number == 0:
-                table.add_row(*config, *row, build, outcome, _name_artifact(one))
-            else:
-                table.add_row(*[""] * len(config), *row)
+        last: tuple[str | Text, ...] = (build, outcome, _name_artifact(one))
+        for function in resources or (None,):
+            cells = dict.fromkeys(COLUMNS, "")
+            if function is not None:
+                cells |= describe_resources(function, SHOWN_KINDS)
+            if not has_several:
+                cells["kernel"] = ""
+            table.add_row(*config, *cells.values(), *last)
+            config, last = [""] * len(config), ("", "", "")
     return table
-
-
-def _choose_columns(taken: Sequence[tuple[Resources, ...]], width: int) -> list[str]:
-    """The columns to show, none if nothing is known; functions are named if a config has several."""
-    if not any(taken):
-        return []
-    left_out = set() if any(len(functions) > 1 for functions in taken) else {"kernel"}
-    left_out |= {name for name, least in ROOM.items() if width < least}
-    return [name for name in COLUMNS if name not in left_out]
 
 
 def _name_artifact(one: Build) -> str:
@@ -130,6 +146,12 @@ def _format_shared(taken: Resources) -> str:
     return f"{known / 1024:.1f} KiB" + ("" if taken.dynamic_shared_bytes is not None else " + ?")
 
 
+def describe_shared(taken: Resources) -> str:
+    """Its two parts: what the launch asks for, and what the function declares."""
+    dynamic = taken.dynamic_shared_bytes
+    return f"{'?' if dynamic is None else dynamic} B dynamic, {taken.shared_bytes} B static"
+
+
 # ---- one artifact ----------------------------------------------------------------------------------
 
 
@@ -144,23 +166,55 @@ def print_artifact(console: Console, artifact: "Artifact") -> None:
         "flags": " ".join(details.flags),
         "build key": told.build,
         "binary key": told.binary,
-        "target's print": told.fingerprint,
+        "target fingerprint": told.fingerprint,
     }
-    for name, value in rows.items():
-        if value:
-            console.print(Text(f"{name:>14}  {value}"), soft_wrap=True)
-    for name in sorted(told.files):
-        size = format_bytes(artifact.file(name).stat().st_size)
-        console.print(Text(f"{'file':>14}  {name}, {size}"), soft_wrap=True)
+    files = [
+        f"{name}, {format_bytes(artifact.file(name).stat().st_size)}" for name in sorted(told.files)
+    ]
+    _print_rows(console, [*rows.items(), *(("file", file) for file in files)])
     if details.resources:
-        print_resources(console, details.resources)
+        print_resources(console, details.resources, SHOWN_KINDS)
         ways = "--source, --launch-record, --resources, --ptx, --sass, --log"
-        console.print(Text(f"more of it: {ways}", style="dim"), soft_wrap=True)
+        console.print(Text(f"more options: {ways}", style="dim"), soft_wrap=True)
 
 
-def print_resources(console: Console, resources: Sequence[Resources]) -> None:
-    """Print one row per device function."""
-    table = new_table(COLUMNS, left=("kernel", "mix"), wrapped=COLUMNS)
+def print_resources(
+    console: Console, resources: Sequence[Resources], kinds: int | None = None
+) -> None:
+    """A line for each figure of each device function; so many kinds of instructions in one, or all, a line for each."""
     for taken in resources:
-        table.add_row(*describe_resources(taken).values())
-    print_table(console, table)
+        cells = describe_resources(taken, kinds)
+        rows = {
+            "function": taken.symbol,
+            "registers": cells["regs"],
+            "spills": cells["spills"],
+            "stack": f"{taken.stack_bytes} B",
+            "shared": f"{cells['shared']} ({describe_shared(taken)})",
+            "parameters": f"{taken.parameter_bytes} B",
+            "threads": cells["threads"],
+            "occupancy": cells["occ."],
+            "code": cells["code"],
+            "mix": cells["mix"] if kinds else "",
+        }
+        mix = {} if kinds else {kind: count for kind, count in taken.mix.items() if kind != PADDING}
+        counts = [("instructions", f"{count:>6} {kind}") for kind, count in mix.items()]
+        _print_rows(console, [*rows.items(), *counts])
+
+
+def _print_rows(console: Console, rows: Iterable[tuple[str, str]]) -> None:
+    for name, value in rows:
+        if value:
+            console.print(Text(f"{name:>{NAME_WIDTH}}  {value}"), soft_wrap=True, highlight=False)
+
+
+def print_artifacts(console: Console, artifacts: Mapping[str, "Artifact"], bundle: str) -> None:
+    """The cases of a bundle, by name, with what each takes where that is known, and how to inspect one."""
+    figures = COLUMNS[1:-1]
+    table = new_table(("case", *figures), left=("case",))
+    for name, artifact in artifacts.items():
+        found = read_reported(artifact.manifest.details).resources
+        cells = describe_resources(found[0]) if found else dict.fromkeys(COLUMNS, "")
+        table.add_row(name, *(cells[figure] for figure in figures))
+    print_table(console, table, spare=SPARE, joins_equal=True)
+    hint = f"inspect with: tileyard inspect {bundle}::{next(iter(artifacts))}"
+    console.print(Text(hint, style="dim"), soft_wrap=True)

@@ -6,7 +6,7 @@ If a reader closes its end, the run goes on and the rest of the output is droppe
 import io
 import os
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TextIO
 
@@ -21,7 +21,7 @@ from rich.text import Text
 from tileyard.report.words import clean_line, make_visible
 
 LEAST_TEXT = 20
-"""Narrowest column, in characters, of text that is cut."""
+"""Narrowest column, in characters, of text that is cut; longest text that is not broken."""
 UNLIMITED = 1 << 16
 """Width, in characters, at which a table is measured."""
 
@@ -41,6 +41,7 @@ class Console(rich.console.Console):
             force_jupyter=force_jupyter,
             markup=False,
             emoji=False,
+            color_system=None if os.environ.get("NO_COLOR") else "auto",
         )
 
     def render(
@@ -88,36 +89,46 @@ def new_table(columns: Iterable[str], left: Container[str], wrapped: Container[s
     return table
 
 
-def print_table(console: rich.console.Console, table: Table, cut: str = "") -> None:
+def print_table(
+    console: rich.console.Console,
+    table: Table,
+    cut: str = "",
+    *,
+    spare: Iterable[str] = (),
+    joins_equal: bool = False,
+) -> None:
     """Print a table so that no value is cut: a row too long for the screen continues on its next line.
 
-    If a table is too wide, its empty columns are left out, then those with one value in all rows, which
-    a line below the table names. On a terminal, text of the last column is cut at the edge of the
-    screen if the column is called ``cut``.
+    Empty columns and those with one value in all rows are left out, and a line below the table names the latter: always
+    if it ``joins_equal``, else where it is too wide. Where it still is, ``spare`` columns are left out, one by one. On a
+    terminal, text of the column called ``cut`` ends where the screen does.
     """
 
-    def measure(columns: Sequence[Column]) -> int:
-        least = _take(table, columns, {cut: LEAST_TEXT})
-        return Measurement.get(console, unlimited, least).minimum
+    def is_too_wide() -> bool:
+        least = [_least_width(column, cut) for column in columns]
+        return _frame_width(console, table, columns) + sum(least) > console.width
 
-    unlimited = console.options.update(width=UNLIMITED)
     columns, same = list(table.columns), list[Column]()
-    if measure(columns) > console.width:
+    if joins_equal or is_too_wide():
         columns = [column for column in columns if any(map(str, column.cells))] or columns
-    if measure(columns) > console.width:
+    if joins_equal or is_too_wide():
         same = [column for column in columns if _is_constant(column)]
         columns = [column for column in columns if not _is_constant(column)] or columns
-    least = measure(columns)
-    room = max(0, console.width - least) + LEAST_TEXT if console.is_terminal else UNLIMITED
-    shown = _take(table, columns, {cut: room})
-    options = unlimited if cut else console.options.update(width=max(console.width, least))
-    for line in console.render_lines(shown, options, pad=False):
+    for name in spare:
+        if is_too_wide():
+            columns = [column for column in columns if column.header != name]
+    if table.title:
+        console.print(Text(str(table.title), style="table.title"), soft_wrap=True)
+    shown = _take(table, columns, _share_width(console, table, columns, cut))
+    unlimited = console.options.update(width=UNLIMITED)
+    for line in console.render_lines(shown, unlimited, pad=False):
         text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
         text.rstrip()
         console.print(text, soft_wrap=True, highlight=False)
-    if same:
-        values = ", ".join(f"{column.header} {next(iter(column.cells))}" for column in same)
-        console.print(Text(f"the same in all rows: {values}", style="dim"), soft_wrap=True)
+    values = "; ".join(f"{column.header}={next(iter(column.cells))}" for column in same)
+    for below in (f"the same in all rows: {values}" if same else "", table.caption):
+        if below:
+            console.print(Text(str(below), style="dim"), soft_wrap=True)
 
 
 def _is_constant(column: Column) -> bool:
@@ -126,27 +137,55 @@ def _is_constant(column: Column) -> bool:
     return len(values) > 1 and len(set(values)) == 1
 
 
-def _take(table: Table, columns: Sequence[Column], limits: Mapping[object, int]) -> Table:
-    """The same table with these columns; those with a limit are cut there."""
-    taken = Table(
-        title=table.title,
-        caption=table.caption,
-        title_justify=table.title_justify,
-        caption_justify=table.caption_justify,
-        header_style=table.header_style,
-        box=table.box,
-    )
-    for column in columns:
-        limit = limits.get(column.header)
-        no_wrap = column.no_wrap or limit is not None
-        width = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-        taken.add_column(
-            column.header,
-            justify=column.justify,
-            no_wrap=no_wrap,
-            min_width=min(width, limit or width) if no_wrap else None,
-            max_width=limit,
-        )
+def _texts(column: Column) -> list[str]:
+    return [line for cell in (column.header, *column.cells) for line in str(cell).splitlines()]
+
+
+def _full_width(column: Column) -> int:
+    return max(map(cell_len, _texts(column)), default=0)
+
+
+def _least_width(column: Column, cut: str) -> int:
+    """What a column needs: text that is cut LEAST_TEXT, text that breaks its longest word. Short text does not break."""
+    if column.header == cut:
+        return min(_full_width(column), LEAST_TEXT)
+    if column.no_wrap:
+        return _full_width(column)
+    texts = _texts(column)
+    parts = [
+        part for text in texts for part in (text.split() if cell_len(text) > LEAST_TEXT else [text])
+    ]
+    return max(map(cell_len, parts), default=0)
+
+
+def _share_width(
+    console: rich.console.Console, table: Table, columns: Sequence[Column], cut: str
+) -> list[int]:
+    """The width of each column: its whole one, from which the widest ones give what the screen lacks."""
+    widths = [_full_width(column) for column in columns]
+    least = [
+        width if column.header == cut and not console.is_terminal else _least_width(column, cut)
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    room = console.width - _frame_width(console, table, columns)
+    while sum(widths) > room and widths != least:
+        shrinkable = [width - few and width for width, few in zip(widths, least, strict=True)]
+        widths[shrinkable.index(max(shrinkable))] -= 1
+    return widths
+
+
+def _frame_width(console: rich.console.Console, table: Table, columns: Sequence[Column]) -> int:
+    """What the table takes beside its columns."""
+    taken = _take(table, columns, [1] * len(columns))
+    unlimited = console.options.update(width=UNLIMITED)
+    return Measurement.get(console, unlimited, taken).maximum - len(columns)
+
+
+def _take(table: Table, columns: Sequence[Column], widths: Sequence[int]) -> Table:
+    """The same table with some of its columns, without title and caption."""
+    taken = Table(header_style=table.header_style, box=table.box)
+    for column, width in zip(columns, widths, strict=True):
+        taken.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap, width=width)
     cells = zip(*(column.cells for column in columns), strict=True)
     for row, given in zip(table.rows, cells, strict=True):
         taken.add_row(*given, style=row.style)

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tileyard.report.console import new_table, print_table, say
-from tileyard.report.words import clean_line, format_seconds
+from tileyard.report.words import clean_line, format_seconds, format_share
 from tileyard.suite.history import CaseHistory, History
 from tileyard.wording import count_of
 
@@ -19,7 +19,9 @@ def print_history(console: Console, history: History, *, tail: bool) -> None:
         f"{count_of(history.cases, 'case')} in {count_of(history.runs, 'finished run')};"
         f" one run of each takes {format_seconds(history.total_s)} in all",
     )
-    quantiles = [f"{one.share:.0%} {format_seconds(one.seconds)}" for one in history.quantiles]
+    quantiles = [
+        f"{format_share(one.share)} {format_seconds(one.seconds)}" for one in history.quantiles
+    ]
     if quantiles:
         say(console, f"no longer than: {', '.join(quantiles)}")
     if not tail:
@@ -56,8 +58,8 @@ def _print_longest(console: Console, title: str, longest: Sequence[CaseHistory])
             Text(clean_line(one.case)),
             format_seconds(one.seconds),
             format_seconds(one.high_s),
-            f"{one.share:.1%}",
-            f"{so_far:.1%}",
+            format_share(one.share, 1),
+            format_share(so_far, 1),
             str(one.samples),
         )
     print_table(console, table)

@@ -15,6 +15,7 @@ from tileyard.targets.cuda.records import (
     TensorParam,
     WorkspaceParam,
 )
+from tileyard.targets.reported import Resources
 
 _DTYPES = (
     *("UINT8", "UINT16", "UINT32", "INT32", "UINT64", "INT64", "FLOAT16", "FLOAT32", "FLOAT64"),
@@ -31,8 +32,9 @@ _FILLS = ("NONE", "NAN_REQUEST_ZERO_FMA")
 # Names as in cuda.h, by the driver's numbers, without the prefix that all of a kind share.
 
 
-def describe_launch(record: LaunchRecord) -> Iterator[str]:
-    """Lines that state what is launched with which arguments, in order."""
+def describe_launch(record: LaunchRecord, resources: Sequence[Resources] = ()) -> Iterator[str]:
+    """Lines that say what is launched with what, in order; static shared memory is that of the functions' ``resources``."""
+    static = {one.symbol: one.shared_bytes for one in resources}
     signature = record.signature
     yield print_program(signature).splitlines()[0].rstrip(":")
     for number, size in enumerate(record.workspaces):
@@ -40,7 +42,7 @@ def describe_launch(record: LaunchRecord) -> Iterator[str]:
     for number, launch in enumerate(record.launches, start=1):
         yield ""
         yield f"launch {number}: {launch.symbol}"
-        yield from _describe_sizes(signature, launch)
+        yield from _describe_sizes(signature, launch, static.get(launch.symbol, 0))
         for place, argument in enumerate(launch.arguments):
             yield f"  argument {place}: {_describe_argument(signature, argument)}"
     for number, one in enumerate(record.maps):
@@ -49,12 +51,13 @@ def describe_launch(record: LaunchRecord) -> Iterator[str]:
         yield from _describe_map(signature, one)
 
 
-def _describe_sizes(signature: Program, launch: KernelLaunch) -> Iterator[str]:
+def _describe_sizes(signature: Program, launch: KernelLaunch, static: int) -> Iterator[str]:
     yield f"  grid     {_sizes(signature, launch.grid)}"
     yield f"  block    {_sizes(signature, launch.block)}"
     if launch.cluster:
         yield f"  cluster  {_sizes(signature, launch.cluster)}"
-    yield f"  shared   {print_expr(signature, launch.shared_bytes)} bytes, dynamic"
+    more = f", {static} bytes static" if static else ""
+    yield f"  shared   {print_expr(signature, launch.shared_bytes)} bytes dynamic{more}"
     for is_so, what in (
         (launch.cooperative, "cooperative: all of its blocks run at once"),
         (launch.programmatic, "programmatic: begins while the launch before it ends"),

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from tileyard.report.console import new_table, print_table, say
 from tileyard.report.suite_words import describe_guess
-from tileyard.report.words import clean_line, format_seconds
+from tileyard.report.words import clean_line, format_seconds, format_share
 from tileyard.suite.outlook import IN_SHARD
 from tileyard.suite.plan import Prediction, WhatIf
 from tileyard.suite.records import LeftOut
@@ -114,4 +114,4 @@ def _sources(prediction: Prediction) -> str:
 
 def _more(value: float, base: float) -> str:
     share = value / base - 1 if base else 0.0
-    return f"{share:.1%} more" if share >= 0.0005 else "no more"
+    return f"{format_share(share, 1)} more" if share >= 0.0005 else "no more"

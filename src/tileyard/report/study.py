@@ -19,6 +19,8 @@ from tileyard.report.words import (
     format_rate,
     format_seconds,
     format_time,
+    join_numbers,
+    leave_out_numbers,
     outcome_style,
 )
 from tileyard.tuning.request import (
@@ -41,8 +43,8 @@ BUSY_TEXT = "the machine was too busy to separate tied configs"
 def print_study(console: Console, result: StudyResult, home: Path, rows: int = ROWS) -> None:
     """Print the best configs, the verdict of the finals, and the paths of results."""
     for one in (result, *result.others):
-        if any(trial.measurement for trial in one.trials):
-            print_table(console, _table(one, rows, is_one_of_several=bool(result.others)))
+        table = _table(one, rows, is_one_of_several=bool(result.others))
+        print_table(console, table, joins_equal=True)
         for line in _lines(one, home):
             console.print(line, soft_wrap=True, highlight=False)
 
@@ -68,7 +70,7 @@ def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
     work = f" {format_config(result.arguments)}" if result.arguments else ""
     place = f" on {result.silicon or result.device}" if is_one_of_several else ""
     title = f"{result.kernel}{work}{place}"
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=title, header_style="bold")
     table.add_column("", justify="right")
     for key in keys:
         table.add_column(key, justify="right", no_wrap=True)
@@ -76,9 +78,8 @@ def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
     table.add_column("± 95 %", justify="right", no_wrap=True)
     if result.flops:
         table.add_column("GFLOP/s", justify="right", no_wrap=True)
-    table.add_column("outcome")
-    for built in result.also_built:
-        table.add_column(built.target)
+    for name in ("outcome", *(built.target for built in result.also_built)):
+        table.add_column(name, no_wrap=True)
     met = {final.trial for final in result.finals}
     is_any_abandoned = False
     for rank, trial in enumerate(rank_trials(result)[:rows], start=1):
@@ -98,15 +99,14 @@ def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
         table.add_row(*row, outcome, *others, style=style)
     captions = [f"the first {len(met)}: times of the finals, which decided"] if met else []
     captions += ["* clearly slower, abandoned early"] if is_any_abandoned else []
-    if captions:
-        table.caption, table.caption_justify = "\n".join(captions), "left"
+    table.caption = "\n".join(captions)
     return table
 
 
 def _values(key: str, trials: Sequence[Trial]) -> str:
     """The values of one parameter in configs with the same binary."""
     values = {trial.config.get(key, "") for trial in trials}
-    return ",".join(map(str, sorted(values, key=lambda value: (type(value).__name__, value))))
+    return "|".join(map(str, sorted(values, key=lambda value: (type(value).__name__, value))))
 
 
 def _builds(built: CompileResult, trials: Sequence[Trial]) -> Text:
@@ -225,7 +225,17 @@ def _best(result: StudyResult, best: Trial) -> Text:
 
 def _other_target(built: CompileResult) -> list[Text]:
     """Why configs could not be built for a target, each reason once, and how many could."""
-    lines = _reasons(f"{built.target}: ", built.configs)
+    refused: dict[tuple[Outcome, str], list[Build]] = {}
+    for one in built.configs:
+        if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):
+            refused.setdefault((one.outcome, leave_out_numbers(one.message)), []).append(one)
+    lines = []
+    for (outcome, _), group in refused.items():
+        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        line = Text(f"{built.target}: ")
+        line.append(str(outcome), style=outcome_style(outcome))
+        message = clean_line(join_numbers([one.message for one in group]))
+        lines.append(line.append(f"  {format_config(group[0].config)}{more}: {message}"))
     counts = Counter(map(_say_build, built.configs))
     large, left = counts[TOO_LARGE], counts[str(Outcome.NOT_RUN)]
     text = f"{counts[BUILDS] + large} of {count_of(len(built.configs), 'config')} build for {built.target}"

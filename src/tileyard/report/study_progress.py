@@ -1,4 +1,4 @@
-"""Shows the progress of tuning and of builds: two lanes, building and running, and one line per config."""
+"""The progress of tuning and of builds: lanes for building and running, and a line for each config."""
 
 from collections.abc import Iterable
 
@@ -75,8 +75,10 @@ class StudyLayout:
     def draw(self, view: RunView, now_s: float, _options: ConsoleOptions) -> Table:
         """Title, lanes and the best config so far."""
         lanes = Table.grid(padding=(0, 2))
-        lanes.add_row(*_lane("building", view.built, view, view.building))
-        lanes.add_row(*_lane("running", view.ended, view, view.started_s))
+        ended = view.ended - view.further["ended"]
+        lanes.add_row(*_lane("building", ended + len(view.ready), view, view.building))
+        if view.about.devices or view.started_s:
+            lanes.add_row(*_lane("running", ended, view, view.started_s))
         grid = Table.grid()
         grid.add_row(self.title(view))
         grid.add_row(lanes)
@@ -91,8 +93,10 @@ class StudyLayout:
             foot.append(f"   {pairs.decided} decided, {pairs.undecided} undecided{left}")
         elif (left_s := view.pace_left_s(now_s)) is not None:
             foot.append(f", about {format_seconds(left_s)} left")
-        if view.reused:
-            foot.append(f"   {view.reused} known already")
+        if known := view.reused - view.further["reused"]:
+            foot.append(f"   {known} known already")
+        if further := view.further["planned"]:
+            foot.append(f"   {view.further['ended']} of {further} finals and checks")
         if view.awaited:
             foot.append(f"   waiting for {', '.join(view.awaited)}", style="yellow not dim")
         for best in view.best.values():
@@ -110,12 +114,12 @@ class StudyLayout:
 def _lane(
     name: str, done: int, view: RunView, now: Iterable[str]
 ) -> tuple[Text, ProgressBar, Text, Text]:
-    total = max(view.about.cases, view.planned, 1)
+    total = max(view.about.cases, view.planned - view.further["planned"], 1)
     cases = [view.open[key].case for key in now]
     current = [format_config(case.config) or case.id for case in cases]
     return (
         Text(name, style="cyan"),
-        ProgressBar(total=total, completed=done, width=BAR_WIDTH),
-        Text(f"{done}/{total}"),
+        ProgressBar(total=total, completed=min(done, total), width=BAR_WIDTH),
+        Text(f"{min(done, total)}/{total}"),
         Text("  |  ".join(current), style="dim", no_wrap=True, overflow="ellipsis"),
     )

@@ -4,6 +4,7 @@ import heapq
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tileyard.events import StopReason
 from tileyard.model import WELL, Trial
@@ -18,7 +19,8 @@ SHORT_S = 10.0
 VAGUE = 2.0
 """A guess whose upper end is more than this factor above its lower end is not shown after a run."""
 ALIKE = 3
-"""Number of failures with the same message from which on they are reported as one."""
+"""Failures with the same message, from this number on, are reported as one."""
+T = TypeVar("T")
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
 
@@ -45,10 +47,15 @@ def why(ended: CaseVerdict | Trial) -> str:
 
 
 def group_alike(verdicts: Iterable[CaseVerdict]) -> list[list[CaseVerdict]]:
-    """The cases that ended alike with the same message, in the order of their first ones; small groups are separated."""
-    groups: dict[tuple[str, str], list[CaseVerdict]] = {}
-    for one in verdicts:
-        groups.setdefault((one.outcome, why(one)), []).append(one)
+    """The cases that ended alike with the same message, in the order of their first ones; a few are each by itself."""
+    return group_by(verdicts, lambda one: (one.outcome, why(one)))
+
+
+def group_by(ended: Iterable[T], say: Callable[[T], tuple[str, str]]) -> list[list[T]]:
+    """Those that ended with equal outcomes and messages, in the order of their first ones; a few are each by itself."""
+    groups: dict[tuple[str, str], list[T]] = {}
+    for one in ended:
+        groups.setdefault(say(one), []).append(one)
     return [
         part
         for group in groups.values()

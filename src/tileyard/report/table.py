@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.report.console import MARKED, print_table, render
+from tileyard.report.console import MARKED, new_table, print_table, render
 from tileyard.report.study import BUSY_TEXT, NOTEBOOK_WIDTH
-from tileyard.report.words import format_config, format_seconds, format_time
+from tileyard.report.words import format_config, format_seconds, format_share, format_time
 from tileyard.tuning.request import TableResult
 from tileyard.wording import count_of, describe_unrecorded
 
@@ -18,8 +18,8 @@ POINTS = 12
 
 
 def print_dispatch(console: Console, result: TableResult, home: Path) -> None:
-    """Print each shape with its config, the effect of fewer configs, and the paths of results."""
-    print_table(console, _table(result))
+    """Print each shape with its config, what fewer configs can do, and where things are."""
+    print_table(console, _table(result), joins_equal=True)
     if len(result.curve) > 1:
         print_table(console, _curve(result))
     for line in _lines(result, home):
@@ -33,11 +33,10 @@ def render_dispatch(result: TableResult, home: Path) -> str:
 
 
 def _table(result: TableResult) -> Table:
-    title = f"{result.kernel}: a config for each shape"
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for name in ("shape", "weight", "latency", "slowdown", "config", "its own best config"):
-        is_number = name in ("weight", "latency", "slowdown")
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+    configs = ("config", "own best")
+    columns = ("shape", "weight", "latency", "slowdown", *configs)
+    table = new_table(columns, left=("shape", *configs), wrapped=configs)
+    table.title = f"{result.kernel}: a config for each shape"
     for study, row in zip(result.studies, result.rows, strict=True):
         shape, weight = row.name, f"{row.weight:g}"
         if row.trial is None or study.best is None:
@@ -56,13 +55,13 @@ def _table(result: TableResult) -> Table:
 
 
 def _curve(result: TableResult) -> Table:
-    table = Table(title="coverage", title_justify="left", header_style="bold")
+    table = Table(title="coverage", header_style="bold")
     for name in ("configs", f"shapes within {100 * result.within:.3g} %", "worst slowdown"):
         table.add_column(name, justify="right")
     shown = list(enumerate(result.curve, start=1))
     for number, point in [*shown[:-1][: POINTS - 1], shown[-1]]:
         worst = "unknown" if point.worst is None else f"{point.worst:.3f} x"
-        table.add_row(str(number), f"{point.share:.1%}", worst)
+        table.add_row(str(number), format_share(point.share, 1), worst)
     return table
 
 

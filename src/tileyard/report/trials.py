@@ -17,6 +17,7 @@ from tileyard.report.words import (
     format_config,
     format_rate,
     format_seconds,
+    format_share,
     format_time,
     make_visible,
     outcome_style,
@@ -51,7 +52,7 @@ def print_trials(console: Console, found: list[Trial]) -> None:
             Text(str(trial.outcome), style=outcome_style(trial.outcome)),
             clean_line(trial.message),
         )
-    print_table(console, table, cut="message")
+    print_table(console, table, cut="message", joins_equal=True)
 
 
 class Trials(tuple[Trial, ...]):
@@ -126,7 +127,7 @@ def print_verdict(console: Console, trial: Trial, result: StudyResult, home: Pat
         console.print(Text(f"  {took} on {trial.device}"), soft_wrap=True)
     if log := _find_log(trial, home):
         _show_said(console, log)
-    console.print(Text(f"  all of it: tileyard show {trial.id}", style="dim"), soft_wrap=True)
+    console.print(Text(f"  details: tileyard show {trial.id}", style="dim"), soft_wrap=True)
     if result.unchecked:
         required = ", and a check is required" if result.require_check else ""
         console.print(Text(f"{result.unchecked}{required}", style="yellow"), soft_wrap=True)
@@ -155,7 +156,7 @@ def _show_said(console: Console, log: Path) -> None:
 
 def _say_latency(measured: Measurement) -> str:
     return (
-        f"{format_time(measured.median_ns)}, {measured.confidence:.0%} interval "
+        f"{format_time(measured.median_ns)}, {format_share(measured.confidence)} interval "
         f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}], "
         f"{count_of(len(measured.samples_ns), 'sample')}"
     )
@@ -204,7 +205,7 @@ def _show_text(
 ) -> None:
     if path is None or not path.is_file() or not path.stat().st_size:
         return
-    console.rule(f"{title}: {path}", align="left")
+    console.print(Text(f"{title}: {path}", style="bold"), soft_wrap=True)
     console.print(
         make_visible(annotate(path.read_text(encoding="utf-8", errors="replace"), lines)),
         markup=False,

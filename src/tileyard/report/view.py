@@ -30,6 +30,7 @@ from tileyard.events import (
 from tileyard.model import WELL, Case, Outcome, Record, Trial
 from tileyard.report.suite_words import why
 from tileyard.suite.records import is_retried
+from tileyard.tuning.request import is_final
 
 USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
 """Outcomes of cases that ran for their usual time. A crash or a hang predicts nothing of other cases."""
@@ -87,13 +88,14 @@ class RunView:
     and some have started, at ``started_s``. ``on_device`` and ``device_of`` map devices to their cases and back.
     ``awaited`` are devices that somebody else holds.
 
-    ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run
-    ends; ``failures`` are those that failed for good, ``messages`` counts how. Failures of ``spared`` cases do not
-    gate. ``best`` is the trial with the lowest median on each silicon. ``fresh`` cases were not known from earlier
-    runs; the first of them ended at ``fresh_s``. ``planned`` is the number of cases planned so far, without retries,
-    and ``planned_s`` their expected time; ``measured_s`` is the time of ``measured`` cases that should have taken
-    ``foreseen_s``. ``steps`` golden and check steps have ended, which took ``steps_s``. ``pairs`` is the progress of a
-    comparison.
+    ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run ends;
+    ``failures`` are those that failed for good, ``messages`` counts how. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
+    lowest median on each silicon. ``fresh`` cases were not known from earlier runs, of which the first ended at ``fresh_s``.
+    ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time; ``further`` counts
+    those of them that are no configs of their own: finals and controls.
+    ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
+    ended, which took ``steps_s``.
+    ``pairs`` says how far a comparison is.
     """
 
     about: RunStarted = NO_RUN
@@ -116,6 +118,7 @@ class RunView:
     messages: Counter[tuple[Verdict, str]] = field(default_factory=Counter)
     flaky: list[str] = field(default_factory=list)
     reused: int = 0
+    further: Counter[Literal["planned", "ended", "reused"]] = field(default_factory=Counter)
     fresh: int = 0
     fresh_s: float = 0.0
     best: dict[str, Trial] = field(default_factory=dict)
@@ -175,6 +178,7 @@ class RunView:
         self.open[case.key] = planned
         if case.attempt == 1:
             self.planned += 1
+            self.further["planned"] += case.control or is_final(planned)
             self.planned_s += case.expected_s or 0.0
         elif (outcome := self.failures.pop(case.id, None)) is not None:
             self.counts[outcome] -= 1  # an attempt that no event had announced
@@ -208,6 +212,9 @@ class RunView:
         self.building.pop(key, None)
         self.ready.discard(key)
         self.reused += trial.reused
+        is_further = trial.control or is_final(trial)
+        self.further["ended"] += is_further
+        self.further["reused"] += is_further and trial.reused
         planned = self.open.pop(key, None)
         expected_s = planned.case.expected_s if planned is not None else None
         if expected_s and trial.run_s and not trial.reused and trial.outcome in USUAL:

@@ -1,7 +1,7 @@
 """Formats figures and configs as words, the same way in every view."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tileyard.model import Outcome, Value
 
@@ -46,6 +46,30 @@ def format_seconds(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.]*\w)")
+
+
+def leave_out_numbers(text: str) -> str:
+    """What texts share that are equal but for their numbers."""
+    return _NUMBER.sub("#", text)
+
+
+def join_numbers(texts: Sequence[str]) -> str:
+    """One text for several that are equal but for their numbers: the least and the largest where these differ."""
+    found = iter(zip(*map(_NUMBER.findall, texts), strict=True))
+
+    def join(_: re.Match[str]) -> str:
+        numbers = sorted(set(next(found)), key=float)
+        return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else numbers[0]
+
+    return _NUMBER.sub(join, texts[0])
+
+
+def format_share(share: float, digits: int = 0) -> str:
+    """A share in percent: 5 %, with ``digits`` behind the point."""
+    return f"{100 * share:.{digits}f} %"
 
 
 def format_bytes(size: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.manifest import Build
 from tileyard.draws import Draw
-from tileyard.events import StopReason
+from tileyard.events import CasePlanned, StopReason
 from tileyard.model import (
     INFRASTRUCTURE,
     CheckPolicy,
@@ -31,9 +31,9 @@ ALL_CONFIGS = 1_000_000
 """A limit that no space reaches, which selects every point of a space."""
 
 
-def is_final(trial: Trial) -> bool:
-    """Whether a trial took part in finals."""
-    return trial.batch.rpartition("/")[2].startswith(FINALS)
+def is_final(one: Trial | CasePlanned) -> bool:
+    """Whether it takes part in finals."""
+    return one.batch.rpartition("/")[2].startswith(FINALS)
 
 
 class TuneRequest(Record):

@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import msgspec
+import pytest
 from rich.console import Console
 
 from tileyard.artifacts.manifest import Build
@@ -80,11 +81,12 @@ def test_the_table_has_a_row_for_each_function(tmp_path: Path) -> None:
     lines = _print(_result(GOOD, BAD), tmp_path)
     (first,) = [line for line in lines if " main_kernel " in line]
     (second,) = [line for line in lines if " main_kernel_1 " in line]
-    expected = ["168", "65.0 KiB", "384", "19 %", "2.0 KiB", "60 float", "passed", "c0ffee0123"]
+    expected = ["65.0 KiB", "384", "19 %", "passed", "c0ffee0123"]
     assert all(part in first for part in expected), first
     assert "48 B" in second
     assert "1.0 KiB + ?" in second
     assert "passed" not in second
+    assert "the same in all rows: regs=168; code=2.0 KiB; mix=60 float, " in " ".join(lines)
 
 
 def test_failures_are_told_with_their_logs(tmp_path: Path) -> None:
@@ -95,6 +97,24 @@ def test_failures_are_told_with_their_logs(tmp_path: Path) -> None:
     log.parent.mkdir(parents=True)
     log.write_text("")
     assert f"{expected}  log: {log}" in _print(_result(GOOD, BAD), tmp_path, with_report=False)
+
+
+@pytest.mark.parametrize("with_report", [True, False])
+def test_failures_with_one_message_are_told_once(tmp_path: Path, with_report: bool) -> None:
+    """Numbers aside: the least and the largest, and the configs."""
+    sizes = {2: "256", 3: "320", 4: "1024"}
+    failed = [
+        msgspec.structs.replace(
+            BAD, config={"a": a}, message=f"k.py:7: needs {size} KiB; sm_90a allows 227.5 KiB"
+        )
+        for a, size in sizes.items()
+    ]
+    lines = _print(_result(GOOD, *failed), tmp_path, with_report=with_report)
+    expected = [
+        "compile_error  3 configs: k.py:7: needs 256 to 1024 KiB; sm_90a allows 227.5 KiB",
+        "    a=2; a=3; a=4",
+    ]
+    assert [line for line in lines if "compile_error " in line or "a=2" in line] == expected
 
 
 def test_the_last_lines_sum_up(tmp_path: Path) -> None:
@@ -112,6 +132,6 @@ def test_targets_that_say_nothing_have_no_columns_for_it(tmp_path: Path) -> None
     """What a target does not report is not in the table."""
     plain = msgspec.structs.replace(GOOD, details='{"abi": 1}')
     text = "\n".join(_print(_result(plain), tmp_path))
-    expected = "registers"
+    expected = "regs"
     assert expected not in text
     assert "passed" in text

@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from tileyard.report.console import Console as TileyardConsole
 from tileyard.report.console import new_table, print_table
 
 COLUMNS = ("trial", "target", "config", "note", "message")
@@ -14,14 +15,24 @@ ROWS = (
 )
 
 
-def show(width: int, *rows: tuple[str, ...], is_terminal: bool = False) -> list[str]:
+class Terminal(io.StringIO):
+    """A file that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
+
+
+def show(
+    width: int, *rows: tuple[str, ...], is_terminal: bool = False, joins_equal: bool = False
+) -> list[str]:
     """The lines of a table on a screen of that width."""
     file = io.StringIO()
     table = new_table(COLUMNS, left=COLUMNS)
     for row in rows:
         table.add_row(*row)
     console = Console(file=file, width=width, force_terminal=is_terminal, color_system=None)
-    print_table(console, table, cut="message")
+    print_table(console, table, cut="message", joins_equal=joins_equal)
     return file.getvalue().splitlines()
 
 
@@ -39,10 +50,45 @@ def test_a_narrow_table_leaves_out_what_is_equal_in_all_rows(width: int, has_tar
     assert "note" not in lines[0]
     assert ("target" in lines[0]) == has_target
     assert [line.strip() for line in lines[3:]] == (
-        [] if has_target else ["the same in all rows: target cuda:sm_90a"]
+        [] if has_target else ["the same in all rows: target=cuda:sm_90a"]
     )
     assert all(row[2] in line for row, line in zip(ROWS, lines[1:3], strict=True))
     assert lines[2].endswith(ROWS[1][4])
+
+
+def test_equal_columns_are_left_out_at_any_width() -> None:
+    """Where the table asks for it: a log has the same columns as a terminal."""
+    assert show(60, *ROWS, joins_equal=True) == show(200, *ROWS, joins_equal=True)
+
+
+NAMES = ("spills", "shared", "message")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_only_long_text_is_broken(is_terminal: bool) -> None:
+    """Neither a header nor a value with its unit; a column that can be spared gives its room before that."""
+    file = io.StringIO()
+    table = new_table(NAMES, left=("message",), wrapped=NAMES)
+    table.title, table.caption = "a title that is longer than the table", "and so is its caption"
+    table.add_row("520 B", "130.0 KiB", "the result of output C is wrong")
+    console = Console(file=file, width=20, force_terminal=is_terminal, color_system=None)
+    print_table(console, table, spare=("spills",))
+    assert [line.strip() for line in file.getvalue().splitlines()] == [
+        "a title that is longer than the table",
+        "shared  message",
+        "130.0 KiB  the",
+        *("result", "of", "output", "C is", "wrong"),
+        "and so is its caption",
+    ]
+
+
+def test_no_color_is_no_escape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With NO_COLOR a terminal gets neither colours nor bold."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    file = Terminal()
+    TileyardConsole(file=file).print("text", style="bold red")
+    assert file.getvalue() == "text\n"
 
 
 def test_on_a_terminal_the_text_of_a_row_ends_with_the_screen() -> None:

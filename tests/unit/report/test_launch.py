@@ -77,7 +77,7 @@ launch 1: copy_kernel
   grid     m // 2 x 1 x 1
   block    128 x 1 x 1
   cluster  2 x 1 x 1
-  shared   4096 bytes, dynamic
+  shared   4096 bytes dynamic
   cooperative: all of its blocks run at once
   argument 0: map 0, 128 bytes by value
   argument 1: address of B

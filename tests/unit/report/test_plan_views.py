@@ -37,7 +37,7 @@ def test_bounds_prediction_and_reason_are_shown() -> None:
         "3 cases of 3 testcases, 30 min 0 s of work on 2 slots (expected times: 3 from history)",
         "lower bound of any split, max(longest case, total/slots): 15 min 0 s",
         "lower bound of these pieces, max(longest piece, total/slots): 15 min 0 s;"
-        " predicted 20 min 0 s, 33.3% more",
+        " predicted 20 min 0 s, 33.3 % more",
         "why: pieces end unevenly: the last one ends 5 min later than if the work could be"
         " spread evenly",
     ]
@@ -105,8 +105,8 @@ def test_the_tail_is_shown_when_asked_for(*, tail: bool) -> None:
     text = file.getvalue()
     expected = "1 case in 6 finished runs; one run of each takes 75 s in all"
     assert expected in text
-    assert "99% 75 s" in text
-    for word in ("longest cases", "longest testcases", "moved since", "1.50", "3 / 3", "100.0%"):
+    assert "99 % 75 s" in text
+    for word in ("longest cases", "longest testcases", "moved since", "1.50", "3 / 3", "100.0 %"):
         assert (word in text) is tail
 
 

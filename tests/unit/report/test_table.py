@@ -50,8 +50,8 @@ def test_rows_the_curve_and_what_has_no_config_are_shown() -> None:
     lines = shown(TABLE)
     assert "decode: M=8 3 2.01 ms 1.010 x tile=2 tile=1" in lines
     assert "M=9 1 no config passed" in lines
-    assert "1 25.0% unknown" in lines
-    assert "2 75.0% 1.010 x" in lines
+    assert "1 25.0 % unknown" in lines
+    assert "2 75.0 % 1.010 x" in lines
     assert lines[-3:] == [
         "no config passed for M=9",
         "results: /home/x (tileyard export r, tileyard trials)",

@@ -32,7 +32,12 @@ def test_a_suites_case_is_named_by_its_id_and_a_studys_by_its_kernel() -> None:
     file = io.StringIO()
     found = [make_trial("rows/wide", "rows", 2), make_trial("c1")]
     print_trials(Console(file=file, width=160), found)
-    expected = ("trial case ", "r.2 rows/wide, attempt 2 ", "r.1 gemm ")
+    expected = (
+        "trial case config",
+        "r.2 rows/wide, attempt 2",
+        "r.1 gemm ",
+        "the same in all rows: ",
+    )
     lines = [" ".join(line.split()) for line in file.getvalue().splitlines()]
     assert len(lines) == len(expected)
     assert all(map(str.startswith, lines, expected))

@@ -192,7 +192,7 @@ def test_a_study_on_a_narrow_screen_keeps_its_values() -> None:
     narrow = msgspec.structs.replace(result(), trials=tuple(wide))
     print_study(Console(file=file, width=60), narrow, Path("/home/x"))
     text = file.getvalue()
-    below = "the same in all rows: num_stages 3, threads_per_block 128, block_swizzle 8"
+    below = "the same in all rows: num_stages=3; threads_per_block=128; block_swizzle=8"
     assert below in text.splitlines()
     assert "…" not in text
     assert "┃ tile ┃ latency ┃ ± 95 % ┃ GFLOP/s ┃ outcome" in text
@@ -310,7 +310,7 @@ def test_configs_with_one_binary_are_one_row() -> None:
     )
     expected = "best: tile=128 (the same binary: tile=64) on EPYC"
     assert lines[-1] == expected
-    assert [line.split("│")[2].strip() for line in lines if line.startswith("│")] == ["64,128"]
+    assert [line.split("│")[2].strip() for line in lines if line.startswith("│")] == ["64|128"]
 
 
 def built(tile: int, outcome: Outcome, occupancy: float | None = None) -> Build:
@@ -393,6 +393,30 @@ def test_figures_have_units() -> None:
     assert format_rate(2e9, 1e7) == "200.0"
     assert format_rate(0.0, 1e7) == ""
     assert format_seconds(200.0) == "3 min 20 s"
+
+
+def test_finals_are_counted_by_themselves() -> None:
+    """The configs of the view and of the result are equally many; nothing is said to run where there is no device."""
+    started, *planned = events()[:3]
+    first, second = (
+        msgspec.structs.replace(trial(i, Outcome.PASSED, 2e6), reused=True) for i in (1, 2)
+    )
+    final = CasePlanned(case=Case(id="f01", work=KernelWork(kernel="gemm")), batch="finals-1")
+    ended = msgspec.structs.replace(first, case="f01", batch="finals-1")
+    view, layout = RunView(), StudyLayout()
+    file = io.StringIO()
+    for event in (
+        msgspec.structs.replace(started, devices=()),
+        *planned,
+        *(CaseEnded(trial=one) for one in (first, second)),
+        final,
+        CaseEnded(trial=ended),
+    ):
+        view.take(event, 1.0)
+    Console(file=file, width=120).print(layout.draw(view, 2.0, Console().options))
+    assert "2 known already   1 of 1 finals and checks" in file.getvalue()
+    assert "2/2" in file.getvalue()
+    assert "running" not in file.getvalue()
 
 
 def test_a_comparison_says_how_far_it_is() -> None:

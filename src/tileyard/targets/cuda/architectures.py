@@ -1,6 +1,7 @@
 """NVIDIA architectures: their names, the limits of their multiprocessors, and the devices that run their code."""
 
 import re
+from collections.abc import Iterable
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
@@ -95,6 +96,16 @@ def parse_architecture(name: str) -> Architecture:
     raise UsageError(
         f"there is no architecture {name!r}", "it is written sm_80, sm_90a, sm_100a, ..."
     )
+
+
+def list_architectures(capabilities: Iterable[int]) -> list[str]:
+    """The names of these compute capabilities (90 for 9.0), with those that have code of their own: ``sm_90``, ``sm_90a``."""
+    return [
+        f"sm_{number}{suffix}"
+        for number in sorted(capabilities)
+        for suffix in ("", "a")
+        if number // 10 >= FIRST_WITH[suffix]
+    ]
 
 
 def find_occupancy(

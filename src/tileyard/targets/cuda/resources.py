@@ -29,6 +29,9 @@ from tileyard.targets.reported import Resources
 _SIZED = 4
 """The format of an attribute whose value follows its size, in two bytes; others have the value in these bytes."""
 
+_RESERVED = 1024
+"""Bytes that a function's section of shared memory begins with from sm_90 on: those that the system takes."""
+
 # Numbers of attributes, as cuobjdump and nvdisasm name them.
 _KPARAM_INFO, _FRAME_SIZE, _CBANK_PARAM_SIZE, _REGCOUNT = 0x17, 0x11, 0x19, 0x2F
 
@@ -83,11 +86,12 @@ def _read_functions(elf: Any) -> Iterator[DeviceFunction]:  # noqa: ANN401 (pyel
         if not any(number == _CBANK_PARAM_SIZE for number, _ in attributes):
             continue  # a function that only device code calls
         shared = sections.get(f".nv.shared.{symbol}")
+        reserved = _RESERVED if ".nv.shared.reserved.0" in sections else 0
         yield DeviceFunction(
             symbol=symbol,
             registers=registers.get(symbol, 0),
             stack_bytes=stacks.get(symbol, 0),
-            shared_bytes=0 if shared is None else int(shared["sh_size"]),
+            shared_bytes=0 if shared is None else int(shared["sh_size"]) - reserved,
             parameter_bytes=next(
                 struct.unpack("<H", value)[0]
                 for number, value in attributes

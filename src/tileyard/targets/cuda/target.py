@@ -16,7 +16,11 @@ from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageErro
 from tileyard.ir.nodes import Const
 from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Loaded, Source
-from tileyard.targets.cuda.architectures import Architecture, parse_architecture
+from tileyard.targets.cuda.architectures import (
+    Architecture,
+    list_architectures,
+    parse_architecture,
+)
 from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.grouping import GroupSize, Member, compile_in_groups
 from tileyard.targets.cuda.loaded import CudaLoaded
@@ -191,7 +195,9 @@ class CudaTarget:
             if most and isinstance(one.shared_bytes, Const) and one.shared_bytes.value > most:
                 needed, there = (size / 1024 for size in (one.shared_bytes.value, most))
                 name = self.architecture.name
-                return f"a block needs {needed:g} KiB of shared memory, and has at most {there:g} on {name}"
+                return (
+                    f"needs {needed:g} KiB of shared memory per block; {name} allows {there:g} KiB"
+                )
         return ""
 
     def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, Compiled]:
@@ -271,10 +277,10 @@ class CudaTarget:
             )
         capability = self.architecture.major * 10 + self.architecture.minor
         if capability not in supported_architectures():
-            known = sorted(supported_architectures())
+            known = list_architectures(supported_architectures())
             raise UsageError(
                 f"NVRTC {major}.{minor} does not compile for {self.architecture.name}",
-                f"it compiles for {', '.join(f'sm_{one}' for one in known)}",
+                f"it compiles for {', '.join(known)}",
             )
         files = (cuda_include() / "cuda.h", *sorted(Path(__file__).parent.glob("*.c")))
         return digest_parts(

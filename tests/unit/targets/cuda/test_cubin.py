@@ -26,10 +26,15 @@ extern "C" __global__ void copy(const __grid_constant__ Wide from, int *to) { *t
 @pytest.fixture(scope="module")
 def cubin() -> bytes:
     """Two functions for 8.0."""
+    return build("sm_80")
+
+
+def build(architecture: str) -> bytes:
+    """The two functions for an architecture."""
     from cuda.bindings import nvrtc
 
     _, program = nvrtc.nvrtcCreateProgram(SOURCE, b"small.cu", 0, [], [])
-    flags = [b"--gpu-architecture=sm_80"]
+    flags = [f"--gpu-architecture={architecture}".encode()]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
     assert int(status) == 0
     _, size = nvrtc.nvrtcGetCUBINSize(program)
@@ -53,6 +58,13 @@ def test_functions_say_what_they_take(cubin: bytes) -> None:
     )
     assert scale.registers > 4
     assert len(scale.code) % 16 == 0
+
+
+@pytest.mark.slow
+def test_what_the_system_takes_is_no_static_shared_memory() -> None:
+    """From sm_90 on a function's section begins with the KiB that the system takes of each block."""
+    copy, scale = read_cubin(build("sm_90a"))
+    assert (copy.shared_bytes, scale.shared_bytes) == (0, 256)
 
 
 @pytest.mark.slow
