@@ -28,7 +28,7 @@ from tileyard.service.prerequisites import require_prerequisites
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_suites import open_site
 from tileyard.service.verbs import StartTest
-from tileyard.store.base import RunTime
+from tileyard.store.base import RunTime, TrialQuery
 from tileyard.suite.achieved import (
     Achieved,
     Startup,
@@ -130,8 +130,13 @@ class _OpenSuite:
         policy = find_policy(self._suite, start.wish.policy)
         if start.is_explained and not self._proven_by:
             raise UsageError(
-                f"--why says what --changed decided, and neither the command nor policy {policy.name!r} asks for that"
+                f"--why needs --changed, and policy {policy.name!r} does not have changed = true"
             )
+        if start.changed not in ("", ANY_RUN) and not self._bench.store.list_trials(
+            TrialQuery(run=start.changed, limit=1)
+        ):
+            hint = "--changed any takes any run; `tileyard trials` lists runs"
+            raise UsageError(f"there is no run {start.changed!r}", hint)
         retries = policy.retries if start.retries is None else start.retries
         source = SuiteSource(
             self._suite.name,

@@ -20,6 +20,7 @@ from tileyard.artifacts.prerequisites import find_near
 from tileyard.model import PLACES, Step
 from tileyard.parts import GoldenPart
 from tileyard.processes.answers import VARIABLE
+from tileyard.suite.files.inputs import name_nearest
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.tables import (
     BuildTable,
@@ -50,7 +51,10 @@ ALONE = ("targets", "cases", "works")
 OF_TESTCASE = frozenset({"suite", "python", "testcase"})
 """What is the same for all cases of a testcase."""
 
-BRACES = "write a brace that is meant as such twice"
+INTERPRETER = re.compile(r"python[\d.]*|(ba|da|z|k)?sh|perl|ruby|node|lua")
+_IS_CODE = re.compile(r"-\w*c\w*|-m")
+"""Options behind which an argument is code, or the name of a module."""
+BRACES = "write {{ for a literal brace"
 _NOTHING: frozenset[str] = frozenset()
 _PLACES = frozenset(PLACES)
 Form = TypeVar("Form", bound=StepTable)
@@ -164,9 +168,7 @@ class StepPlan:
         for key in ("runs", "version", "inherit"):
             if kind == "list" and getattr(table, key) is not None:
                 (place / key).fail("belongs to the steps of cases: a list is made anew each time")
-        self._inputs = [
-            read_text(text, place / "inputs" / number) for number, text in enumerate(table.inputs)
-        ]
+        self.inputs = _read_all(table.inputs, place / "inputs")
         self._cwd = read_text(table.cwd, place / "cwd")
         self._is_same_for_all = self.names <= self._later | OF_TESTCASE
         self._kept: Step | None = None
@@ -174,7 +176,7 @@ class StepPlan:
     @property
     def names(self) -> frozenset[str]:
         """All that its texts ask for."""
-        texts = (*self._argv, *self._env.values(), *self._inputs, self._cwd, *(self._runs or ()))
+        texts = (*self._argv, *self._env.values(), *self.inputs, self._cwd, *(self._runs or ()))
         versions = (text for argv in self._versions for text in argv)
         return frozenset(name for text in (*texts, *versions) for name in text.names)
 
@@ -186,7 +188,7 @@ class StepPlan:
         step = Step(
             argv=self._fill_argv(values, folder, self._argv),
             env={name: text.fill_in(values, self._later) for name, text in self._env.items()},
-            inputs=tuple(self.fill_input(text, values) for text in self._inputs),
+            inputs=tuple(self.fill_input(text, values) for text in self.inputs),
             cwd=self._fill_cwd(values, folder, home),
             limit_s=self._limit_s,
             inherits=tuple(name for name in self._passed if name != ALL),
@@ -208,9 +210,13 @@ class StepPlan:
     def _fill_argv(
         self, values: Mapping[str, str], folder: Path, texts: Sequence[Text]
     ) -> tuple[str, ...]:
-        program, *rest = texts
-        argv = [text.fill_in(values, self._later) for text in rest]
-        return (self._fill_program(program, values, folder), *argv)
+        program = self._fill_program(texts[0], values, folder)
+        script = find_script(Path(program).name, texts[1:])
+        if script is not None and not script.names & self._later:
+            path = Path(script.fill(values))
+            if not path.is_file():
+                script.place.fail(f"there is no script {path}", name_nearest(path))
+        return (program, *(text.fill_in(values, self._later) for text in texts[1:]))
 
     def _fill_runs(self, values: Mapping[str, str], folder: Path) -> tuple[str, ...] | None:
         if self._runs is None:
@@ -257,14 +263,11 @@ class BuildPlan:
         if table.target_inputs and not table.target:
             (place / "target_inputs").fail("belongs to a `target`, which says what a case needs")
         self.target = read_text(table.target, place / "target")
-        self._inputs = [
-            read_text(text, place / "target_inputs" / number)
-            for number, text in enumerate(table.target_inputs)
-        ]
+        self.inputs = _read_all(table.target_inputs, place / "target_inputs")
 
     def find_inputs(self, values: Mapping[str, str]) -> tuple[str, ...]:
         """What the target of a case depends on besides the step's own inputs."""
-        return tuple(self.step.fill_input(text, values) for text in self._inputs)
+        return tuple(self.step.fill_input(text, values) for text in self.inputs)
 
 
 class GoldenPlan:
@@ -341,6 +344,18 @@ def _read_versions(raw: object, place: Place) -> list[list[Text]]:
             at.fail('is not a command such as ["sim", "--version"], nor a list of commands')
         found.append(_read_all(row, at))
     return found
+
+
+def find_script(program: str, arguments: Sequence[Text]) -> Text | None:
+    """The argument that names a script of the suite, where the program is an interpreter that is to run one."""
+    if not INTERPRETER.fullmatch(program):
+        return None
+    for text in arguments:
+        if text.first == "suite":
+            return text
+        if not text.text.startswith("-") or _IS_CODE.fullmatch(text.text):
+            return None
+    return None
 
 
 @lru_cache(maxsize=4096)
