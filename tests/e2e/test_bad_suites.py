@@ -62,7 +62,7 @@ def test_the_good_suite_is_green(cli: CommandLine) -> None:
         (
             'name = "s"',
             'name = "s"\nlist = ["sh", "-c", "echo no cases >&2; exit 7"]',
-            "suite.toml:2: list: ended with exit code 7: sh -c 'echo no cases >&2; exit 7' in ",
+            "suite.toml:2: list: no cases: ended with exit code 7: sh -c 'echo no cases >&2; exit 7' in ",
         ),
         (
             '["sh", "-c", "true"]',
@@ -100,7 +100,7 @@ def test_a_mistake_is_told_where_it_stands(
         (
             ("--select", "a/two"),
             "suite.toml: nothing to run for policy full, --select a/two: "
-            "a/two is on the skip list: needs a card",
+            "a/two: on the skip list: needs a card",
         ),
         (("--policy", "nightly"), "suite.toml: there is no policy 'nightly'"),
     ],

@@ -38,7 +38,7 @@ from tileyard.suite.achieved import (
     measure_startup,
 )
 from tileyard.suite.choosing import find_policy
-from tileyard.suite.durations import learn_imported
+from tileyard.suite.durations import learn_imported, note_strangers
 from tileyard.suite.imports import read_times
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.memory import read_memory, update_memory
@@ -155,7 +155,7 @@ class _OpenSuite:
             grounds=grounds,
             named=start.devices,
             begun=RunStarted(
-                title=f"test {self._suite.name} ({', '.join((selection.policy, *self._suite.settings))})",
+                title=f"{'bundle' if start.pack_to else 'test'} {self._suite.name} ({', '.join((selection.policy, *self._suite.settings))})",
                 cases=len(selection.cases),
                 expected_s=sum(part.plan.total_s for part in self._parts),
                 is_guess=2 * sum(part.plan.guessed for part in self._parts) > len(selection.cases),
@@ -165,7 +165,9 @@ class _OpenSuite:
                 retries=retries,
                 spared=tuple(selection.quarantined),
             ),
-            notes=[Note(text=text, level="warning") for text in selection.notes],
+            notes=[
+                Note(text=text, level="warning") for text in (*selection.notes, *self._strangers)
+            ],
             listeners=[self._achieved],
             workplace=Workplace(
                 reuse=False,
@@ -343,6 +345,7 @@ class _OpenSuite:
         file, pattern = start.durations, start.durations_pattern
         told = read_times(Path(file), pattern) if file else ()
         imported = learn_imported(told, suite.cases)
+        self._strangers = note_strangers(told, suite.cases)
         if told and not imported:
             raise UsageError(f"{start.durations}: names no case of {suite.path}")
         kinds = {target: found[0].kind for target, found in devices.items()}

@@ -106,7 +106,7 @@ def read_draft(
             listed = f"known are {', '.join(known)}" if known else "it declares none"
             raise UsageError(
                 f"{draft.path}: --set {name}: there is no such parameter",
-                f"did you mean {near[0]!r}" if near else listed,
+                f"did you mean {near[0]!r}?" if near else listed,
             )
     return draft
 

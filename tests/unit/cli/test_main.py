@@ -30,6 +30,7 @@ def test_help_has_two_names(command: tuple[str, ...], capsys: pytest.CaptureFixt
         ("test s --durations-pattern --list --skip", "--durations-pattern needs a value"),
         ("test s --policy=--list -v", "there is no suite s"),
         ("test s --durations f --durations-pattern ---", "there is no suite s"),
+        ("test s --dry-run", "there is no suite s"),
         ("test -- --changed --why", "unexpected extra argument"),
     ],
 )

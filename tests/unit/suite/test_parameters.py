@@ -294,7 +294,7 @@ def test_steps_and_lists_get_what_a_script_sets(tmp_path: Path, settings: Settin
         (
             "echo oh no >&2; return 3",
             "sim.bash",
-            "suite.toml:2: env_from: ended with exit code 3: bash",
+            "suite.toml:2: env_from: oh no: ended with exit code 3: bash --noprofile --norc -c ... ",
         ),
         (
             "exit 0",

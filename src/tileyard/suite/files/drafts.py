@@ -180,8 +180,8 @@ def refuse_idle(text: str, cases: Sequence[SuiteCase], place: Place) -> None:
     """Raise UsageError for a text of a policy that is about none of the cases."""
     if not any(is_about(text, case) for case in cases):
         near = nearest(text, cases)
-        hint = f"did you mean {' or '.join(near)}" if near else ""
-        place.fail(f"{text!r} is like none of the {count_of(len(cases), 'case')}", hint)
+        hint = f"did you mean {' or '.join(near)}?" if near else ""
+        place.fail(f"{text!r} matches none of the {count_of(len(cases), 'case')}", hint)
 
 
 def make_case(

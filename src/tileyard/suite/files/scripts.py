@@ -45,7 +45,7 @@ def _expand(text: str, environ: Mapping[str, str], place: Place) -> str:
         name = match[1] or match[2]
         if name not in environ:
             near = get_close_matches(name, environ, n=1)
-            hint = f"did you mean ${near[0]}" if near else ""
+            hint = f"did you mean ${near[0]}?" if near else ""
             place.fail(f"{text!r} names the variable {name}, and that is not set", hint)
         return environ[name]
 

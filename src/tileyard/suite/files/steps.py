@@ -233,7 +233,7 @@ class StepPlan:
             near = find_near(name, search or os.environ.get("PATH", ""))
             text.place.fail(
                 f"there is no program {name!r}, neither on PATH nor in {folder}",
-                f"did you mean {near!r}"
+                f"did you mean {near!r}?"
                 if near
                 else "what a build step makes is found under {build}",
             )
