@@ -156,6 +156,7 @@ class StepPlan:
         if not table.argv or not table.argv[0]:
             argv.fail("names no program")
         self._argv = [read_text(text, argv / number) for number, text in enumerate(table.argv)]
+        self._script, self._scripts = _find_script(self._argv[1:], self._later), set[str]()
         for text in self._argv:
             if text.names.intersection(ALONE) and not text.is_lone:
                 text.place.fail("becomes several arguments, so it must be an argument of its own")
@@ -185,8 +186,10 @@ class StepPlan:
         if self._kept is not None:
             return self._kept
         folder = self.place.document.folder
+        argv = self._fill_argv(values, folder, self._argv)
+        self._require_script(values, argv[0])
         step = Step(
-            argv=self._fill_argv(values, folder, self._argv),
+            argv=argv,
             env={name: text.fill_in(values, self._later) for name, text in self._env.items()},
             inputs=tuple(self.fill_input(text, values) for text in self.inputs),
             cwd=self._fill_cwd(values, folder, home),
@@ -210,13 +213,17 @@ class StepPlan:
     def _fill_argv(
         self, values: Mapping[str, str], folder: Path, texts: Sequence[Text]
     ) -> tuple[str, ...]:
-        program = self._fill_program(texts[0], values, folder)
-        script = find_script(Path(program).name, texts[1:])
-        if script is not None and not script.names & self._later:
-            path = Path(script.fill(values))
-            if not path.is_file():
-                script.place.fail(f"there is no script {path}", name_nearest(path))
-        return (program, *(text.fill_in(values, self._later) for text in texts[1:]))
+        program, *rest = texts
+        argv = [text.fill_in(values, self._later) for text in rest]
+        return (self._fill_program(program, values, folder), *argv)
+
+    def _require_script(self, values: Mapping[str, str], program: str) -> None:
+        """Refuse a script of the suite that is not there, where the program is an interpreter."""
+        if self._script is None or (path := self._script.fill(values)) in self._scripts:
+            return
+        if INTERPRETER.fullmatch(Path(program).name) and not Path(path).is_file():
+            self._script.place.fail(f"there is no script {path}", name_nearest(Path(path)))
+        self._scripts.add(path)
 
     def _fill_runs(self, values: Mapping[str, str], folder: Path) -> tuple[str, ...] | None:
         if self._runs is None:
@@ -346,13 +353,11 @@ def _read_versions(raw: object, place: Place) -> list[list[Text]]:
     return found
 
 
-def find_script(program: str, arguments: Sequence[Text]) -> Text | None:
-    """The argument that names a script of the suite, where the program is an interpreter that is to run one."""
-    if not INTERPRETER.fullmatch(program):
-        return None
+def _find_script(arguments: Sequence[Text], later: frozenset[str]) -> Text | None:
+    """The argument that is a script of the suite, if an interpreter gets these and its name is known by now."""
     for text in arguments:
         if text.first == "suite":
-            return text
+            return None if text.names & later else text
         if not text.text.startswith("-") or _IS_CODE.fullmatch(text.text):
             return None
     return None
