@@ -79,7 +79,7 @@ def find_idle(kind: str, entries: Iterable[Listed], cases: Sequence[str]) -> Ite
     """A line for each entry that matches no case, for instance after a case was renamed."""
     for entry in entries:
         if not any(fits_entry(entry, case) for case in cases):
-            yield f"{kind}: no case is like {entry.cases}"
+            yield f"{kind}: {entry.cases} matches no case"
 
 
 @lru_cache(maxsize=1024)

@@ -62,11 +62,24 @@ def test_the_good_suite_is_green(cli: CommandLine) -> None:
         (
             'name = "s"',
             'name = "s"\nlist = ["sh", "-c", "echo no cases >&2; exit 7"]',
-            "suite.toml:2: list: ended with exit code 7: sh -c 'echo no cases >&2; exit 7' in ",
+            "suite.toml:2: list: no cases: ended with exit code 7: sh -c 'echo no cases >&2; exit 7' in ",
+        ),
+        (
+            '["sh", "-c", "true"]',
+            '{ argv = ["true"], inputs = ["*.tml"] }',
+            "suite.toml:2: run.inputs[0]: *.tml matches no file (",
         ),
         ("cases = ", "case = ", "suite.toml:10: skip[0].case: unknown key (did you mean 'cases'"),
     ],
-    ids=["unknown key", "duplicate case", "missing program", "cyclic include", "list", "rule"],
+    ids=[
+        "unknown key",
+        "duplicate case",
+        "missing program",
+        "cyclic include",
+        "list",
+        "inputs",
+        "rule",
+    ],
 )
 def test_a_mistake_is_told_where_it_stands(
     cli: CommandLine, found: str, instead: str, expected: str
@@ -87,7 +100,7 @@ def test_a_mistake_is_told_where_it_stands(
         (
             ("--select", "a/two"),
             "suite.toml: nothing to run for policy full, --select a/two: "
-            "a/two is on the skip list: needs a card",
+            "a/two: on the skip list: needs a card",
         ),
         (("--policy", "nightly"), "suite.toml: there is no policy 'nightly'"),
     ],

@@ -142,7 +142,7 @@ def test_workflows_are_read_as_they_are(cli: CommandLine) -> None:
     bad.write_text("on: push\njobs:\n  a:\n    step: []\n", encoding="utf-8")
     refused = inside.run("ci", "duplicates")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "bad.yml:4: jobs.a.step: unknown key (did you mean 'steps')" in refused.stderr
+    assert "bad.yml:4: jobs.a.step: unknown key (did you mean 'steps'?)" in refused.stderr
 
 
 def test_times_decide_what_is_saved(cli: CommandLine, suite: Path) -> None:

@@ -121,7 +121,7 @@ name = "one"
 def test_what_a_suite_requires_is_asked_for_first(cli: CommandLine) -> None:
     """All that is missing is named, of a suite, its bundle and a toolchain, and nothing is left behind."""
     expected = (
-        "program no-such-simulator: it is needed, found none on PATH; "
+        "program no-such-simulator is required and was not found on PATH; "
         "`sh -c echo release 2.1`: >=3 is needed, found 2.1; "
         "variable NO_SUCH_HOME: it is needed, found none; devices npu: 2 is needed, found none"
     )

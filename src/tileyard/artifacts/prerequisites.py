@@ -95,7 +95,8 @@ def find_missing(
     missing = [name for name in needed.programs if not shutil.which(name, path=search)]
     for name in missing:
         near = find_near(name, search)
-        yield _unmet(f"program {name}", "it", f"none on PATH{near and f', the nearest is {near}'}")
+        hint = near and f" (did you mean {near!r}?)"
+        yield f"program {name} is required and was not found on PATH{hint}"
     for need in needed.versions:
         if need.argv[0] in missing:
             continue

@@ -25,7 +25,7 @@ def history(  # noqa: PLR0913 - options, by keyword only
         str | None,
         typer.Argument(
             metavar="CASE",
-            help="Show what regress timed of this case and those below it, run by run: a kernel, or KERNEL/SHAPE/CONFIG.",
+            help="Show what regress timed of this case and those below it, run by run: a kernel, or KERNEL/SHAPE/CONFIG. Of others, their recorded trials.",
         ),
     ] = None,
     *,
@@ -54,7 +54,8 @@ def history(  # noqa: PLR0913 - options, by keyword only
     that: testcase,case,seconds, which `tileyard test` and `tileyard plan` take with --durations.
 
     With a CASE, each run of `tileyard regress` is a point, with its revision. Where the level of a series changes, the revisions
-    between the last run before and the first run after can have caused it.
+    between the last run before and the first run after can have caused it. Of a case that regress did not time, as those of `tileyard test`, the trials
+    are listed, newest first.
     """
     if case is not None:
         if tail or times is not None:
@@ -91,6 +92,7 @@ def _show_case(  # noqa: PLR0913 - what the command line asks for
     from tileyard.cli.opening import open_store, present
     from tileyard.regression.history import collect_history, find_commit
     from tileyard.report.case_history import print_case_history
+    from tileyard.report.trials import print_trials
     from tileyard.service.revisions import Project
     from tileyard.store.base import TrialQuery
 
@@ -104,10 +106,15 @@ def _show_case(  # noqa: PLR0913 - what the command line asks for
     order = project.sort_commits(commits) if project else ()
     found = collect_history(case, trials, margin, order)
     if not found.series:
-        raise UsageError(
-            f"regress timed nothing of {case} that is recorded in {home}",
-            "a case is called as in the table of regress; leave its end out to see several",
-        )
+        if not trials:
+            raise UsageError(
+                f"no run of {case} is recorded in {home}",
+                "give a case as `tileyard test --list` or the table of regress prints it, or its beginning up to a slash",
+            )
+        if png is not None:
+            raise UsageError(f"--png draws what regress timed, and it did not time {case}")
+        present(trials, as_json, print_trials)
+        return 0
     present(found, as_json, print_case_history)
     if png is not None and render is not None:
         _write(png, render(found))

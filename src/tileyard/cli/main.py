@@ -1,5 +1,6 @@
 """The command line: passes each command its arguments, and turns failures into one line."""
 
+import itertools
 import os
 import traceback
 from collections.abc import Callable
@@ -60,13 +61,27 @@ class OnceCommand(TyperCommand):
     """A command that refuses an option given twice, unless it may be: otherwise the last would count."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (typer hides its type)
-        """Parse as usual, after checking the given options."""
+        """Parse as usual, after a look at what is given."""
+        self._refuse_missing_values(args)
         _, _, given = self.make_parser(ctx).parse_args(list(args))
         for param in given:
             may_repeat = getattr(param, "multiple", False) or getattr(param, "count", False)
             if given.count(param) > 1 and not may_repeat:
                 raise typer.BadParameter(f"{param.opts[0]} is given twice")
         return super().parse_args(ctx, args)
+
+    def _refuse_missing_values(self, args: list[str]) -> None:
+        """Refuse an option in the place of another one's value, which it would be taken for."""
+        takes_value = {
+            flag: not getattr(param, "is_flag", False)
+            for param in self.params
+            for flag in param.opts
+            if param.param_type_name == "option"
+        }
+        words = iter(itertools.takewhile(lambda word: word != "--", args))
+        for word in words:
+            if takes_value.get(word) and (value := next(words, "")) in takes_value:
+                raise typer.BadParameter(f"{word} needs a value, and {value} is an option")
 
 
 def _print_version(wanted: bool) -> None:

@@ -14,7 +14,8 @@ def run_suite(
     ] = "",
     *,
     list: Annotated[  # noqa: A002 - the name of the option
-        bool, typer.Option("--list", help="Print the ids of the cases that would run.")
+        bool,
+        typer.Option("--list", "--dry-run", help="Print the ids of the cases that would run."),
     ] = False,
     json: AsJson = False,
     **options: Unpack[TestOptions],

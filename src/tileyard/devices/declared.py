@@ -27,7 +27,7 @@ TABLES = ("device", "simulators", "queue")
 """The tables that these files may contain; ``foreign`` reads queues."""
 MAX_SLOTS = 4096
 PROBE_LIMIT_S = 30.0
-BRACES = "write a brace that is meant as such twice"
+BRACES = "write {{ for a literal brace"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Slots = Annotated[int, msgspec.Meta(ge=0, le=MAX_SLOTS)]

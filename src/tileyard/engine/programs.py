@@ -229,8 +229,8 @@ class Programs:
             key = GoldenKey(digest_parts("golden", canonical_json(ground.parts)))
             first, done = await self._make_tree(case, work.golden, key)
             if done.message:
-                seen = "" if first.id == case.id else f" (see the log of {first.id})"
-                return _failed("golden step", done, seen)
+                seen = f"made for {first.id}: see {name_log(self._run, first)}"
+                return _failed("golden step", done, "" if first.id == case.id else seen)
             if done.end is not None and first.id == case.id:
                 flag = describe_complaints(done.end, "golden step ")
             tree = done.tree
@@ -360,11 +360,11 @@ class Programs:
         return {**self._site.sites[case.side].env, CASE: case.id}
 
 
-def _failed(what: str, done: StepDone, seen: str = "") -> Failed:
+def _failed(what: str, done: StepDone, log: str = "") -> Failed:
     outcome = Outcome.RUNTIME_ERROR
     if done.end is not None and (done.end.timed_out or done.end.lost):
         outcome = Outcome.TIMEOUT if done.end.timed_out else Outcome.CRASHED
-    return Failed(message=f"{what}: {done.message}{seen}", outcome=outcome)
+    return Failed(message=f"{what}: {done.message}", outcome=outcome, log=log)
 
 
 def name_run(run: str, attempt: int) -> str:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tileyard.errors import UsageError
-from tileyard.processes.steps import Printed, StepOrder, describe_kind, insist_on
+from tileyard.processes.steps import Printed, StepOrder, describe_kind, find_telling, insist_on
 
 LIMIT_S = 120.0
 MOST_BYTES = 256 << 20
-"""Most bytes that such a program may print: a suite of a million cases has fewer."""
+"""Most bytes that such a program may print: a suite of a million cases has less."""
+LONGEST = 60
+"""Longest argument, in characters, that a message shows with the spaces in it."""
 OF_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})
 """Variables that a shell sets by itself."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,8 +28,8 @@ _READ = (
 def run_program(
     argv: tuple[str, ...], env: Mapping[str, str], cwd: Path, limit_s: float = LIMIT_S
 ) -> bytes:
-    """The output of a program. Raises UsageError with code or signal, argv, folder and the end of its output."""
-    called = f"{shlex.join(argv)} in {cwd}"
+    """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
+    called = f"{shlex.join(map(_shorten, argv))} in {cwd}"
     printed = Printed(MOST_BYTES)
     order = StepOrder(argv=argv, env=dict(env), cwd=str(cwd), log=os.devnull, limit_s=limit_s)
     end = insist_on(order, printed.data.clear, printed)
@@ -37,10 +39,16 @@ def run_program(
     if printed.wants_end():
         raise UsageError(f"printed more than {MOST_BYTES >> 20} MiB: {called}")
     if not end.ok:
-        tail = end.tail.strip()
-        said = f"\n{tail}" if tail else "; it wrote nothing to stderr"
-        raise UsageError(f"{describe_kind(end, order)}: {called}{said}")
+        telling = find_telling(end.tail)
+        said = f"{telling}: " if telling else ""
+        silent = "" if telling else "; it wrote nothing to stderr"
+        raise UsageError(f"{said}{describe_kind(end, order)}: {called}{silent}")
     return bytes(printed.data)
+
+
+def _shorten(argument: str) -> str:
+    """An argument as a message shows it: code of more than a line is not."""
+    return "..." if len(argument) > LONGEST and len(argument.split()) > 1 else argument
 
 
 def find_set(text: str, environ: Mapping[str, str], cwd: Path, called: str) -> dict[str, str]:

@@ -36,6 +36,9 @@ GRACE_S: Final = 0.2
 CONFIRM_S: Final = 5.0
 """Seconds that a killed tree may take to vanish."""
 COMPILER_ERROR: Final = re.compile(r"\berror: ")
+_DETOUR: Final = re.compile(r"(?<![^\s/\"'])(?!\.\.?/)[^\s/:]+/\.\./")
+"""``tadd/../`` in a path."""
+_FRAME: Final = re.compile(r'\s+File ".*", line \d')
 LONGEST: Final = 2000
 """Most characters of its arguments that a log shows."""
 DRAIN_S: Final = 0.2
@@ -404,19 +407,32 @@ def describe_complaints(end: StepEnd, what: str) -> str:
 
 
 def describe_end(end: StepEnd, order: StepOrder) -> str:
-    """One line about a program that failed: how it ended, and its argv and folder if it printed nothing."""
+    """One line on a program that failed: how it ended, and what it said of that. Its log has its arguments."""
     if end.refusal:
         return end.refusal
     if end.survivors:
         pids = ", ".join(map(str, end.survivors))
         return f"left processes that could not be ended: {pids}"
     how = f"{Path(order.argv[0]).name} {describe_kind(end, order)}"
-    lines = end.tail.strip().splitlines()
-    if lines:
-        # A compiler continues after its first error; other programs print why they fail last.
-        telling = next((line for line in lines if COMPILER_ERROR.search(line)), lines[-1])
-        return f"{how}: {telling.strip()[:200]}"
-    return f"{how} and printed nothing; argv {list(order.argv)}, in {order.cwd}"
+    telling = find_telling(end.tail)
+    return f"{how}: {telling[:200]}" if telling else f"{how}; no output"
+
+
+def find_telling(tail: str) -> str:
+    """The line that says why a program failed: the first error of a compiler, else the last exception of Python, else the last line.
+
+    Of an exception it is all lines, joined. Parts of a path that lead nowhere are left out.
+    """
+    lines = tail.strip().splitlines()
+    # A compiler goes on after its first error; other programs say why they fail last.
+    if error := next((line for line in lines if COMPILER_ERROR.search(line)), ""):
+        while (shorter := _DETOUR.sub("", error)) != error:
+            error = shorter
+        return error.strip()
+    frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
+    last = frames[-1] + 1 if frames else max(len(lines) - 1, 0)
+    begins = (n for n in range(last, len(lines)) if not lines[n].startswith(" "))
+    return " ".join(" ".join(lines[next(begins, -1) :]).split())
 
 
 def describe_kind(end: StepEnd, order: StepOrder) -> str:
@@ -426,5 +442,5 @@ def describe_kind(end: StepEnd, order: StepOrder) -> str:
     if end.lost:
         return "died with the process that watches it, which it or somebody else has killed"
     if end.signal is not None:
-        return f"died of {describe_signal(end.signal)}"
+        return f"was killed by {describe_signal(end.signal)}"
     return f"ended with exit code {end.code}"

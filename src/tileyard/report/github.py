@@ -1,9 +1,12 @@
 """Reports a suite's run to GitHub Actions: a page for the job, and annotations at the lines of cases."""
 
+import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tileyard.errors import UsageError
+from tileyard.model import Outcome
 from tileyard.report.suite_markdown import render_page
 from tileyard.report.suite_words import (
     MESSAGE_LENGTH,
@@ -23,7 +26,8 @@ PAGE_BYTES = 1 << 20
 PER_LEVEL = 10
 """Maximum number of annotations per level that GitHub shows for a step."""
 NAMED = 50
-"""Number of cases named by an annotation of several."""
+"""Number of cases that an annotation of several names."""
+_COMPILED = re.compile(r"(?<!\S)(?P<file>[^\s:]+):(?P<line>\d+):")
 _CUT = "\n\nThere was no room for the rest of this page.\n"
 
 
@@ -49,12 +53,15 @@ def annotations(
     """
     command = rerun or rerun_command(result.path)
     errors, warnings = result.failed + result.faults, result.spared + result.flaky
-    suite = clean_line(result.suite)
+    suite, folder = clean_line(result.suite), Path(result.path).parent
     lines = []
     for level, verdicts in (("error", errors), ("warning", warnings)):
         groups = group_alike(one for one in verdicts if not one.is_flaky)
         groups += [[one] for one in verdicts if one.is_flaky]
-        lines += [_annotate(level, one, root, command(one[0].case)) for one in groups[:PER_LEVEL]]
+        lines += [
+            _annotate(level, one, (folder, root), command(one[0].case))
+            for one in groups[:PER_LEVEL]
+        ]
         if more := sum(map(len, groups[PER_LEVEL:])):
             text = f"{count_of(more, f'more {level}')} of suite {suite}: see its report"
             lines.append(_command("notice", {"title": suite}, text))
@@ -75,12 +82,18 @@ def _fit(blocks: Iterable[str], room: int) -> bytes:
     return bytes(page)
 
 
-def _annotate(level: str, group: Sequence[CaseVerdict], root: Path | None, rerun: str) -> str:
-    """One annotation for a case, or for several that failed with the same message, at the line of the first."""
+def _annotate(
+    level: str, group: Sequence[CaseVerdict], folders: tuple[Path, Path | None], rerun: str
+) -> str:
+    """One annotation for a case, or for several that failed with the same message, at the line of the first.
+
+    ``folders`` are those of the suite and of the checkout.
+    """
     properties: dict[str, str] = {}
+    folder, root = folders
     verdict = group[0]
     said = _say_why(verdict)
-    file, _, line = verdict.where.rpartition(":")
+    file, line = _find_place(verdict, folder)
     if file and line.isdecimal():
         properties["file"] = _below(file, root)
         properties["line"] = line
@@ -91,6 +104,17 @@ def _annotate(level: str, group: Sequence[CaseVerdict], root: Path | None, rerun
         more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
         said = f"{describe_alike(group)}\n{names}{more}"
     return _command(level, properties, f"{said}\n{clean_line(rerun)}")
+
+
+def _find_place(verdict: CaseVerdict, folder: Path) -> tuple[str, str]:
+    """The file and line of a compiler's error where that is a file of the suite, else those that declare the case."""
+    found = _COMPILED.search(verdict.message) if verdict.outcome is Outcome.COMPILE_ERROR else None
+    if found is not None:
+        path = Path(os.path.normpath(folder / found["file"]))
+        if path.is_relative_to(folder) and path.is_file():
+            return str(path), found["line"]
+    file, _, line = verdict.where.rpartition(":")
+    return file, line
 
 
 def _state(verdict: CaseVerdict) -> str:

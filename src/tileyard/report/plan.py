@@ -12,6 +12,8 @@ from tileyard.suite.plan import Prediction, WhatIf
 from tileyard.suite.records import LeftOut
 from tileyard.wording import count_of
 
+LEAST_S = 1.0
+"""A prediction is compared with no lower bound below this."""
 LISTED = 20
 """Maximum number of left-out cases in the list."""
 
@@ -36,8 +38,8 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
     say(
         console,
         f"lower bound of these pieces, max(longest piece, total/slots):"
-        f" {format_seconds(plan.bound_s)}; predicted {format_seconds(plan.predicted_s)}{guess},"
-        f" {_more(plan.predicted_s, plan.bound_s)}",
+        f" {format_seconds(plan.bound_s)}; predicted {format_seconds(plan.predicted_s)}{guess}"
+        + (f", {_more(plan.predicted_s, plan.bound_s)}" if plan.bound_s >= LEAST_S else ""),
     )
     say(console, f"why: {plan.reason}")
     _say_left_out(console, prediction.left_out)
@@ -69,7 +71,7 @@ def _table(prediction: Prediction) -> Table:
             Text(way.name),
             str(way.pieces),
             format_seconds(way.predicted_s),
-            f"{way.predicted_s / prediction.floor_s:.3f}" if prediction.floor_s else "",
+            f"{way.predicted_s / prediction.floor_s:.3f}" if prediction.floor_s >= LEAST_S else "",
             style="bold" if way is own else "",
         )
     return table
@@ -94,14 +96,14 @@ def _say_left_out(console: Console, left_out: tuple[LeftOut, ...]) -> None:
         say(console, f"left out: {count_of(len(left_out), 'case')}")
     told = [left for left in left_out if not left.reason.startswith(IN_SHARD)]
     for left in told[:LISTED]:
-        console.print(Text(f"  {clean_line(left.case)} {clean_line(left.reason)}"), soft_wrap=True)
+        console.print(Text(f"  {clean_line(left.case)}: {clean_line(left.reason)}"), soft_wrap=True)
     if len(told) > LISTED:
         say(console, f"and {len(told) - LISTED} more, which --json lists")
 
 
 def _sources(prediction: Prediction) -> str:
     words = {
-        "history": "from history",
+        "history": f"from {clean_line(prediction.file or 'earlier runs')}",
         "family": "estimated from their family",
         "default": "of which nothing is known",
     }

@@ -4,10 +4,12 @@ Each list is cut after a few lines and states how many more there are, so that a
 failures stays readable.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -21,6 +23,7 @@ from tileyard.report.suite_words import (
     describe_time,
     failed_attempts,
     find_longest,
+    find_telling,
     group_alike,
     group_by_reason,
     log_of,
@@ -159,8 +162,8 @@ class _Printer:
         self._fact("rerun", self._rerun(verdict.case))
 
     def _tell_alike(self, group: Sequence[CaseVerdict]) -> None:
-        """Print cases that failed with the same message: the message once, the cases, and the first one to look at."""
-        first = group[0]
+        """Cases that failed with the same message: the message once, the cases, and the one to look at first."""
+        first = find_telling(group, self._home)
         outcome = (str(first.outcome), outcome_style(first.outcome))
         self._say(Text.assemble(outcome, f"  {describe_alike(group)}"), indent=2)
         self._say(_name_few([one.case for one in group], SHOWN), indent=4)
@@ -252,18 +255,17 @@ class _Printer:
 
 
 def _wrap(console: Console, text: Text, indent: int, hang: int) -> Iterable[Text]:
-    """Lines that fit, without the trailing blanks of a table."""
+    """Lines that fit, broken at spaces: a word that is longer, as a path, stays whole."""
     room = max(console.width - indent - hang, 20)
-    first, *rest = text.wrap(console, room + hang) or [Text()]
-    first.rstrip()
-    yield first
-    if rest:
-        begun = len(first)
-        remaining = text[begun:]
-        remaining = remaining[len(remaining) - len(remaining.plain.lstrip()) :]
-        for line in remaining.wrap(console, room):
-            line.rstrip()
-            yield Text(" " * hang) + line
+    breaks: list[int] = []
+    begin, left = 0, room + hang
+    for word in re.finditer(r"\S+", text.plain):
+        if word.start() > begin and cell_len(text.plain[begin : word.end()]) > left:
+            begin, left = word.start(), room
+            breaks.append(begin)
+    for number, line in enumerate(text.divide(breaks)):
+        line.rstrip()
+        yield Text(" " * hang if number else "") + line
 
 
 def _name_few(names: Sequence[str], few: int) -> Text:

@@ -8,7 +8,7 @@ from rich.console import ConsoleOptions
 from rich.text import Text
 
 from tileyard.model import Outcome, Trial
-from tileyard.report.suite_words import ALIKE, Rerun, format_case, why
+from tileyard.report.suite_words import ALIKE, Rerun, count_alike, format_case, why
 from tileyard.report.view import DOUBT, Judged, Running, RunView
 from tileyard.report.words import clean_line, format_seconds, outcome_style
 from tileyard.wording import count_of
@@ -40,7 +40,9 @@ class SuiteLayout:
     def title(self, view: RunView) -> Text:
         """Title, and the numbers of cases and slots."""
         about = view.about
-        counts = f"{count_of(about.cases, 'case')}  {count_of(len(about.devices), 'slot')}"
+        counts = count_of(about.cases, "case")
+        if about.devices:  # nothing is run where a bundle is made
+            counts += f"  {count_of(len(about.devices), 'slot')}"
         return Text.assemble((clean_line(about.title), "bold"), f"  {counts}  run {about.run}")
 
     def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
@@ -54,8 +56,9 @@ class SuiteLayout:
             return _tell_passed(trial)
         if verdict in ("passed", "not_run"):
             return None
-        if judged.alike >= ALIKE - 1 and not self._is_verbose:
-            return _tell_alike(trial) if judged.alike == ALIKE - 1 else None
+        shown = count_alike(trial) - 1
+        if judged.alike >= shown and not self._is_verbose:
+            return _tell_alike(trial) if judged.alike == shown == ALIKE - 1 else None
         remark = "failed, will be tried again" if verdict == "retried" else ""
         if not remark and case in view.spared:
             remark = "in quarantine, does not gate"
@@ -136,7 +139,7 @@ def _counts(view: RunView) -> list[Text]:
 
 def _slots(view: RunView) -> list[Text]:
     slots = count_of(len(view.about.devices), "slot")
-    parts = [Text(f"{len(view.on_device)}/{slots} in use")]
+    parts = [Text(f"{len(view.on_device)}/{slots} in use")] if view.about.devices else []
     if view.building:
         parts.append(Text(f"{len(view.building)} building"))
     if view.awaited:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tileyard.events import StopReason
-from tileyard.model import WELL, Trial
+from tileyard.model import WELL, Outcome, Trial
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.records import Plan
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
@@ -17,10 +17,9 @@ MESSAGE_LENGTH = 500
 SHORT_S = 10.0
 """Seconds; in a shorter run, starting processes takes most of the time: its makespan is not described."""
 VAGUE = 2.0
-"""A guess whose upper end is more than this factor above its lower end is not shown after a run."""
-ALIKE = 3
-"""Failures with the same message, from this number on, are reported as one."""
-T = TypeVar("T")
+"""A guess whose upper end is more than this factor above its lower end is not shown once a run has ended."""
+ALIKE, SHARED = 3, 2
+"""Failures with the same message, from this number on, are reported as one; of a step that cases share, already two are."""
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
 
@@ -59,8 +58,14 @@ def group_by(ended: Iterable[T], say: Callable[[T], tuple[str, str]]) -> list[li
     return [
         part
         for group in groups.values()
-        for part in ([group] if len(group) >= ALIKE else [[one] for one in group])
+        for part in ([group] if len(group) >= count_alike(group[0]) else [[one] for one in group])
     ]
+
+
+def count_alike(ended: CaseVerdict | Trial) -> int:
+    """From how many failures with the message of this one on they are reported as one."""
+    is_shared = ended.outcome is Outcome.COMPILE_ERROR or ended.message.startswith("golden step")
+    return SHARED if is_shared else ALIKE
 
 
 def describe_alike(group: Sequence[CaseVerdict]) -> str:
@@ -71,6 +76,16 @@ def describe_alike(group: Sequence[CaseVerdict]) -> str:
 def log_of(verdict: CaseVerdict, home: Path) -> Path | None:
     """The log of the last attempt that left one."""
     return next((home / one.log for one in reversed(verdict.attempts) if one.log), None)
+
+
+def find_telling(group: Sequence[CaseVerdict], home: Path) -> CaseVerdict:
+    """The case of a group whose log says most: where cases share a step, it is in the log of one of them."""
+
+    def size(verdict: CaseVerdict) -> int:
+        log = log_of(verdict, home)
+        return log.stat().st_size if log is not None and log.is_file() else 0
+
+    return max(group, key=size)
 
 
 def failed_attempts(verdict: CaseVerdict) -> tuple[Attempted, ...]:

@@ -43,6 +43,8 @@ def print_trials(console: Console, found: list[Trial]) -> None:
     table = new_table(columns, left=columns)
     for trial in found:
         latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
+        if not trial.kernel and trial.run_s:  # a program
+            latency = format_time(trial.run_s * 1e9)
         table.add_row(
             trial.id,
             _name_case(trial),

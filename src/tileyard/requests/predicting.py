@@ -13,7 +13,7 @@ from tileyard.requests.suites import read_some_s, read_split
 from tileyard.requests.values import read_names, read_texts, read_time_s, refuse_unused
 from tileyard.settings import Settings
 from tileyard.store.base import RunTime
-from tileyard.suite.durations import Known, expect_imported, learn_imported
+from tileyard.suite.durations import Known, expect_imported, learn_imported, note_strangers
 from tileyard.suite.imports import ImportedTime, read_times
 from tileyard.suite.memory import read_memory
 from tileyard.suite.outlook import (
@@ -71,13 +71,17 @@ def predict_run(
         costs = replace(memory.costs(settings.lanes), per=options["per"], **costs_s)
         imported = {} if times is None else _learn(times, whole, Path(str(file)))
         ahead = _Ahead(whole, options, replace(bounds, costs=costs), memory.steps)
-        return ahead.predict(imported, read_run_times(), split)
+        found = ahead.predict(imported, read_run_times(), split)
+        notes = (*found.notes, *note_strangers(times or (), whole.cases))
+        then = tuple(replace(part, file=str(file or "")) for part in found.then)
+        return replace(found, notes=notes, then=then, file=str(file or ""))
     if times is None:
         raise UsageError("nothing to plan", "name a suite, or a file of times with --durations")
     expected = expect_imported(times, case_s)
-    found = narrow(expected, [one.testcase for one in expected], bounds)
-    alone = predict(found.expected, bounds.slots, split, bounds.costs)
-    return replace(alone, left_out=found.left_out, shard=bounds.shard, shards_s=found.shards_s)
+    some = narrow(expected, [one.testcase for one in expected], bounds)
+    alone = predict(some.expected, bounds.slots, split, bounds.costs)
+    alone = replace(alone, left_out=some.left_out, file=str(file))
+    return replace(alone, shard=bounds.shard, shards_s=some.shards_s)
 
 
 def _refuse_contradictions(suite: Path | None, options: PlanOptions) -> None:

@@ -27,7 +27,10 @@ Durations = Annotated[
 ]
 PartOf = Annotated[
     str,
-    Text("The I-th of N parts of equal time by --durations, else of equal number.", metavar="I/N"),
+    Text(
+        "Run part I of N: parts have equal expected time with --durations, else equal numbers of cases.",
+        metavar="I/N",
+    ),
 ]
 CaseSlots = Annotated[
     int | None,

@@ -75,10 +75,12 @@ class TestOptions(TypedDict, total=False):
     why: Annotated[bool, Switch("Print for each case why --changed runs or skips it.")]
     durations: Durations
     durations_pattern: DurationsPattern
-    rerun_failed: Annotated[bool, Switch("Run what failed in the last run of the suite.")]
+    rerun_failed: Annotated[
+        bool, Switch("Run the cases that failed or did not run in the last run of the suite.")
+    ]
     fail_fast: Annotated[
         bool,
-        Switch("Begin nothing more after the first failure.", flags=("--fail-fast", "-x")),
+        Switch("Start no new cases after the first failure.", flags=("--fail-fast", "-x")),
     ]
     retries: Annotated[int | None, Option("Number of times to run a failed case again.", least=0)]
     toolchain: Annotated[FilePath, FileOption("A toolchain bundle for the steps.")]
@@ -107,7 +109,7 @@ def start_test(suite: str, given: TestOptions) -> "StartTest":
     options = complete(TestOptions, given)
     bundle = options["from_"]
     if bool(suite) == bool(bundle):
-        raise UsageError("name a suite, or with --from the bundle of one")
+        raise UsageError("give a suite, or a bundle with --from")
     if options["devices"]:
         refuse_unused("with --devices: as many cases run at once", {"--slots": options["slots"]})
     if not (options["toolchain"] or bundle):

@@ -28,7 +28,7 @@ from tileyard.service.prerequisites import require_prerequisites
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_suites import open_site
 from tileyard.service.verbs import StartTest
-from tileyard.store.base import RunTime
+from tileyard.store.base import RunTime, TrialQuery
 from tileyard.suite.achieved import (
     Achieved,
     Startup,
@@ -38,7 +38,7 @@ from tileyard.suite.achieved import (
     measure_startup,
 )
 from tileyard.suite.choosing import find_policy
-from tileyard.suite.durations import learn_imported
+from tileyard.suite.durations import learn_imported, note_strangers
 from tileyard.suite.imports import read_times
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.memory import read_memory, update_memory
@@ -130,8 +130,13 @@ class _OpenSuite:
         policy = find_policy(self._suite, start.wish.policy)
         if start.is_explained and not self._proven_by:
             raise UsageError(
-                f"--why says what --changed decided, and neither the command nor policy {policy.name!r} asks for that"
+                f"--why needs --changed, and policy {policy.name!r} does not have changed = true"
             )
+        if start.changed not in ("", ANY_RUN) and not self._bench.store.list_trials(
+            TrialQuery(run=start.changed, limit=1)
+        ):
+            hint = "--changed any takes any run; `tileyard trials` lists runs"
+            raise UsageError(f"there is no run {start.changed!r}", hint)
         retries = policy.retries if start.retries is None else start.retries
         source = SuiteSource(
             self._suite.name,
@@ -150,7 +155,7 @@ class _OpenSuite:
             grounds=grounds,
             named=start.devices,
             begun=RunStarted(
-                title=f"test {self._suite.name} ({', '.join((selection.policy, *self._suite.settings))})",
+                title=f"{'bundle' if start.pack_to else 'test'} {self._suite.name} ({', '.join((selection.policy, *self._suite.settings))})",
                 cases=len(selection.cases),
                 expected_s=sum(part.plan.total_s for part in self._parts),
                 is_guess=2 * sum(part.plan.guessed for part in self._parts) > len(selection.cases),
@@ -160,7 +165,9 @@ class _OpenSuite:
                 retries=retries,
                 spared=tuple(selection.quarantined),
             ),
-            notes=[Note(text=text, level="warning") for text in selection.notes],
+            notes=[
+                Note(text=text, level="warning") for text in (*selection.notes, *self._strangers)
+            ],
             listeners=[self._achieved],
             workplace=Workplace(
                 reuse=False,
@@ -338,6 +345,7 @@ class _OpenSuite:
         file, pattern = start.durations, start.durations_pattern
         told = read_times(Path(file), pattern) if file else ()
         imported = learn_imported(told, suite.cases)
+        self._strangers = note_strangers(told, suite.cases)
         if told and not imported:
             raise UsageError(f"{start.durations}: names no case of {suite.path}")
         kinds = {target: found[0].kind for target, found in devices.items()}

@@ -239,7 +239,7 @@ def _explain(
         parts.append(f"{lead_s:.1f} s before the first case could start")
     if is_noticed and tail_s > least_s:
         parts.append(
-            f"{tail_s:.1f} s at the end with fewer than {plan.slots} at work, for {last.case}"
+            f"fewer than {plan.slots} slots busy for the last {tail_s:.1f} s, for {last.case}"
         )
     expected_s = plan.total_s - plan.startup_s * len(plan.pieces)
     error_s = sum(took.values()) - expected_s

@@ -138,7 +138,7 @@ def _follow_lists(suite: Suite, sieve: _Sieve) -> None:
         allowed = [rule.cases for rule in suite.allow]
         sieve.drop(
             {
-                case.id: "is not on the allow list"
+                case.id: "not on the allow list"
                 for case in sieve.rest
                 if not any(fits_case(glob, case) for glob in allowed)
             }
@@ -146,7 +146,7 @@ def _follow_lists(suite: Suite, sieve: _Sieve) -> None:
     for rule in suite.skip:
         sieve.drop(
             {
-                case.id: f"is on the skip list: {rule.reason}"
+                case.id: f"on the skip list: {rule.reason}"
                 for case in sieve.rest
                 if fits_case(rule.cases, case)
             }
@@ -160,12 +160,12 @@ def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
         meant = frozenset().union(
             *(_find_asked(suite, f"--select {text}", text) for text in wish.select)
         )
-        reason = f"is not selected by --select {' '.join(wish.select)}"
+        reason = f"not selected by --select {' '.join(wish.select)}"
         sieve.drop({case.id: reason for case in sieve.rest if case.id not in meant})
     for text in wish.skip:
         asked = f"--skip {text}"
         skipped = _find_asked(suite, asked, text)
-        reason = f"is left out by {asked}"
+        reason = f"left out by {asked}"
         sieve.drop({case.id: reason for case in sieve.rest if case.id in skipped})
     if wish.rerun is not None:
         meant = meant.intersection(wish.rerun)
@@ -211,14 +211,14 @@ def _follow_policy(
         reason = f"policy {policy.name} excludes {text}"
         sieve.drop({case.id: reason for case in sieve.rest if is_about(text, case)})
     for rule in policy.skip:
-        reason = f"is on the skip list of policy {policy.name}: {rule.reason}"
+        reason = f"on the skip list of policy {policy.name}: {rule.reason}"
         sieve.drop({case.id: reason for case in sieve.rest if is_about(rule.cases, case)})
     if policy.tags:
         reason = f"policy {policy.name} takes only cases tagged {', '.join(policy.tags)}"
         wanted = frozenset(policy.tags)
         sieve.drop({case.id: reason for case in sieve.rest if not wanted.intersection(case.tags)})
     if policy.select == "full":
-        reason = "is a case of smoke runs only"
+        reason = "a case of smoke runs only"
         hidden = (
             case.id
             for case in sieve.rest
@@ -251,9 +251,9 @@ def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sie
     elif not first:
         why = "none of them is in the suite"
     elif len(meant) == 1:
-        why = f"{first} {sieve.reasons[first]}"
+        why = f"{first}: {sieve.reasons[first]}"
     else:
-        why = f"all {len(meant)} cases are left out, the first since {first} {sieve.reasons[first]}"
+        why = f"all {len(meant)} cases are left out; {first}: {sieve.reasons[first]}"
     raise UsageError(f"{suite.path}: nothing to run for {', '.join(asked)}: {why}")
 
 
@@ -281,10 +281,15 @@ def _tell_of_coverage(
     for family, policies in find_covering(suite, uncovered, expected_s).items():
         together.setdefault(policies, []).append(family)
     for policies, families in together.items():
-        who = f"only {' and '.join(policies)}" if policies else "no policy"
+        *others, last = policies or ("",)
+        listed = f"policies {', '.join(others)} and {last}" if others else f"policy {last}"
         more = f" and {len(families) - LISTED} more" if len(families) > LISTED else ""
-        verb = "run" if len(policies) > 1 else "runs"
-        yield f"{who} {verb} cases of {', '.join(families[:LISTED])}{more}"
+        named = ", ".join(families[:LISTED]) + more
+        yield (
+            f"cases of {named} run only under the {listed}"
+            if policies
+            else f"no policy runs cases of {named}"
+        )
 
 
 def _tell_of_idle_rules(suite: Suite) -> Iterator[str]:

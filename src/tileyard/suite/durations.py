@@ -15,6 +15,7 @@ from tileyard.model import Outcome, Record
 from tileyard.store.base import RunTime
 from tileyard.suite.imports import ImportedTime
 from tileyard.suite.records import Expected, SuiteCase
+from tileyard.wording import count_of
 
 ENDED = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
 """Outcomes of runs that ended by themselves; the cause that cut the others short may be fixed."""
@@ -76,6 +77,13 @@ def learn_imported(times: Iterable[ImportedTime], cases: Sequence[SuiteCase]) ->
         if seconds is not None:
             known[case.id] = Known(seconds=seconds, high_s=seconds, samples=1)
     return known
+
+
+def note_strangers(times: Sequence[ImportedTime], cases: Iterable[SuiteCase]) -> tuple[str, ...]:
+    """A line about times of an imported history that are of none of these cases."""
+    names = {name for case in cases for name in (case.id, case.plain_id, case.testcase)}
+    strangers = sum(time.id not in names for time in times)
+    return (f"{strangers} of {count_of(len(times), 'time')} match no case",) if strangers else ()
 
 
 def tabulate(times: Iterable[RunTime], device_class: str = "") -> str:

@@ -28,6 +28,7 @@ from tileyard.errors import UsageError
 from tileyard.model import CommandWork, Digest, Record, Step
 from tileyard.store.base import RunTime
 from tileyard.suite.content import Contents
+from tileyard.suite.files.inputs import refuse_idle_pattern
 from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.tables import Seconds, Strict, decode
 from tileyard.suite.outlook import target_of
@@ -247,7 +248,7 @@ def _read_command(table: JobTable, place: Place) -> Step | None:
         if problem := find_problem(folder / text):
             (place / "inputs" / number).fail(problem)
         if not _is_there(folder / text):
-            (place / "inputs" / number).fail(f"there is no file like {folder / text}")
+            refuse_idle_pattern(str(folder / text), place / "inputs" / number)
     return Step(
         argv=table.argv,
         env=table.env,

@@ -165,7 +165,7 @@ def read_pattern(text: str) -> re.Pattern[str]:
             near = get_close_matches(group, GROUPS, n=1)
             raise UsageError(
                 f"--durations-pattern: unknown group (?P<{group}>...)",
-                f"did you mean {near[0]!r}" if near else f"known are {', '.join(GROUPS)}",
+                f"did you mean {near[0]!r}?" if near else f"known are {', '.join(GROUPS)}",
             )
     for group, is_needed in GROUPS.items():
         if is_needed and group not in pattern.groupindex:
@@ -194,7 +194,7 @@ def scan_by_pattern(lines: Iterable[Line], pattern: re.Pattern[str]) -> Iterator
             near = get_close_matches(unit, UNITS_S, n=1)
             raise UsageError(
                 f"{number}: unit: {unit!r} is none",
-                f"did you mean {near[0]!r}" if near else f"known are {', '.join(UNITS_S)}",
+                f"did you mean {near[0]!r}?" if near else f"known are {', '.join(UNITS_S)}",
             )
         owner, name = (testcase, case) if testcase else _split(case)
         yield TimedLine(

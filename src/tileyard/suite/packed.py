@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -20,13 +21,16 @@ from tileyard.decoding import decode_json
 from tileyard.engine.programs import Programs
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Case, CommandWork, Digest, Record, Step
-from tileyard.suite.records import Suite, SuiteCase
+from tileyard.quarantine import Quarantine
+from tileyard.suite.choosing import fits_case
+from tileyard.suite.records import Rule, Suite, SuiteCase
 from tileyard.wording import count_of, name_some
 from tileyard.workers.file_digests import find_arguments, find_files, is_file
 from tileyard.workers.protocol import RunEntry
 
 END = r"[^\s\"'`:;,|&<>(){}]+"
-"""The characters of a path within a longer text."""
+"""What a path within a longer text consists of."""
+Entry = TypeVar("Entry", Rule, Quarantine)
 FOLDER_MARK, PYTHON_MARK = "%%tileyard-suite-folder%%", "%%tileyard-python%%"
 
 
@@ -54,7 +58,13 @@ def pack_suite(
         if case.id in entries
     )
     packed = PackedSuite(
-        suite=msgspec.structs.replace(suite, cases=cases),
+        suite=msgspec.structs.replace(
+            suite,
+            cases=cases,
+            allow=tuple(_keep_used(suite.allow, cases)),
+            skip=tuple(_keep_used(suite.skip, cases)),
+            quarantine=tuple(_keep_used(suite.quarantine, cases)),
+        ),
         entries=dict(entries),
         targets={case.id: targets[case.id] for case in cases},
         files=_pack_files(cases, Path(suite.folder), objects),
@@ -63,6 +73,11 @@ def pack_suite(
     for path, mark in ((suite.folder, FOLDER_MARK), (sys.executable, PYTHON_MARK)):
         text = text.replace(_quote(path), mark)
     return text.encode()
+
+
+def _keep_used(entries: Iterable[Entry], cases: Sequence[SuiteCase]) -> Iterator[Entry]:
+    """The entries of a list that are about a case of the bundle: of the others nothing is to be said where it is run."""
+    return (one for one in entries if any(fits_case(one.cases, case) for case in cases))
 
 
 def unpack_suite(data: bytes, objects: ObjectStore) -> PackedSuite:

@@ -61,9 +61,9 @@ class Prediction(Record):
     """A plan beside other ways to run the same cases.
 
     ``floor_s`` is max(longest case, total / slots) without any start-up: no split can be faster.
-    ``sources`` counts the sources of the expected times. ``shards_s`` is the total time of each shard.
-    ``then`` is what runs afterwards: programs and kernels of one suite are parts of its run. ``notes``
-    are those of the selection, such as families that a policy leaves out.
+    ``sources`` counts what the expected times come from. ``shards_s`` is what each shard takes in all.
+    ``then`` is what runs afterwards: programs and kernels of one suite are parts of its run.
+    ``notes`` are those of the selection, as of families that a policy leaves out. ``file`` is where times come from, if not from the store.
     """
 
     cases: int
@@ -77,6 +77,7 @@ class Prediction(Record):
     shard: Shard | None = None
     shards_s: tuple[float, ...] = ()
     then: tuple["Prediction", ...] = ()
+    file: str = ""
 
     @property
     def predicted_s(self) -> float:
@@ -345,10 +346,9 @@ def _say_steps(
         for kind, steps_s in (("golden", work.goldens_s), ("check", work.checks_s))
         if any(steps_s)
     ]
-    return [
-        f"{' and '.join(shown)} on {count_of(lanes, 'lane')} end"
-        f" {say_seconds(predicted_s - devices_s)} later than the runs would"
-    ]
+    late = say_seconds(predicted_s - devices_s)
+    how = f"delay the end by {late}" if any(work.goldens_s) else f"finish {late} after the last run"
+    return [f"{' and '.join(shown)} on {count_of(lanes, 'lane')} {how}"]
 
 
 def _say_gap(bound_s: float, predicted_s: float, unhurried_s: float, costs: Costs) -> list[str]:

@@ -33,6 +33,7 @@ from tileyard.suite.files.drafts import (
     make_case,
     show_shape,
 )
+from tileyard.suite.files.inputs import InputFiles, refuse_idle_pattern
 from tileyard.suite.files.parameters import Parameters, read_parameters, settle
 from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.requires import read_require
@@ -105,7 +106,7 @@ def read_draft(
             listed = f"known are {', '.join(known)}" if known else "it declares none"
             raise UsageError(
                 f"{draft.path}: --set {name}: there is no such parameter",
-                f"did you mean {near[0]!r}" if near else listed,
+                f"did you mean {near[0]!r}?" if near else listed,
             )
     return draft
 
@@ -226,7 +227,7 @@ class _File:
         self._common = Common().narrowed(table, top)
         self._shared = {**_shared_values(table, top), **parameters.chosen}
         found = self._read_script()
-        self._given = Given(env=found, parameters=frozenset(parameters.chosen))
+        self._given = Given(env=found, parameters=frozenset(parameters.chosen), files=InputFiles())
         self._env = {**found, **read_env(table, top)}
 
     def _read_script(self) -> Env:
@@ -268,6 +269,7 @@ class _File:
             place = self._top / "list"
             check_name(name, rows[0][1] / "testcase")
             yield from self._testcase(TestcaseTable(name=name), place, rows)
+        self._given.files.finish()
 
     def _rows(self, testcase: TestcaseTable, place: Place) -> list[Row]:
         rows: list[Row] = []
@@ -378,7 +380,7 @@ def _find_included(text: str, place: Place) -> list[Path]:
         return [path]
     found = sorted(place.document.folder.glob(text))
     if not found:
-        place.fail(f"there is no file like {path}")
+        refuse_idle_pattern(str(path), place)
     return found
 
 

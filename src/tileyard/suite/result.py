@@ -135,8 +135,8 @@ class SuiteResult(Record):
 
     @property
     def spared(self) -> tuple[CaseVerdict, ...]:
-        """Cases that failed in any way, and do not gate."""
-        bad = (v for v in self.verdicts if v.is_bad and not v.is_skipped)
+        """Cases that ran, failed in whatever way, and do not gate."""
+        bad = (v for v in self.verdicts if v.is_bad and v.outcome is not Outcome.NOT_RUN)
         return tuple(v for v in bad if not v.gates)
 
     @property

@@ -48,9 +48,9 @@ def test_a_host_that_has_all_of_it_lacks_nothing(env: dict[str, str]) -> None:
     [
         (
             Prerequisites(programs=("pto_sim",)),
-            "program pto_sim: it is needed, found none on PATH, the nearest is pto-sim",
+            "program pto_sim is required and was not found on PATH (did you mean 'pto-sim'?)",
         ),
-        (Prerequisites(programs=("x",)), "program x: it is needed, found none on PATH"),
+        (Prerequisites(programs=("x",)), "program x is required and was not found on PATH"),
         (version("pto-sim", "-v", range=">=4"), "`pto-sim -v`: >=4 is needed, found 3.4.1"),
         (
             version("odd"),
@@ -81,7 +81,7 @@ def test_what_is_missing_is_named(env: dict[str, str], needed: Prerequisites, sa
 def test_a_program_that_is_missing_is_not_asked_for_its_version(env: dict[str, str]) -> None:
     """It is named once."""
     needed = Prerequisites(programs=("bad",), versions=(VersionNeed(argv=("bad",)),))
-    assert missing(env, needed) == ["program bad: it is needed, found none on PATH"]
+    assert missing(env, needed) == ["program bad is required and was not found on PATH"]
 
 
 def test_two_requirements_become_one() -> None:

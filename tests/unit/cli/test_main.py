@@ -21,6 +21,28 @@ def test_help_has_two_names(command: tuple[str, ...], capsys: pytest.CaptureFixt
     assert "-h, --help" in found
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("test s --changed --why", "--changed needs a value, and --why is an option"),
+        ("test s -v --policy -x", "--policy needs a value, and -x is an option"),
+        ("test s --policy full --policy --list", "--policy needs a value, and --list is an option"),
+        ("test s --durations-pattern --list --skip", "--durations-pattern needs a value"),
+        ("test s --policy=--list -v", "there is no suite s"),
+        ("test s --durations f --durations-pattern ---", "there is no suite s"),
+        ("test s --dry-run", "there is no suite s"),
+        ("test -- --changed --why", "unexpected extra argument"),
+    ],
+)
+def test_an_option_is_not_the_value_of_another(
+    words: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused, since a whole suite would run with a policy of that name."""
+    status = 2
+    assert main(words.split()) == status
+    assert expected in capsys.readouterr().err
+
+
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     """On the command line and in Python."""
     assert main(["--version"]) == 0

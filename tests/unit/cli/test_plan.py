@@ -73,7 +73,10 @@ def test_a_plan_says_what_its_policy_leaves_out(
     )
     found = predicted(capsys, str(suite), "--policy", "light", "--skip", "a/1", "--set", "mode=npu")
     assert [piece["cases"] for piece in found["plan"]["pieces"]] == [["a/2@npu"]]
-    notes = ["policy light excludes 2 cases: b", "only full and smoke run cases of b"]
+    notes = [
+        "policy light excludes 2 cases: b",
+        "cases of b run only under the policies full and smoke",
+    ]
     assert found["notes"] == notes
     assert main(["plan", str(suite), "--policy", "light"]) == 0
     shown = capsys.readouterr().out

@@ -13,6 +13,7 @@ from tileyard.processes.steps import (
     StepOrder,
     describe_complaints,
     describe_end,
+    find_telling,
     run_step,
 )
 
@@ -154,6 +155,32 @@ def test_a_line_is_in_its_log_before_it_is_told_of(tmp_path: Path) -> None:
     assert heard.seen == ["a 1\n", "b 2\n", "a 1\na 3\n"]
     assert (tmp_path / "stderr").read_text() == "oh\n"
     assert (tmp_path / "log").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        ("note\nwrong\n", "wrong"),
+        ("a/tadd/../common.h:3:1: error: no\nmake: stopped", "a/common.h:3:1: error: no"),
+        ("x/y/../../c.h:3: error: no\n", "c.h:3: error: no"),
+        ("../c.h:3: error: no\n", "../c.h:3: error: no"),
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    raise ValueError(x)\n'
+            "    ~~~~^^^\nValueError: bad\n  shape\nsee it\n",
+            "ValueError: bad shape see it",
+        ),
+        ('ile "b.py", line 2, in f\n  File "a.py", line 3, in f\nE: 1\n2\n', "E: 1 2"),
+        (
+            '  File "a.py", line 3\n    x(\n     ^\nSyntaxError: never closed\n',
+            "SyntaxError: never closed",
+        ),
+        ('  File "a.py", line 3\n    x(', "x("),
+        ("", ""),
+    ],
+)
+def test_what_a_program_said_of_its_failure_is_one_line(tail: str, expected: str) -> None:
+    """A compiler's first error, with the shortest form of its path; all of an exception; else the last line."""
+    assert find_telling(tail) == expected
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")

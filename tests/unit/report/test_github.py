@@ -225,6 +225,22 @@ def test_equal_failures_are_one_row_and_one_annotation(tmp_path: Path) -> None:
     assert len(lines) == 3
 
 
+def test_a_compile_error_is_annotated_where_the_compiler_saw_it(tmp_path: Path) -> None:
+    """In a file of the suite, relative to the checkout; for others at the line that declares the case."""
+    (tmp_path / "a.cpp").touch()
+    seen, declared = f"{tmp_path.name}/a.cpp,line=7", "/suites/ops.toml,line=12"
+    for message, expected in (
+        ("sh ended with exit code 2: ./a.cpp:7:8: error: no", seen),
+        (f"sh ended with exit code 2: {tmp_path}/a.cpp:7: error: no", seen),
+        ("sh ended with exit code 2: b.cpp:7:8: error: no", declared),
+        ("sh ended with exit code 2: /usr/include/math.h:7: error: no", declared),
+    ):
+        bad = verdict("t/c", Outcome.COMPILE_ERROR, message=message)
+        result = msgspec.structs.replace(suite_result(bad), path=str(tmp_path / "suite.toml"))
+        (line,) = annotations(result, tmp_path.parent)
+        assert line.startswith(f"::error file={expected},title=")
+
+
 texts = st.text(st.characters(), max_size=80) | st.text("%\r\n:,|<>`*_\\\x1b#@", max_size=20)
 
 

@@ -34,7 +34,7 @@ def test_bounds_prediction_and_reason_are_shown() -> None:
     """With what is usual instead."""
     lines = shown(make_expected(3))
     expected = [
-        "3 cases of 3 testcases, 30 min 0 s of work on 2 slots (expected times: 3 from history)",
+        "3 cases of 3 testcases, 30 min 0 s of work on 2 slots (expected times: 3 from earlier runs)",
         "lower bound of any split, max(longest case, total/slots): 15 min 0 s",
         "lower bound of these pieces, max(longest piece, total/slots): 15 min 0 s;"
         " predicted 20 min 0 s, 33.3 % more",
@@ -51,12 +51,12 @@ def test_bounds_prediction_and_reason_are_shown() -> None:
 
 def test_what_is_left_out_is_listed_with_reasons() -> None:
     """Up to a limit; cases that another shard runs are counted only."""
-    left = [LeftOut(case=f"x/{i}", reason="is not wanted") for i in range(LISTED + 3)]
+    left = [LeftOut(case=f"x/{i}", reason="not wanted") for i in range(LISTED + 3)]
     left.append(LeftOut(case="y/0", reason="another shard than 1/2 runs it"))
     lines = shown(make_expected(1), left_out=tuple(left))
     expected = [
         f"left out: {LISTED + 4} cases",
-        "  x/0 is not wanted",
+        "  x/0: not wanted",
         "and 3 more, which --json lists",
     ]
     assert [line for line in lines if line in expected] == expected

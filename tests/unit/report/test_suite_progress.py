@@ -95,6 +95,16 @@ def test_equal_failures_are_not_shown_again() -> None:
         assert watched.said().count("rerun: ") == 80
 
 
+def test_a_build_that_cases_share_fails_with_one_line() -> None:
+    """The end of the run names all of them."""
+    names = [f"row/{i}" for i in range(4)]
+    with watch() as watched:
+        watched.tell(started(), *map(planned, names))
+        watched.tell(*(ended(name, Outcome.COMPILE_ERROR) for name in names))
+        said = watched.said()
+    assert said.count("compile_error ") == said.count("rerun: ") == 1
+
+
 def test_without_a_terminal_there_is_a_line_in_half_a_minute() -> None:
     """A heartbeat comes after thirty seconds, with or without events, and has counts and the time left."""
     with watch() as watched:

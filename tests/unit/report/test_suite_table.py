@@ -1,6 +1,7 @@
 """The closing table of a suite's run, as text of eighty columns."""
 
 import io
+from pathlib import Path
 
 import msgspec
 from rich.console import Console
@@ -131,6 +132,21 @@ def test_equal_failures_are_shown_once() -> None:
     assert len(text.splitlines()) < 40
 
 
+def test_two_failures_of_a_step_that_they_share_are_shown_once(tmp_path: Path) -> None:
+    """With the log that has its output; the other one only says where that is."""
+    said = "golden step: no"
+    same = [verdict(f"t/c{i}", Outcome.RUNTIME_ERROR, message=said) for i in range(2)]
+    result = msgspec.structs.replace(suite_result(*same), home=str(tmp_path))
+    for name, text in (("c0", "made for c1"), ("c1", "a longer text")):
+        log = tmp_path / f"logs/r/t/{name}~1.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(text, encoding="utf-8")
+    text = show(result)
+    assert "  runtime_error  2 cases, the same message: golden step: no\n    t/c0, t/c1\n" in text
+    assert "logs/r/t/c1~1.log\n    rerun  tileyard test ops.toml --case t/c1\n" in text
+    assert text.count("rerun") == 1
+
+
 def test_reasons_without_number_are_cut() -> None:
     """Where each case has a reason of its own the groups are cut too."""
     left_out = tuple(LeftOut(case=f"t/c{i}", reason=f"proven by run {i}") for i in range(5000))
@@ -160,8 +176,9 @@ def test_paths_and_commands_are_not_broken() -> None:
     expected = [f"    rerun  tileyard test ops.toml --case {name}"]
     assert [line for line in lines if line.lstrip().startswith("rerun")] == expected
     assert "\x1b" not in "".join(lines)
-    kept = ("log ", "rerun ", "at ")
+    kept = ("log ", "rerun ", "at ", name)
     assert all(len(line) <= 80 for line in lines if not line.lstrip().startswith(kept))
+    assert f"    {name}:" in lines
 
 
 def test_a_flaky_case_that_said_nothing_is_listed_too() -> None:

@@ -43,6 +43,14 @@ def test_a_suites_case_is_named_by_its_id_and_a_studys_by_its_kernel() -> None:
     assert all(map(str.startswith, lines, expected))
 
 
+def test_a_program_is_listed_with_the_time_that_it_ran() -> None:
+    """As a kernel is with its latency."""
+    file = io.StringIO()
+    program = msgspec.structs.replace(make_trial("rows/wide", "rows"), kernel="", run_s=0.0125)
+    print_trials(Console(file=file, width=160), [program])
+    assert " 12.5 ms " in file.getvalue()
+
+
 def test_what_wins_nothing_says_so() -> None:
     """The control of the finals as such, all else by its batch."""
     file = io.StringIO()

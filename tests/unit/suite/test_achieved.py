@@ -100,13 +100,13 @@ def test_the_bound_is_that_of_what_was_measured(slots: int, expected: float) -> 
         (
             [span("a", 0.0, 5.0), span("b", 0.0, 4.0, "slot:1"), span("c", 4.0, 8.0, "slot:1")],
             0.0,
-            "3.0 s at the end with fewer than 2 at work, for c",
+            "fewer than 2 slots busy for the last 3.0 s, for c",
         ),
         ([span("a", 0.0, 5.0), span("b", 0.0, 8.0, "slot:1")], 0.0, ""),
         (
             [span("a", 0.0, 2.0), span("b", 2.0, 4.0), span("c", 1.0, 5.0, "slot:1")],
             0.0,
-            "1.0 s at the end with fewer than 2 at work, for c",
+            "fewer than 2 slots busy for the last 1.0 s, for c",
         ),
         (
             [

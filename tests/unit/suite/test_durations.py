@@ -15,6 +15,7 @@ from tileyard.suite.durations import (
     expect_imported,
     learn,
     learn_imported,
+    note_strangers,
     tabulate,
 )
 from tileyard.suite.imports import ImportedTime, read_times
@@ -178,6 +179,8 @@ def test_imported_times_of_testcases_are_shared_among_their_cases() -> None:
     expected = {"t/a": 2.0, "t/b": 2.0, "t/c": 2.0, "u/a": 5.0}
     found = learn_imported(times, cases)
     assert {name: known.seconds for name, known in found.items()} == expected
+    assert note_strangers(times, cases) == ()
+    assert note_strangers(times, cases[:3]) == ("1 of 2 times match no case",)
 
 
 @pytest.mark.parametrize(

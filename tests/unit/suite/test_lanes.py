@@ -62,5 +62,5 @@ def test_a_plan_counts_steps_and_names_them_in_its_gap() -> None:
     plan = make_plan(expected, 4, costs=Costs(lanes=2))
     assert (plain.predicted_s, plan.bound_s, plan.predicted_s) == (1.0, 1.0, 10.0)
     assert plan.reason == (
-        "4 golden steps (8 s) and 4 check steps (12 s) on 2 lanes end 9 s later than the runs would"
+        "4 golden steps (8 s) and 4 check steps (12 s) on 2 lanes delay the end by 9 s"
     )

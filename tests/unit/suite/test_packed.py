@@ -13,7 +13,7 @@ from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.errors import BundleError, DamagedError
 from tileyard.model import BuildKey, Case, CommandWork, Digest, GoldenKey, HotRun, Step
 from tileyard.suite.packed import PackedSuite, find_packed, pack_suite, unpack_suite
-from tileyard.suite.records import Suite, SuiteCase
+from tileyard.suite.records import Rule, Suite, SuiteCase
 from tileyard.targets.command.step_site import StepSite
 from tileyard.workers.protocol import CommandRun, Golden, RunEntry
 
@@ -47,7 +47,8 @@ def make_suite(folder: Path) -> Suite:
     other = CommandWork(run=Step(argv=("sh", f"{folder}/build.sh")))
     cases = (*cases, SuiteCase(testcase="t", name="other", work=other))
     path = str(folder / "suite.toml")
-    return Suite(name="s", path=path, folder=str(folder), cases=cases)
+    skip = tuple(Rule(cases=f"t/{glob}", reason="r") for glob in ("a", "b*", "gone"))
+    return Suite(name="s", path=path, folder=str(folder), cases=cases, skip=skip)
 
 
 def entry(case: str, folder: Path) -> RunEntry:
@@ -83,6 +84,7 @@ def test_only_what_was_built_is_packed(tmp_path: Path, objects: ObjectStore) -> 
     assert [case.id for case in packed.suite.cases] == expected
     assert list(packed.entries) == expected
     assert packed.targets == {"t/b": "command"}
+    assert [rule.cases for rule in packed.suite.skip] == ["t/b*"], "others would seem mistaken"
 
 
 def test_files_of_run_and_check_steps_travel(tmp_path: Path, objects: ObjectStore) -> None:

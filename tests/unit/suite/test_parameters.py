@@ -288,13 +288,13 @@ def test_steps_and_lists_get_what_a_script_sets(tmp_path: Path, settings: Settin
         (
             "",
             "sim.sh",
-            "suite.toml:2: env_from: there is no script {folder}/sim.sh (did you mean sim.bash",
+            "suite.toml:2: env_from: there is no script {folder}/sim.sh (did you mean 'sim.bash'?",
         ),
         ("", "no/file", "suite.toml:2: env_from: there is no script {folder}/no/file"),
         (
             "echo oh no >&2; return 3",
             "sim.bash",
-            "suite.toml:2: env_from: ended with exit code 3: bash",
+            "suite.toml:2: env_from: oh no: ended with exit code 3: bash --noprofile --norc -c ... ",
         ),
         (
             "exit 0",

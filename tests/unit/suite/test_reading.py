@@ -69,6 +69,8 @@ def write(folder: Path, text: str, name: str = "suite.toml") -> Path:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+    (folder / "src").mkdir(exist_ok=True)
+    (folder / "src" / "a.cpp").touch()
     return path
 
 
@@ -234,6 +236,8 @@ print()
 def test_a_command_lists_cases(tmp_path: Path, settings: Settings) -> None:
     """Rows join the testcase that they name, declared or not, and say where they stand."""
     write(tmp_path, LISTER, "cases.py")
+    for name in ("a.py", "b.py"):
+        write(tmp_path, "", name)
     suite = read_suite(write(tmp_path, LISTED), settings)
     expected = ["b/own", "b/x", "b/z", "a/y"]
     assert [case.id for case in suite.cases] == expected

@@ -111,9 +111,11 @@ def test_the_exit_status_tells_failures_from_infrastructure(
 
 def test_a_quarantined_case_does_not_gate() -> None:
     """Its failure and its faults are in the verdicts, and not in the exit status."""
-    seen = result(Outcome.CRASHED, Outcome.INFRA_ERROR, quarantined=True)
+    seen = result(Outcome.CRASHED, Outcome.INFRA_ERROR, Outcome.NOT_RUN, quarantined=True)
     assert seen.exit_status == 0
     assert seen.failures == ()
+    assert seen.spared == seen.verdicts[:2], "what never ran is listed as that alone"
+    assert seen.never_ran == seen.verdicts[2:]
     assert seen.verdicts[0].is_failure
     assert seen.verdicts[0].quarantine == CARE
 

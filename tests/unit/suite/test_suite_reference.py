@@ -31,7 +31,9 @@ def test_the_complete_example_is_a_suite(page: str, tmp_path: Path) -> None:
     build = tmp_path / "build.sh"
     build.write_text("#!/bin/sh\n", encoding="utf-8")
     build.chmod(0o755)
-    (tmp_path / "gemm.py").write_text("", encoding="utf-8")
+    (tmp_path / "src").mkdir()
+    for name in ("gemm.py", "golden.py", "check_sorted.py", "CMakeLists.txt", "src/a.cpp"):
+        (tmp_path / name).write_text("", encoding="utf-8")
     (tmp_path / "sort_cases.py").write_text('print(\'{"name": "up"}\')', encoding="utf-8")
     suite = read_suite(tmp_path / "suite.toml", read_settings({}, tmp_path))
     expected = ["rowsum/f32_64x128", "rowsum/f16_64x4096", "sort/up", "gemm/small", "gemm/wide"]

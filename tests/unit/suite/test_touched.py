@@ -36,8 +36,9 @@ def suite(tmp_path: Path) -> Suite:
     """A suite two folders below the top of its checkout, with a program that both testcases run."""
     (tmp_path / ".git").mkdir()
     folder = tmp_path / "tests" / "suite"
-    folder.mkdir(parents=True)
-    (folder / "run.sh").write_text("true", encoding="utf-8")
+    for file in ("run.sh", "golden/sum.py", "golden/max.py", "data/x.bin", "../tools/x.cmake"):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("true", encoding="utf-8")
     (folder / "suite.toml").write_text(SUITE, encoding="utf-8")
     return read_suite(folder, read_settings({}, tmp_path))
 
@@ -105,7 +106,6 @@ def test_what_is_ignored_touches_nothing(suite: Suite) -> None:
 
 def test_filters_are_globs_from_the_top(suite: Suite, tmp_path: Path) -> None:
     """For each family, with folders as filters of paths in workflows have them."""
-    (tmp_path / "tests" / "tools").mkdir()
     expected = {
         "sum": [
             "tests/suite/data/**/*.bin",

@@ -15,11 +15,21 @@ import msgspec
 from tileyard.artifacts.prerequisites import Prerequisites
 from tileyard.errors import UsageError
 from tileyard.measures import Measure
-from tileyard.model import PLACES, CommandWork, HotRun, KernelWork, Limits, OutputCheck, Tolerance
+from tileyard.model import (
+    PLACES,
+    CommandWork,
+    HotRun,
+    KernelWork,
+    Limits,
+    OutputCheck,
+    Step,
+    Tolerance,
+)
 from tileyard.parts import WHOLE
 from tileyard.quarantine import Quarantine
 from tileyard.suite.choosing import is_about, nearest
 from tileyard.suite.dtypes import canonical_dtype
+from tileyard.suite.files.inputs import InputFiles
 from tileyard.suite.files.parameters import show_value
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import (
@@ -27,6 +37,7 @@ from tileyard.suite.files.steps import (
     BuildPlan,
     Env,
     GoldenPlan,
+    StepPlan,
     Text,
     read_env,
     read_pattern,
@@ -94,10 +105,11 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """Inputs of a file's steps besides its tables: variables that a script sets, and these parameters."""
+    """What steps of a file get beside its tables: variables that a script sets, and these parameters. ``files`` looks for their inputs."""
 
     env: Env
     parameters: frozenset[str]
+    files: InputFiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +180,8 @@ def refuse_idle(text: str, cases: Sequence[SuiteCase], place: Place) -> None:
     """Raise UsageError for a text of a policy that matches none of the cases."""
     if not any(is_about(text, case) for case in cases):
         near = nearest(text, cases)
-        hint = f"did you mean {' or '.join(near)}" if near else ""
-        place.fail(f"{text!r} is like none of the {count_of(len(cases), 'case')}", hint)
+        hint = f"did you mean {' or '.join(near)}?" if near else ""
+        place.fail(f"{text!r} matches none of the {count_of(len(cases), 'case')}", hint)
 
 
 def make_case(
@@ -269,6 +281,7 @@ class CommandPlan:
         """``home`` is the folder of the whole suite. Raises UsageError with file, line and key."""
         self._home = home
         self._shared = OF_TESTCASE | given.parameters
+        self._files = given.files
         levels = (testcase, suite)
         own, general = (read_env(table, place) for table, place in levels)
         env = {**given.env, **general, **own}
@@ -308,25 +321,26 @@ class CommandPlan:
         build, target, hot = None, "", None
         target_inputs: tuple[str, ...] = ()
         if self._build is not None:
-            build = self._build.step.fill_in(values, self._home)
+            build = self._fill_in(self._build.step, values)
             target = self._build.target.fill(values)
             target_inputs = self._build.find_inputs(values)
+            self._files.look(self._build.inputs, target_inputs)
         if self._hot is not None:
             table, step = self._hot
             shared = {name: value for name, value in values.items() if name in self._shared}
             hot = HotRun(
-                step=step.fill_in(shared, self._home),
+                step=self._fill_in(step, shared),
                 began=table.began,
                 ended=table.ended,
                 verdicts=table.verdicts,
             )
         golden, part = None, WHOLE
         if self._golden is not None:
-            golden = self._golden.step.fill_in(values, self._home)
+            golden = self._fill_in(self._golden.step, values)
             part = self._golden.find_part(values)
-        check = self._check.fill_in(values, self._home) if self._check is not None else None
+        check = self._fill_in(self._check, values) if self._check is not None else None
         return CommandWork(
-            run=self._run.fill_in(values, self._home),
+            run=self._fill_in(self._run, values),
             build=build,
             target=target,
             target_inputs=target_inputs,
@@ -337,6 +351,11 @@ class CommandPlan:
             hot=hot,
             measure=self._measure,
         )
+
+    def _fill_in(self, plan: StepPlan, values: Mapping[str, str]) -> Step:
+        step = plan.fill_in(values, self._home)
+        self._files.look(plan.inputs, step.inputs)
+        return step
 
 
 def read_tolerance(table: CommonTable | OutputTable, place: Place) -> Tolerance | None:

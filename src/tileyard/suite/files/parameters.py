@@ -138,4 +138,4 @@ def _settle_all(table: object, parameters: Parameters, place: Place) -> Table:
 
 def _suggest(name: str, known: tuple[str, ...]) -> str:
     near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}" if near else f"known are {', '.join(known)}"
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tileyard.errors import UsageError
 from tileyard.processes import answers
+from tileyard.suite.files.inputs import name_nearest
 from tileyard.suite.files.places import Place
 
 _NAMED = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
@@ -32,9 +33,7 @@ def read_variables(script: str, environ: Mapping[str, str], place: Place) -> dic
     folder = place.document.folder
     path = folder / _expand(script, environ, place)
     if not path.is_file():
-        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = get_close_matches(path.name, beside, n=1)
-        place.fail(f"there is no script {path}", f"did you mean {near[0]}" if near else "")
+        place.fail(f"there is no script {path}", name_nearest(path))
     try:
         return answers.find_set(f"source {shlex.quote(str(path))}", environ, folder, str(path))
     except UsageError as error:
@@ -46,7 +45,7 @@ def _expand(text: str, environ: Mapping[str, str], place: Place) -> str:
         name = match[1] or match[2]
         if name not in environ:
             near = get_close_matches(name, environ, n=1)
-            hint = f"did you mean ${near[0]}" if near else ""
+            hint = f"did you mean ${near[0]}?" if near else ""
             place.fail(f"{text!r} names the variable {name}, and that is not set", hint)
         return environ[name]
 

@@ -20,6 +20,7 @@ from tileyard.artifacts.prerequisites import find_near
 from tileyard.model import PLACES, Step
 from tileyard.parts import GoldenPart
 from tileyard.processes.answers import VARIABLE
+from tileyard.suite.files.inputs import name_nearest
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.tables import (
     BuildTable,
@@ -50,7 +51,10 @@ ALONE = ("targets", "cases", "works")
 OF_TESTCASE = frozenset({"suite", "python", "testcase"})
 """Names with the same value for all cases of a testcase."""
 
-BRACES = "write a brace that is meant as such twice"
+INTERPRETER = re.compile(r"python[\d.]*|(ba|da|z|k)?sh|perl|ruby|node|lua")
+_IS_CODE = re.compile(r"-\w*c\w*|-m")
+"""Options behind which an argument is code, or the name of a module."""
+BRACES = "write {{ for a literal brace"
 _NOTHING: frozenset[str] = frozenset()
 _PLACES = frozenset(PLACES)
 Form = TypeVar("Form", bound=StepTable)
@@ -152,6 +156,7 @@ class StepPlan:
         if not table.argv or not table.argv[0]:
             argv.fail("names no program")
         self._argv = [read_text(text, argv / number) for number, text in enumerate(table.argv)]
+        self._script, self._scripts = _find_script(self._argv[1:], self._later), set[str]()
         for text in self._argv:
             if text.names.intersection(ALONE) and not text.is_lone:
                 text.place.fail("becomes several arguments, so it must be an argument of its own")
@@ -164,17 +169,15 @@ class StepPlan:
         for key in ("runs", "version", "inherit"):
             if kind == "list" and getattr(table, key) is not None:
                 (place / key).fail("belongs to the steps of cases: a list is made anew each time")
-        self._inputs = [
-            read_text(text, place / "inputs" / number) for number, text in enumerate(table.inputs)
-        ]
+        self.inputs = _read_all(table.inputs, place / "inputs")
         self._cwd = read_text(table.cwd, place / "cwd")
         self._is_same_for_all = self.names <= self._later | OF_TESTCASE
         self._kept: Step | None = None
 
     @property
     def names(self) -> frozenset[str]:
-        """All names in its texts."""
-        texts = (*self._argv, *self._env.values(), *self._inputs, self._cwd, *(self._runs or ()))
+        """All that its texts ask for."""
+        texts = (*self._argv, *self._env.values(), *self.inputs, self._cwd, *(self._runs or ()))
         versions = (text for argv in self._versions for text in argv)
         return frozenset(name for text in (*texts, *versions) for name in text.names)
 
@@ -183,10 +186,12 @@ class StepPlan:
         if self._kept is not None:
             return self._kept
         folder = self.place.document.folder
+        argv = self._fill_argv(values, folder, self._argv)
+        self._require_script(values, argv[0])
         step = Step(
-            argv=self._fill_argv(values, folder, self._argv),
+            argv=argv,
             env={name: text.fill_in(values, self._later) for name, text in self._env.items()},
-            inputs=tuple(self.fill_input(text, values) for text in self._inputs),
+            inputs=tuple(self.fill_input(text, values) for text in self.inputs),
             cwd=self._fill_cwd(values, folder, home),
             limit_s=self._limit_s,
             inherits=tuple(name for name in self._passed if name != ALL),
@@ -212,6 +217,14 @@ class StepPlan:
         argv = [text.fill_in(values, self._later) for text in rest]
         return (self._fill_program(program, values, folder), *argv)
 
+    def _require_script(self, values: Mapping[str, str], program: str) -> None:
+        """Refuse a script of the suite that is not there, where the program is an interpreter."""
+        if self._script is None or (path := self._script.fill(values)) in self._scripts:
+            return
+        if INTERPRETER.fullmatch(Path(program).name) and not Path(path).is_file():
+            self._script.place.fail(f"there is no script {path}", name_nearest(Path(path)))
+        self._scripts.add(path)
+
     def _fill_runs(self, values: Mapping[str, str], folder: Path) -> tuple[str, ...] | None:
         if self._runs is None:
             return None
@@ -227,7 +240,7 @@ class StepPlan:
             near = find_near(name, search or os.environ.get("PATH", ""))
             text.place.fail(
                 f"there is no program {name!r}, neither on PATH nor in {folder}",
-                f"did you mean {near!r}"
+                f"did you mean {near!r}?"
                 if near
                 else "what a build step makes is found under {build}",
             )
@@ -257,14 +270,11 @@ class BuildPlan:
         if table.target_inputs and not table.target:
             (place / "target_inputs").fail("belongs to a `target`, which says what a case needs")
         self.target = read_text(table.target, place / "target")
-        self._inputs = [
-            read_text(text, place / "target_inputs" / number)
-            for number, text in enumerate(table.target_inputs)
-        ]
+        self.inputs = _read_all(table.target_inputs, place / "target_inputs")
 
     def find_inputs(self, values: Mapping[str, str]) -> tuple[str, ...]:
-        """The dependencies of a case's target besides the step's own inputs."""
-        return tuple(self.step.fill_input(text, values) for text in self._inputs)
+        """What the target of a case depends on besides the step's own inputs."""
+        return tuple(self.step.fill_input(text, values) for text in self.inputs)
 
 
 class GoldenPlan:
@@ -341,6 +351,16 @@ def _read_versions(raw: object, place: Place) -> list[list[Text]]:
             at.fail('is not a command such as ["sim", "--version"], nor a list of commands')
         found.append(_read_all(row, at))
     return found
+
+
+def _find_script(arguments: Sequence[Text], later: frozenset[str]) -> Text | None:
+    """The argument that is a script of the suite, if an interpreter gets these and its name is known by now."""
+    for text in arguments:
+        if text.first == "suite":
+            return None if text.names & later else text
+        if not text.text.startswith("-") or _IS_CODE.fullmatch(text.text):
+            return None
+    return None
 
 
 @lru_cache(maxsize=4096)

@@ -1,8 +1,12 @@
-"""The tables of a suite file as written, decoded strictly: an error names file, line and key."""
+"""The tables of a suite file as they are written, decoded strictly: an error names file, line and key.
+
+One module because the tables and the words for what is wrong with them change together.
+"""
 
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import Enum
 from functools import cache
 from typing import Annotated, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -21,7 +25,17 @@ Distance = Annotated[float, msgspec.Meta(ge=0)]
 LISTED = 8
 """Number of unknown keys that a message names before it counts the others."""
 EnvTable = dict[str, str] | tuple[str, ...]
-"""Variables that are set; or a list, with ``NAME`` for one that is passed on and ``NAME=text`` for one that is set."""
+"""Variables that are set, or as a list ``NAME`` for one that is passed on and ``NAME=text`` for one that is set."""
+_EXPECTED = re.compile(r"Expected `(?P<kinds>[^`]*)`(?P<limit>.*?)(, got `(?P<got>[^`]*)`)?")
+_KINDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "array": "a list",
+    "object": "a table",
+}
+"""What msgspec calls kinds of values, in the words of messages."""
 _PART = re.compile(r"\[([^\]]+)\]|([^.\[]+)")
 """An index or a key in a path of msgspec's."""
 
@@ -200,7 +214,10 @@ def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
         keys = _read_path(tail)
         for key in keys:
             place = place / key
-        place.fail(_reword(problem), _suggest(problem, kind, keys))
+        words = _reword(problem)
+        if keys and str(keys[-1]).endswith("_s"):
+            words = words.replace("a number", "a number of seconds")
+        place.fail(words, _suggest(problem, kind, keys))
 
 
 @cache
@@ -229,7 +246,7 @@ def _refuse_unknown(raw: Table, kind: type[Record], place: Place) -> None:
         if found
     )
     (place / first).fail(
-        problem, f"did you mean {meant}" if meant else f"known are {', '.join(known)}"
+        problem, f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
     )
 
 
@@ -251,13 +268,15 @@ def _suggest(problem: str, kind: type[Record], keys: list[str | int]) -> str:
         return ""
     words = _find_words(get_type_hints(kind).get(str(keys[0])))
     near = get_close_matches(problem.partition("'")[2].rstrip("'"), words, n=1)
-    return f"did you mean {near[0]!r}" if near else f"known are {', '.join(words)}"
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(words)}"
 
 
 def _find_words(hint: object) -> list[str]:
-    """The words of a type that is a Literal, or has one among its parts."""
+    """The words of a type that is, or has among its parts, a Literal or an enum."""
     if get_origin(hint) is Literal:
         return [str(word) for word in get_args(hint)]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return [str(word.value) for word in hint]
     return [word for part in get_args(hint) for word in _find_words(part)]
 
 
@@ -277,8 +296,18 @@ def _read_path(tail: str) -> list[str | int]:
 def _reword(problem: str) -> str:
     """msgspec's message in the terms of TOML."""
     if "RFC3339 encoded date" in problem:
-        return "is not a date of the form 2026-12-31"
+        return "must be a date such as 2026-12-31"
     if problem.startswith("Object missing required field"):
         return f"misses the key {problem.rpartition(' ')[2]}"
+    if found := _EXPECTED.fullmatch(problem):
+        got = f", not {_name_kinds(found['got'])}" if found["got"] else ""
+        wanted = _name_kinds(found["kinds"]).replace("a list", "a list such as [...]")
+        return f"needs {wanted}{found['limit']}{got}"
     words = problem[:1].lower() + problem[1:]
-    return words.replace("`object", "`table").replace("array`", "list`")
+    return words.replace("`object", "`table").replace("enum value", "value")
+
+
+def _name_kinds(kinds: str) -> str:
+    """msgspec's ``float | null`` in words: what may be left out is not named."""
+    words = [_KINDS.get(kind, kind) for kind in kinds.split(" | ") if kind != "null"] or ["nothing"]
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
