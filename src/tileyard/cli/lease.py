@@ -48,6 +48,8 @@ class Wanted:
         self.count = self._number("count", 1, 1, MAX_COUNT)
         self.priority = self._number("priority", 0, -MAX_PRIORITY, MAX_PRIORITY)
         self.limits = Limits(queue_s=self._time("queue-limit"), run_s=self._time("run-limit"))
+        if self.limits.run_s == 0:
+            raise UsageError("--run-limit leaves no time at all")
         self.status_file = self._one("status-file")
 
     def _take(self, arguments: list[str]) -> None:
@@ -100,10 +102,11 @@ class Wanted:
 
 
 class Teller:
-    """Keeps the status file up to date, and people at a terminal informed while they wait."""
+    """Keeps the status file up to date, and says on stderr what is waited for: once, at a terminal at each change."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_waiting_told: bool) -> None:
         self._path = Path(path) if path else None
+        self._is_waiting_told = is_waiting_told
         self._told = ""
 
     def write(self, status: LeaseStatus) -> None:
@@ -124,9 +127,9 @@ class Teller:
             say(str(error), 0)
         if status.state is State.WAITING and status.place:
             held = f", held by {status.holder}" if status.holder else ""
-            text = f"waiting, number {status.place} in the queue{held}"
-            if sys.stderr.isatty():
-                say(text, 0)
+            if self._is_waiting_told:
+                say(f"waiting, number {status.place} in the queue{held}", 0)
+                self._is_waiting_told = sys.stderr.isatty()
         elif status.state in (State.WAITING, State.RUNNING) and status.message not in (
             "",
             self._told,
@@ -148,7 +151,7 @@ def _lease(arguments: list[str]) -> int:
     if wanted.is_help:
         describe()
         return 0
-    teller = Teller(wanted.status_file)
+    teller = Teller(wanted.status_file, is_waiting_told=wanted.limits.queue_s != 0)
     teller.write(LeaseStatus(state=State.WAITING))
     try:
         request = LeaseRequest(

@@ -21,7 +21,8 @@ number is written to the descriptor that ``TILEYARD_LEASE_PIPE`` names in the wo
 (its name), ``lock`` (repeated), ``env`` (repeated, ``K=V``), ``device-cores``, ``probe`` (repeated),
 ``probe-limit`` (seconds).
 
-The control pipe (0 by default) takes orders, one a line: ``kill SECONDS``, ``lease
+The control pipe (0 by default) takes orders, one a line: ``kill SECONDS``, ``withdraw`` (give
+up a request that still waits; not before a first try, and nothing once there is a lease), ``lease
 BYTES`` (ask for the lease of an early worker, and hold it to this much memory), ``probe``
 (probe the devices after the end), ``signal N``, ``signal-group N``, ``stop``, ``continue``. Its end
 means that the starter is gone; the starter's pidfd is watched too, since a fork of it may hold a

@@ -85,9 +85,12 @@ class Keeper(Watcher):
         return True
 
     def wait_for_lease(self, ticket: Ticket) -> Holding | None:
-        """The lease of devices that are fit for use, None if told to end before that."""
+        """The lease of devices that are fit for use, None if told to end or to give up before that.
+
+        It tries at least once: orders are read only while it waits.
+        """
         told = 0
-        while self.is_wanted:
+        while self.is_wanted and not self.is_withdrawn:
             holding = ticket.try_take()
             if holding is None:
                 if (position := ticket.find_position()) != told:
@@ -317,7 +320,13 @@ def describe_holder(record: LeaseRecord | None) -> str:
     """Who is in the way, for people."""
     if record is None:
         return ""
-    return f"uid {record.uid}, pid {record.pid}, {record.command}"
+    import pwd  # only where somebody is in the way
+
+    try:
+        user = pwd.getpwuid(record.uid).pw_name
+    except KeyError:
+        user = str(record.uid)
+    return f"{user}, pid {record.pid}, {record.command}"
 
 
 def main(arguments: list[str]) -> None:
