@@ -59,6 +59,11 @@ def show_value(value: object) -> str:
     return f"{name} ({kind})" if name else kind
 
 
+def install_extra(extras: str) -> str:
+    """How to install optional packages; no index has this package, so it is installed from a checkout."""
+    return f"pip install './tileyard[{extras}]' beside the checkout"
+
+
 def describe_unrecorded(trials: Sequence[str]) -> str:
     """Which trials, at least one, a store has not taken, in the order in which they ended."""
     ids = trials[0] if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"

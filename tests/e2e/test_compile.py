@@ -219,7 +219,7 @@ def test_missing_packages_are_named(cli: CommandLine, hidden: str, expected: str
     """Where a package of the extra is not installed, one line says what to install."""
     line = refused(cli, "compile", LIGHT, *TARGET, **_hide(cli, hidden))
     assert expected in line
-    assert "pip install 'tileyard[tilelang,cuda]'" in line
+    assert "pip install './tileyard[tilelang,cuda]'" in line
 
 
 def test_another_tilelang_is_refused(cli: CommandLine) -> None:

@@ -33,6 +33,7 @@ from tileyard.store.base import TrialQuery
 from tileyard.store.filesystem import NETWORK, find_filesystem, require_local
 from tileyard.store.trials import has_store, open_store
 from tileyard.targets.cpu.toolchain import CpuOptions, open_toolchain
+from tileyard.wording import install_extra
 
 OLDEST_PYTHON = (3, 11)
 LOW_SPACE_BYTES, LOW_LOCK_SPACE_BYTES = 1 << 30, 1 << 20
@@ -62,7 +63,7 @@ def check_tilelang(_: Settings) -> Iterator[Finding]:
             subject="tilelang",
             level=Level.WARN,
             message="is not installed: kernels cannot be built, artifacts can be run",
-            todo="pip install 'tileyard[tilelang]'",
+            todo=install_extra("tilelang"),
         )
     elif wanted and found != wanted:
         yield Finding(
