@@ -17,7 +17,7 @@ command: it keeps the three standard streams, core dumps and its place before th
 leaves behind is killed at once),
 ``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and its
 number is written to the descriptor that ``TILEYARD_LEASE_PIPE`` names in the worker's environment),
-``count`` and ``priority`` of the lease. After these, for each device that would do: ``choice``
+``count`` and ``priority`` of the lease, ``command`` (what its record shows instead of ARGV). After these, for each device that would do: ``choice``
 (its name), ``lock`` (repeated), ``env`` (repeated, ``K=V``), ``device-cores``, ``probe`` (repeated),
 ``probe-limit`` (seconds).
 

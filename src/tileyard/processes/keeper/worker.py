@@ -54,6 +54,7 @@ class Options:
         bounds = [*starts, end]
         one = dict(pairs[: bounds[0]])
         self.argv = arguments[end + 1 :]
+        self.command = one.get("command", " ".join(self.argv))
         self.devices = [Device(pairs[a:b]) for a, b in zip(starts, bounds[1:], strict=True)]
         self.count = int(one.get("count", "1"))
         self.priority = int(one.get("priority", "0"))
