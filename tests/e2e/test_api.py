@@ -330,10 +330,10 @@ def test_a_space_can_be_given_for_a_kernel_of_a_file(plus_one: ModuleType) -> No
     [
         ({"reference": len, "check": False}, "reference has no effect with check=False"),
         ({"trials": 0}, "trials 0 is less than 1"),
-        ({"trials": "many"}, "trials is a whole number, and not 'many'"),
+        ({"trials": "many"}, "trials must be a whole number, not 'many'"),
         ({"budget": "soon"}, "budget: 'soon' is not a duration"),
         ({"run_limit": float("nan")}, "run_limit: nan is not a number of seconds"),
-        ({"memory_limit": 0.5}, "memory_limit is text or a whole number, and not 0.5"),
+        ({"memory_limit": 0.5}, "memory_limit must be text or a whole number, not 0.5"),
         ({"group_size": 0}, "group_size 0 is neither auto nor a number from 1"),
         ({"arg": "N"}, "arg 'N' is not of the form KEY=VALUE"),
         ({"within": "5%"}, "within has no effect without shapes or several sizes"),

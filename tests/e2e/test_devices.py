@@ -56,7 +56,7 @@ def test_a_sick_device_leaves_and_comes_back(host: CommandLine, tmp_path: Path) 
     back = host.run("devices", "readmit", "npu:0")
     again = host.run("devices", "readmit", "npu:0")
     assert back.stdout == "npu:0 is back from quarantine\n"
-    assert again.stdout == "npu:0 was in no quarantine\n"
+    assert again.stdout == "npu:0 was not in quarantine\n"
 
 
 def test_all_that_is_in_quarantine_can_be_probed_at_once(host: CommandLine) -> None:
@@ -74,11 +74,13 @@ def test_all_that_is_in_quarantine_can_be_probed_at_once(host: CommandLine) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("readmit", "npu:7"), "there is no device 'npu:7' on this host"),
+        (("readmit", "npu:7"), "there is no device 'npu:7' on this host (devices: cpu:0, npu:0)"),
         (("probe",), "name one device, or give --quarantined"),
         (("probe", "--quarantined", "cpu"), "name one device, or give --quarantined"),
         (("readmit",), "Missing argument 'NAME'"),
         (("--window", "soon"), "'soon' is not a duration"),
+        (("--install", "--json"), "--json has no effect with --install"),
+        (("--install", "--window", "1s"), "--window has no effect with --install"),
     ],
 )
 def test_bad_requests_are_one_line(

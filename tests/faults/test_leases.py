@@ -346,7 +346,8 @@ def test_a_nested_request_is_refused_at_once(host: Host, clear: list[str]) -> No
     inner = [*clear, *variables, sys.executable, "-m", "tileyard", "lease", "--devices", "npu:0", "--", "true"]  # fmt: skip
     done = host.run("--devices", "npu:0", "--", *inner)
     assert done.returncode == 69
-    assert b"under a lease of the same device" in done.stderr
+    expected = "cannot lease npu:0: this command already runs under a lease of npu:0"
+    assert done.stderr.decode() == f"tileyard: {expected}\n"
 
 
 def test_another_device_may_be_had_under_a_lease(host: Host) -> None:

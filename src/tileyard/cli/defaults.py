@@ -249,24 +249,24 @@ class _Reader:
         numbers = (int, float) if known.kind == "number" else int
         if known.kind == "switch":
             if not isinstance(value, bool):
-                place.fail(f"is true or false, and not {value!r}")
+                place.fail(f"must be true or false, not {value!r}")
             return value
         if known.kind == "list":
             items = value if isinstance(value, list) else [value]
             if not all(_is_text(item) for item in items):
-                place.fail(f"is a list of texts, and not {value!r}")
+                place.fail(f"must be a list of texts, not {value!r}")
             return [self._path(known, str(item)) for item in items]
         if known.kind != "text":
             if not isinstance(value, numbers) or isinstance(value, bool):
                 kind = "a number" if known.kind == "number" else "a whole number"
-                place.fail(f"is {kind}, and not {value!r}")
+                place.fail(f"must be {kind}, not {value!r}")
             if known.least is not None and value < known.least:
                 place.fail(f"{value} is less than {known.least:g}")
             return value
         if not _is_text(value):
-            place.fail(f"is text, and not {value!r}")
+            place.fail(f"must be text, not {value!r}")
         if known.choices and value not in known.choices:
-            place.fail(f"is one of {', '.join(known.choices)}, and not {value!r}")
+            place.fail(f"must be one of {', '.join(known.choices)}, not {value!r}")
         return self._path(known, str(value))
 
     def _path(self, known: Known, text: str) -> str:

@@ -159,7 +159,7 @@ def _require(field: Field, value: object) -> None:
                 map(repr, get_args(kind)) if get_origin(kind) is Literal else [_WORDS[kind]]
             )
         ]
-        raise UsageError(f"{field.name} is {' or '.join(words)}, and not {show_value(value)}")
+        raise UsageError(f"{field.name} must be {' or '.join(words)}, not {show_value(value)}")
     least = field.option.least
     if least is not None and isinstance(value, int) and value < least:
         raise UsageError(f"{field.name} {value} is less than {least}")

@@ -85,12 +85,12 @@ def test_each_verb_is_on_the_page() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"overlap": "yes"}, "overlap is True or False, and not 'yes'"),
-        ({"trials": True}, "trials is a whole number, and not True"),
+        ({"overlap": "yes"}, "overlap must be True or False, not 'yes'"),
+        ({"trials": True}, "trials must be a whole number, not True"),
         ({"trials": 0}, "trials 0 is less than 1"),
-        ({"config": 3}, "config is a mapping or a list or None, and not 3"),
-        ({"where": 3}, "where is a function or None, and not 3"),
-        ({"home": 3}, "home is text or a path or None, and not 3"),
+        ({"config": 3}, "config must be a mapping or a list or None, not 3"),
+        ({"where": 3}, "where must be a function or None, not 3"),
+        ({"home": 3}, "home must be text or a path or None, not 3"),
         ({"budgets": 3}, "there is no option 'budgets' (there is budget)"),
         ({"no_check": 1}, "there is no option 'no_check' (there is check=False)"),
         ({"x": 1}, "there is no option 'x' (help() of the function lists all)"),

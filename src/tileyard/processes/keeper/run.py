@@ -295,7 +295,9 @@ class Keeper(Watcher):
     def describe_sick(self) -> str:
         """Why the devices that would do are in quarantine."""
         found = [(device.name, find_quarantine(device.locks)) for device in self.options.devices]
-        return "; ".join(f"{name}: {why.reason}" for name, why in found if why is not None)
+        return "; ".join(
+            f"{name} is in quarantine ({why.reason})" for name, why in found if why is not None
+        )
 
     def report(self, *, told: bool, survivors: list[int], is_last: bool = True) -> None:
         """Say how the worker ended; ``told`` if it did so on an order to the keeper.

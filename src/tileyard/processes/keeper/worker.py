@@ -23,6 +23,8 @@ OOM_PREFERENCE = b"500"
 """A kernel short of memory ends a worker rather than the engine."""
 
 LEAST_MEMORY_BYTES = 64 << 20
+DEVICES = "TILEYARD_DEVICES"
+"""The variable with the whole names of the devices of a lease, as in ``cuda:0,cuda:1``."""
 
 
 class Device:
@@ -230,7 +232,7 @@ def variables_of(devices: "Iterable[tuple[str, Mapping[str, str]]]") -> dict[str
     """
     found: dict[str, str] = {}
     for device, own in devices:
-        for name, text in {"TASK_DEVICE": short_name(device), **own}.items():
+        for name, text in {"TASK_DEVICE": short_name(device), DEVICES: device, **own}.items():
             found[name] = f"{found[name]},{text}" if name in found else text
     return found
 
