@@ -8,6 +8,8 @@ from pathlib import Path
 _IES = re.compile("(?<![aeiou])y$")
 NAMED = 5
 """Most names of a list in a message."""
+SHORTEST = 3
+"""Shortest beginning, in characters, of a word by which it is found."""
 VALUE_LENGTH = 60
 """Longest form, in characters, in which a user's value is shown."""
 
@@ -21,11 +23,13 @@ def count_of(number: int, what: str) -> str:
 
 
 def find_similar(word: str, known: Iterable[str]) -> str:
-    """The known word that is most like a misspelt one, empty if none is; case matters least."""
+    """The known word that is most like a misspelt one or begins with it, empty if none is; case matters least."""
     folded: dict[str, str] = {}
     for one in known:
         folded.setdefault(one.casefold(), one)
-    near = get_close_matches(word.casefold(), folded, n=1)
+    start = word.casefold()
+    near = get_close_matches(start, folded, n=1)
+    near = near or [one for one in folded if len(start) >= SHORTEST and one.startswith(start)]
     return folded[near[0]] if near else ""
 
 

@@ -108,8 +108,12 @@ def test_a_broken_declaration_names_file_and_key(host: CommandLine, tmp_path: Pa
     """So does the doctor, and goes on with the other checks."""
     (tmp_path / "etc/devices.toml").write_text('[[device]]\nname = "npu:0"\n', encoding="utf-8")
     done = host.run("devices")
-    expected = f"{tmp_path}/etc/devices.toml: device[0]: Object missing required field `id`"
+    expected = "etc/devices.toml:1: device[0]: misses the key `id`"
     assert expected in done.stderr
+    config, lease = host.run("config"), host.run("lease", "--", "true")
+    assert [one.returncode for one in (done, config, lease)] == [2, 2, 2]
+    assert expected in config.stderr
+    assert expected in lease.stderr
     diagnosed = host.run("doctor", "--json")
     findings = json.loads(diagnosed.stdout)["findings"]
     assert diagnosed.returncode == 1

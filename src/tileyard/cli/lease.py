@@ -14,7 +14,9 @@ import msgspec
 from tileyard.cli.defaults import Setting, read_defaults
 from tileyard.cli.entry import say
 from tileyard.cli.lease_help import OPTIONS, describe
+from tileyard.devices.declared import read_devices
 from tileyard.devices.locks import prepare_directory
+from tileyard.devices.names import class_of
 from tileyard.devices.registry import resolve_devices
 from tileyard.devices.reprobing import Reprobing
 from tileyard.devices.wrapping import WrappedCommand
@@ -23,7 +25,7 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.requests.durations import parse_duration_s
-from tileyard.settings import read_settings
+from tileyard.settings import Settings, read_settings
 from tileyard.wording import find_similar
 
 NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127
@@ -151,11 +153,14 @@ def _lease(arguments: list[str]) -> int:
     if wanted.is_help:
         describe()
         return 0
+    settings = read_settings(os.environ, Path.cwd())
+    if any(class_of(name) != "cpu" for name in wanted.devices):
+        read_devices(settings)  # a file that is wrong is no missing device
     teller = Teller(wanted.status_file, is_waiting_told=wanted.limits.queue_s != 0)
     teller.write(LeaseStatus(state=State.WAITING))
     try:
         request = LeaseRequest(
-            choices=find_choices(wanted), count=wanted.count, priority=wanted.priority
+            choices=find_choices(wanted, settings), count=wanted.count, priority=wanted.priority
         )
     except UsageError as error:
         teller.write(LeaseStatus(state=State.NO_DEVICE, message=str(error)))
@@ -172,9 +177,8 @@ def find_defaults() -> Mapping[str, Setting]:
     return read_defaults(os.environ, Path.cwd(), {("lease",): OPTIONS}).of.get(("lease",), {})
 
 
-def find_choices(wanted: Wanted) -> tuple[Device, ...]:
+def find_choices(wanted: Wanted, settings: Settings) -> tuple[Device, ...]:
     """The devices that would do. Raises UsageError if there are not enough, or no place for locks."""
-    settings = read_settings(os.environ, Path.cwd())
     devices = (one for name in wanted.devices for one in resolve_devices(name, settings))
     found = {device.name: device for device in devices}
     if len(found) < wanted.count:

@@ -9,7 +9,7 @@ import msgspec
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import find_absent, format_cores, parse_cores
 from tileyard.devices.cuda import has_driver, list_visible_gpus, make_gpu
-from tileyard.devices.declared import declaration_files, read_devices, read_file
+from tileyard.devices.declared import declaration_files, read_devices, read_files
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.health import (
     GOOD_PROBES_NEEDED,
@@ -64,14 +64,14 @@ def check_declarations(settings: Settings) -> Iterator[Finding]:
         level=Level.OK,
         message=what if files else "no file declares any",
     )
-    for path in declaration_files(settings):
-        for one in read_file(path, is_project=path == settings.project_file).device:
+    for found, place in read_files(settings):
+        for one in found.device:
             absent = find_absent(parse_cores(one.cores, one.name)) if one.cores else ()
             if absent:
                 yield Finding(
                     subject=one.name,
                     level=Level.WARN,
-                    message=f"{path} gives it cores {format_cores(absent)}, which this host does not have",
+                    message=f"{place.document.path} gives it cores {format_cores(absent)}, which this host does not have",
                     todo="correct `cores` of its declaration",
                 )
 

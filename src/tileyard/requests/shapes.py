@@ -30,7 +30,7 @@ def read_shapes(given: object) -> "tuple[Shape, ...]":
     """The shapes of a file, or of a list or mapping by name. Raises UsageError that names the place of what is wrong."""
     if isinstance(given, str | os.PathLike):
         # Half of the time that a command takes to start, for those that read no such file.
-        from tileyard.suite.files.places import Document, Place
+        from tileyard.places import Document, Place
 
         document = Document(Path(given))
         for key in document.table:

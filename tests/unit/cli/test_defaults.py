@@ -137,6 +137,8 @@ def test_without_a_file_nothing_is_shown(
         ("zzz = 1", ":1: zzz: unknown key (`tileyard VERB --help` lists the options)"),
         ("[tset]\nslots = 1", ":1: tset: unknown key (there is [test])"),
         ("[simulator]\nslots = 1", ":1: simulator: unknown key (there is [simulators])"),
+        ("[sim]\nslots = 1", ":1: sim: unknown key (there is [simulators])"),
+        ("[[devices]]\nname = 'npu:0'", ":1: devices: unknown table (write [[device]])"),
         (
             "[ci.matrx]\njobs = 1",
             ":1: ci.matrx: tileyard ci has no such option (there is [ci.matrix])",

@@ -102,7 +102,7 @@ def test_declarations_are_counted_or_refused(declared: Settings) -> None:
     file.write_text("[[devices]]", encoding="utf-8")
     (broken,) = run_checks([("declared devices", check_declarations)], declared).findings
     assert broken.level is Level.FAIL
-    assert broken.message == f"{file}: devices: unknown table"
+    assert broken.message == f"{file}:1: devices: unknown table"
 
 
 @pytest.mark.parametrize(

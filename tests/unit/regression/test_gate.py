@@ -125,7 +125,7 @@ def test_a_figure_beyond_its_limit_gates_whatever_the_time_is() -> None:
         ('"regressed"', '"slow"', ":4: allow[0].verdicts[0]: invalid enum value 'slow'"),
         ("until = 2026-11-23", "", ":2: allow[0]: misses the key `until`"),
         ("2026-11-23", '"soon"', ":7: allow[0].until: is not a date of the form 2026-12-31"),
-        ("percent = 5", "percent = 0", ":11: margin[0].percent: expected `float` > 0"),
+        ("percent = 5", "percent = 0", ":11: margin[0].percent: must be a number > 0"),
         ("[[margin]]", "[[margins]]", ":9: margins: unknown key"),
         ("[[allow]]", "[[allow", "is not valid TOML"),
     ],

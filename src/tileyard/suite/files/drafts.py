@@ -17,11 +17,12 @@ from tileyard.errors import UsageError
 from tileyard.measures import Measure
 from tileyard.model import PLACES, CommandWork, HotRun, KernelWork, Limits, OutputCheck, Tolerance
 from tileyard.parts import WHOLE
+from tileyard.places import Place
 from tileyard.quarantine import Quarantine
+from tileyard.strict import decode
 from tileyard.suite.choosing import is_about, nearest
 from tileyard.suite.dtypes import canonical_dtype
 from tileyard.suite.files.parameters import show_value
-from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import (
     OF_TESTCASE,
     BuildPlan,
@@ -44,7 +45,6 @@ from tileyard.suite.files.tables import (
     StepsTable,
     TestcaseTable,
     check_name,
-    decode,
 )
 from tileyard.suite.records import Policy, Rule, Suite, SuiteCase
 from tileyard.wording import count_of

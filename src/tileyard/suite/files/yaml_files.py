@@ -9,7 +9,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tileyard.errors import UsageError
-from tileyard.suite.files.places import Document, KeyPath
+from tileyard.places import Document, KeyPath
 
 MOST_NODES = 100_000
 """Aliases can make a short file long beyond any measure."""
