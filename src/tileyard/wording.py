@@ -8,6 +8,8 @@ from pathlib import Path
 _IES = re.compile("(?<![aeiou])y$")
 NAMED = 5
 """Most names of a list in a message."""
+SHORTEST = 3
+"""Shortest beginning, in characters, of a word by which it is found."""
 VALUE_LENGTH = 60
 """Most characters of a user's value in a message."""
 
@@ -21,11 +23,13 @@ def count_of(number: int, what: str) -> str:
 
 
 def find_similar(word: str, known: Iterable[str]) -> str:
-    """The known word most similar to a misspelt one, empty if none is similar; case is ignored."""
+    """The known word that is most like a misspelt one or begins with it, empty if none is; case matters least."""
     folded: dict[str, str] = {}
     for one in known:
         folded.setdefault(one.casefold(), one)
-    near = get_close_matches(word.casefold(), folded, n=1)
+    start = word.casefold()
+    near = get_close_matches(start, folded, n=1)
+    near = near or [one for one in folded if len(start) >= SHORTEST and one.startswith(start)]
     return folded[near[0]] if near else ""
 
 
@@ -57,6 +61,11 @@ def show_value(value: object) -> str:
     kind = f"a {type(value).__name__}"
     name = getattr(value, "__name__", "")
     return f"{name} ({kind})" if name else kind
+
+
+def install_extra(extras: str) -> str:
+    """How to install optional packages; no index has this package, so it is installed from a checkout."""
+    return f"pip install './tileyard[{extras}]' beside the checkout"
 
 
 def describe_unrecorded(trials: Sequence[str]) -> str:

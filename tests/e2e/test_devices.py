@@ -56,7 +56,7 @@ def test_a_sick_device_leaves_and_comes_back(host: CommandLine, tmp_path: Path) 
     back = host.run("devices", "readmit", "npu:0")
     again = host.run("devices", "readmit", "npu:0")
     assert back.stdout == "npu:0 is back from quarantine\n"
-    assert again.stdout == "npu:0 was in no quarantine\n"
+    assert again.stdout == "npu:0 was not in quarantine\n"
 
 
 def test_all_that_is_in_quarantine_can_be_probed_at_once(host: CommandLine) -> None:
@@ -74,11 +74,13 @@ def test_all_that_is_in_quarantine_can_be_probed_at_once(host: CommandLine) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("readmit", "npu:7"), "there is no device 'npu:7' on this host"),
+        (("readmit", "npu:7"), "there is no device 'npu:7' on this host (devices: cpu:0, npu:0)"),
         (("probe",), "name one device, or give --quarantined"),
         (("probe", "--quarantined", "cpu"), "name one device, or give --quarantined"),
         (("readmit",), "Missing argument 'NAME'"),
         (("--window", "soon"), "'soon' is not a duration"),
+        (("--install", "--json"), "--json has no effect with --install"),
+        (("--install", "--window", "1s"), "--window has no effect with --install"),
     ],
 )
 def test_bad_requests_are_one_line(
@@ -106,8 +108,12 @@ def test_a_broken_declaration_names_file_and_key(host: CommandLine, tmp_path: Pa
     """So does the doctor, and goes on with the other checks."""
     (tmp_path / "etc/devices.toml").write_text('[[device]]\nname = "npu:0"\n', encoding="utf-8")
     done = host.run("devices")
-    expected = f"{tmp_path}/etc/devices.toml: device[0]: Object missing required field `id`"
+    expected = "etc/devices.toml:1: device[0]: misses the key `id`"
     assert expected in done.stderr
+    config, lease = host.run("config"), host.run("lease", "--", "true")
+    assert [one.returncode for one in (done, config, lease)] == [2, 2, 2]
+    assert expected in config.stderr
+    assert expected in lease.stderr
     diagnosed = host.run("doctor", "--json")
     findings = json.loads(diagnosed.stdout)["findings"]
     assert diagnosed.returncode == 1

@@ -37,7 +37,7 @@ def test_leases_are_real_exclusive_and_end_with_their_holder(tree: Tree) -> None
                 with tile_device():
                     done = subprocess.run(argv, capture_output=True, text=True)
                 assert done.returncode == 69
-                assert "under a lease of the same device" in done.stderr
+                assert "already runs under a lease of" in done.stderr
 
             def test_killed(tile_device):
                 with tile_device():

@@ -21,6 +21,7 @@ from typing import IO
 import psutil
 import pytest
 
+from tileyard.devices.names import name_user
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.holding import LeaseFacts
 from tileyard.processes.keeper.quarantine import put_in_quarantine
@@ -312,11 +313,22 @@ def test_waiting_too_long_has_its_own_code(host: Host) -> None:
         done = host.run(
             "--devices", "npu:0", "--queue-limit", "50ms", "--status-file", "status", "--", "true"
         )
+        status = host.status()
+        at_once = host.run("--devices", "npu:0", "--queue-limit", "0s", "--", "true")
         holder.communicate(b"\n", DEADLINE_S)
-    assert done.returncode == 75
-    assert done.stderr == b"tileyard: no npu:0 within 0.05 s\n"
-    assert host.status()["state"] == "queue_timeout"
+    assert (done.returncode, status["state"]) == (at_once.returncode, "queue_timeout") == (75, "queue_timeout")  # fmt: skip
+    held = f"held by {name_user(os.geteuid())}, pid [0-9]+, sh -c echo; read x"
+    expected = f"tileyard: waiting, number 1 in the queue, {held}\ntileyard: no npu:0 within 0.05 s, {held}\n"
+    assert re.fullmatch(expected, done.stderr.decode())
+    assert re.fullmatch(f"tileyard: no npu:0 is free, {held}\n", at_once.stderr.decode())
     assert list((host.locks / "requests").iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", ["0s", "1ms", "50ms", "100ms", "150ms"])
+def test_a_grant_ends_the_queue_limit(host: Host, limit: str) -> None:
+    """A free device is given however short the limit is, and what has started runs to its end."""
+    done = host.run("--devices", "npu:0", "--queue-limit", limit, "--", "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"ran\n", b"")
 
 
 def test_running_too_long_has_its_own_code(host: Host) -> None:
@@ -334,7 +346,8 @@ def test_a_nested_request_is_refused_at_once(host: Host, clear: list[str]) -> No
     inner = [*clear, *variables, sys.executable, "-m", "tileyard", "lease", "--devices", "npu:0", "--", "true"]  # fmt: skip
     done = host.run("--devices", "npu:0", "--", *inner)
     assert done.returncode == 69
-    assert b"under a lease of the same device" in done.stderr
+    expected = "cannot lease npu:0: this command already runs under a lease of npu:0"
+    assert done.stderr.decode() == f"tileyard: {expected}\n"
 
 
 def test_another_device_may_be_had_under_a_lease(host: Host) -> None:

@@ -24,7 +24,14 @@ def test_a_number_and_its_noun(number: int, what: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [("block_m", "block_M"), ("blok_N", "block_N"), ("NUM_STAGE", "num_stages"), ("zzz", "")],
+    [
+        ("block_m", "block_M"),
+        ("blok_N", "block_N"),
+        ("NUM_STAGE", "num_stages"),
+        ("zzz", ""),
+        ("num", "num_stages"),
+        ("nu", ""),
+    ],
 )
 def test_a_misspelt_name_is_compared_without_its_case(word: str, expected: str) -> None:
     """A name that differs only in case comes before names that differ in a letter."""

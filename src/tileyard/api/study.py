@@ -16,7 +16,7 @@ from tileyard.settings import Settings
 from tileyard.store.choices import encode_choices, list_choices
 from tileyard.store.winners import pack_winners
 from tileyard.tuning.request import CurvePoint, Final, StudyResult, TableResult
-from tileyard.wording import count_of
+from tileyard.wording import count_of, install_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -143,7 +143,7 @@ class Study:
         try:
             from tileyard.report.study_figure import draw_study
         except ImportError as error:
-            hint = "pip install './tileyard[png]'"
+            hint = install_extra("png")
             raise UsageError(f"plot() needs matplotlib: {error}", hint) from None
         return draw_study(self.result, axes)
 

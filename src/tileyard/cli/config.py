@@ -39,8 +39,12 @@ def config(context: typer.Context, *, json: AsJson = False) -> int:
     Exit status: 0, 2 for a file that is wrong.
     """
     from tileyard.cli.opening import load_settings, present
+    from tileyard.devices.declared import read_devices
+    from tileyard.devices.queues import read_queues
 
-    load_settings()  # refuses settings that cannot be used
+    settings = load_settings()  # refuses what cannot be used, as do these
+    read_devices(settings)
+    read_queues(settings)
     present(list_settings(context.obj.defaults), json, _print)
     return 0
 

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
-from tileyard.settings import PYPROJECT, find_project_file
-from tileyard.wording import find_similar, shorten_path
+from tileyard.settings import DECLARED, find_project_file
+from tileyard.wording import find_similar
 
 if TYPE_CHECKING:
-    from tileyard.suite.files.places import Place
+    from tileyard.places import Place
 
-DECLARED = ("device", "simulators", "queue")
-"""Tables of the file that declare devices."""
 PATHS = {"FILE", "DIR"}
 """Metavars of options whose value is a path."""
 _FLAG = re.compile(r"--[a-z][a-z0-9-]*")
@@ -139,18 +137,11 @@ def read_defaults(environ: Mapping[str, str], cwd: Path, verbs: Verbs) -> Defaul
     path = find_project_file(environ.get("TILEYARD_CONFIG", ""), cwd)
     if path is None:
         return Defaults()
-    from tileyard.suite.files.places import (
-        Document,
-        Place,
-    )  # a lease without a file does not pay for it
+    from tileyard.places import open_tables  # a lease without a file does not pay for it
 
-    document = Document(Path(shorten_path(str(path))))
-    root = Place(document=document)
-    table: object = document.table
-    for word in ("tool", "tileyard") if path.name == PYPROJECT else ():
-        root, table = root / word, table.get(word) if isinstance(table, dict) else None
+    table, root = open_tables(path)
     reader = _Reader(path.parent, verbs, is_whole=len(verbs) > 1)
-    of = reader.read(table if isinstance(table, dict) else {}, root)
+    of = reader.read(table, root)
     for settings in of.values():
         for key in [key for key, one in settings.items() if environ.get(one.known.variable)]:
             del settings[key]
@@ -168,6 +159,10 @@ class _Reader:
         own = {key: value for key, value in table.items() if key not in DECLARED}
         tables = {key: value for key, value in own.items() if isinstance(value, dict)}
         plain = {key: value for key, value in own.items() if key not in tables}
+        for key, value in plain.items():
+            if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+                near = DECLARED.get(find_similar(key, DECLARED))
+                (root / key).fail("unknown table", f"write {near}" if near else "")
         of = {
             path: self._settings(plain, root, path, known, is_shared=True)
             for path, known in self.verbs.items()
@@ -176,8 +171,7 @@ class _Reader:
             everything = [one for known in self.verbs.values() for one in known.values()]
             for key in plain:
                 if not any(one.key == key.replace("_", "-") for one in everything):
-                    declared = {word: f"[[{word}]]" for word in DECLARED}
-                    self._refuse(root / key, key, {**_spellings(everything), **declared})
+                    self._refuse(root / key, key, {**_spellings(everything), **DECLARED})
         for key, value in tables.items():
             self._read_verb((key,), value, root / key, of)
         return of
@@ -193,8 +187,8 @@ class _Reader:
         if path not in self.verbs and not inner:
             if self.is_whole:
                 words = {other[0] for other in self.verbs}
-                names = {word: f"[{word}]" for word in (*words, *DECLARED)}
-                self._refuse(place, path[-1], names)
+                names = {word: f"[{word}]" for word in words}
+                self._refuse(place, path[-1], {**names, **DECLARED})
             return
         known = self.verbs.get(path, {})
         plain = {key: value for key, value in table.items() if key not in inner}
@@ -249,24 +243,24 @@ class _Reader:
         numbers = (int, float) if known.kind == "number" else int
         if known.kind == "switch":
             if not isinstance(value, bool):
-                place.fail(f"is true or false, and not {value!r}")
+                place.fail(f"must be true or false, not {value!r}")
             return value
         if known.kind == "list":
             items = value if isinstance(value, list) else [value]
             if not all(_is_text(item) for item in items):
-                place.fail(f"is a list of texts, and not {value!r}")
+                place.fail(f"must be a list of texts, not {value!r}")
             return [self._path(known, str(item)) for item in items]
         if known.kind != "text":
             if not isinstance(value, numbers) or isinstance(value, bool):
                 kind = "a number" if known.kind == "number" else "a whole number"
-                place.fail(f"is {kind}, and not {value!r}")
+                place.fail(f"must be {kind}, not {value!r}")
             if known.least is not None and value < known.least:
                 place.fail(f"{value} is less than {known.least:g}")
             return value
         if not _is_text(value):
-            place.fail(f"is text, and not {value!r}")
+            place.fail(f"must be text, not {value!r}")
         if known.choices and value not in known.choices:
-            place.fail(f"is one of {', '.join(known.choices)}, and not {value!r}")
+            place.fail(f"must be one of {', '.join(known.choices)}, not {value!r}")
         return self._path(known, str(value))
 
     def _path(self, known: Known, text: str) -> str:

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from tileyard.cli.typed import AsJson
+from tileyard.errors import NoEffectError
 
 app = typer.Typer(rich_markup_mode=None)
+WINDOW = "500ms"
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A device, as tileyard devices lists it.")
@@ -21,7 +23,7 @@ def devices(
     *,
     window: Annotated[
         str, typer.Option(metavar="TIME", help="Time for which the load is measured.")
-    ] = "500ms",
+    ] = WINDOW,
     json: AsJson = False,
     install: Annotated[
         bool,
@@ -53,6 +55,9 @@ def devices(
     from tileyard.requests.values import parse_duration_s
 
     if install:
+        for flag, is_given in (("--json", json), ("--window", window != WINDOW)):
+            if is_given:
+                raise NoEffectError(f"{flag} has no effect with --install", option=flag)
         from tileyard.devices.installing import install_directory
         from tileyard.settings import read_lock_dir
 
@@ -117,7 +122,7 @@ def readmit(name: Name) -> int:
 
     device = parse_device(name, load_settings())
     was = readmit_device(device)
-    print(f"{device.name} {'is back from quarantine' if was else 'was in no quarantine'}")
+    print(f"{device.name} {'is back from quarantine' if was else 'was not in quarantine'}")
     return 0
 
 

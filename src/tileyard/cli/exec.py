@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from tileyard.cli.defaults import Setting, read_defaults
 from tileyard.cli.entry import INTERRUPTED, say
 from tileyard.cli.exec_help import FORMS, OPTIONS, describe
-from tileyard.errors import TileyardError, UsageError
+from tileyard.errors import TileyardError, ToolMissingError, UsageError
 from tileyard.settings import Settings, read_settings
+from tileyard.wording import install_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,8 +85,13 @@ def run_exec(arguments: list[str]) -> int:
         settings.require_trusted(settings.home)  # now, rather than in the middle of the script
         # Threads of torch that wait by spinning keep cores from kernels; the variable is read at import.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        # torch and TileLang with it: only if a script runs
-        from tileyard.scripts.run import Helpers, run_script
+        try:  # torch and TileLang with it: only where a script is run
+            from tileyard.scripts.run import Helpers, run_script
+        except ModuleNotFoundError as error:
+            if error.name not in ("tilelang", "torch"):
+                raise
+            hint = install_extra("tilelang")
+            raise ToolMissingError("tileyard exec needs TileLang", hint) from None
 
         checker = None
         if wanted.is_checked:

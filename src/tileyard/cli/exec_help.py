@@ -17,7 +17,8 @@ Usage: tileyard exec [OPTIONS] SCRIPT.py [ARGS]...
 Run a Python script that uses TileLang on the CPU: its kernels are compiled
 for the target cpu, and its "cuda" tensors are kept in the host's memory. Its
 prints, exit status and tracebacks stay its own. Times that it takes are
-those of this CPU.
+those of this CPU. TileLang must be installed, also for scripts that do not
+import it.
 
   --tally FORM           a line on stderr about what was compiled when the script
                          has ended: plain (default), json, or none
@@ -26,8 +27,8 @@ those of this CPU.
   -m MODULE              run a module instead, as python -m does
   -h, --help             show this
 
-Exit status: the script's own; 2 if there is no such script; with --check-sync
-1 instead of 0 if there were mistakes.
+Exit status: the script's own; 2 if there is no such script or no TileLang; with
+--check-sync 1 instead of 0 if there were mistakes.
 """
 
 

@@ -15,6 +15,7 @@ from tileyard.requests.durations import parse_duration_s
 from tileyard.requests.kernels import USUAL_MARGIN, AnyTarget, Picture, SmallestChange
 from tileyard.requests.suites import ONLY_CLASS
 from tileyard.requests.values import parse_share
+from tileyard.wording import install_extra
 
 if TYPE_CHECKING:
     from tileyard.regression.history import CaseHistory
@@ -126,7 +127,7 @@ def _load_figure() -> "Callable[[CaseHistory], bytes]":
     try:
         from tileyard.report.history_figure import render_history
     except ImportError as error:
-        hint = "pip install './tileyard[png]'"
+        hint = install_extra("png")
         raise UsageError(f"--png takes matplotlib: {error}", hint) from None
     return render_history
 

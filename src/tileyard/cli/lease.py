@@ -14,7 +14,9 @@ import msgspec
 from tileyard.cli.defaults import Setting, read_defaults
 from tileyard.cli.entry import say
 from tileyard.cli.lease_help import OPTIONS, describe
+from tileyard.devices.declared import read_devices
 from tileyard.devices.locks import prepare_directory
+from tileyard.devices.names import class_of
 from tileyard.devices.registry import resolve_devices
 from tileyard.devices.reprobing import Reprobing
 from tileyard.devices.wrapping import WrappedCommand
@@ -23,7 +25,7 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.requests.durations import parse_duration_s
-from tileyard.settings import read_settings
+from tileyard.settings import Settings, read_settings
 from tileyard.wording import find_similar
 
 NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127
@@ -48,6 +50,8 @@ class Wanted:
         self.count = self._number("count", 1, 1, MAX_COUNT)
         self.priority = self._number("priority", 0, -MAX_PRIORITY, MAX_PRIORITY)
         self.limits = Limits(queue_s=self._time("queue-limit"), run_s=self._time("run-limit"))
+        if self.limits.run_s == 0:
+            raise UsageError("--run-limit leaves no time at all")
         self.status_file = self._one("status-file")
 
     def _take(self, arguments: list[str]) -> None:
@@ -100,10 +104,11 @@ class Wanted:
 
 
 class Teller:
-    """Keeps the status file up to date, and informs people at a terminal while they wait."""
+    """Keeps the status file up to date, and says on stderr what is waited for: once, at a terminal at each change."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_waiting_told: bool) -> None:
         self._path = Path(path) if path else None
+        self._is_waiting_told = is_waiting_told
         self._told = ""
 
     def write(self, status: LeaseStatus) -> None:
@@ -124,9 +129,9 @@ class Teller:
             say(str(error), 0)
         if status.state is State.WAITING and status.place:
             held = f", held by {status.holder}" if status.holder else ""
-            text = f"waiting, number {status.place} in the queue{held}"
-            if sys.stderr.isatty():
-                say(text, 0)
+            if self._is_waiting_told:
+                say(f"waiting, number {status.place} in the queue{held}", 0)
+                self._is_waiting_told = sys.stderr.isatty()
         elif status.state in (State.WAITING, State.RUNNING) and status.message not in (
             "",
             self._told,
@@ -148,11 +153,14 @@ def _lease(arguments: list[str]) -> int:
     if wanted.is_help:
         describe()
         return 0
-    teller = Teller(wanted.status_file)
+    settings = read_settings(os.environ, Path.cwd())
+    if any(class_of(name) != "cpu" for name in wanted.devices):
+        read_devices(settings)  # a file that is wrong is no missing device
+    teller = Teller(wanted.status_file, is_waiting_told=wanted.limits.queue_s != 0)
     teller.write(LeaseStatus(state=State.WAITING))
     try:
         request = LeaseRequest(
-            choices=find_choices(wanted), count=wanted.count, priority=wanted.priority
+            choices=find_choices(wanted, settings), count=wanted.count, priority=wanted.priority
         )
     except UsageError as error:
         teller.write(LeaseStatus(state=State.NO_DEVICE, message=str(error)))
@@ -169,9 +177,8 @@ def find_defaults() -> Mapping[str, Setting]:
     return read_defaults(os.environ, Path.cwd(), {("lease",): OPTIONS}).of.get(("lease",), {})
 
 
-def find_choices(wanted: Wanted) -> tuple[Device, ...]:
-    """The suitable devices. Raises UsageError if there are not enough, or no place for locks."""
-    settings = read_settings(os.environ, Path.cwd())
+def find_choices(wanted: Wanted, settings: Settings) -> tuple[Device, ...]:
+    """The devices that would do. Raises UsageError if there are not enough, or no place for locks."""
     devices = (one for name in wanted.devices for one in resolve_devices(name, settings))
     found = {device.name: device for device in devices}
     if len(found) < wanted.count:

@@ -18,21 +18,23 @@ Usage: tileyard lease [OPTIONS] -- COMMAND [ARGS]...
 
 Wait for a device, run a command while holding it, and release it only once
 the command's whole process tree is gone. The command finds its device in
-TASK_DEVICE, and in CUDA_VISIBLE_DEVICES or the variable of its class.
+TILEYARD_DEVICES (cuda:1), in TASK_DEVICE (1), and in CUDA_VISIBLE_DEVICES or
+the variable of its class.
 
   --devices ID           auto (default), a class such as cuda, or a device such
                          as cuda:1, cpu or cpu:cores=0-3; again for more
   --count N              number of devices, all of them or none [1]
   --priority N           higher ones come first; one step weighs as much as a
                          minute of waiting [0]
-  --queue-limit TIME     wait no longer than this for a device: 30m, 90s, ...
+  --queue-limit TIME     wait no longer than this for a device: 30m, 90s, ...;
+                         a number without a unit is seconds, 0 does not wait
   --run-limit TIME       end a command that runs longer
   --status-file FILE     write the result here as JSON
   -h, --help             show this
 
 Exit status: the command's own, 128+n if it died of signal n. For itself:
-2 bad usage, 69 no such or sick device, 75 no device in time, 124 the command
-ran too long, 126 and 127 it cannot be run.
+2 bad usage, 69 no such or sick device, 75 no device in time: the command was
+not started, 124 the command ran too long, 126 and 127 it cannot be run.
 """
 
 

@@ -146,6 +146,12 @@ def require_cores(cores: Iterable[int], available: Iterable[int], subject: str) 
         )
 
 
+def find_absent(cores: Iterable[int], root: Path = Path("/")) -> tuple[int, ...]:
+    """Those of ``cores`` that this host does not have; none where the kernel does not say."""
+    present = _read(root / "sys/devices/system/cpu/present")
+    return tuple(sorted(set(cores) - {*parse_cores(present, "the kernel")})) if present else ()
+
+
 def format_cores(cores: Iterable[int]) -> str:
     """Ascending numbers as ``0-1,3``."""
     spans: list[list[int]] = []

@@ -8,7 +8,7 @@ which also has defaults of options; the command line reads those.
 import os
 import re
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -19,12 +19,13 @@ from tileyard.devices.cpu import core_locks, parse_cores
 from tileyard.devices.names import NAME, class_of, device_lock, index_of
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
-from tileyard.settings import Settings, read_tables
+from tileyard.places import Place, Table, open_tables
+from tileyard.settings import DECLARED, Settings
+from tileyard.strict import Strict, decode
+from tileyard.wording import find_similar
 
 NO_CLASSES = frozenset({"auto", "queue"})
 """Names for devices of several classes."""
-TABLES = ("device", "simulators", "queue")
-"""The tables that these files may contain; ``foreign`` reads queues."""
 MAX_SLOTS = 4096
 PROBE_LIMIT_S = 30.0
 BRACES = "write {{ for a literal brace"
@@ -35,7 +36,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
-class Declaration(Record, forbid_unknown_fields=True):
+class Declaration(Strict):
     """One ``[[device]]``.
 
     ``name`` is ``class:which``. ``id`` stays the same whatever the order of cards: a UUID or a PCI
@@ -53,33 +54,32 @@ class Declaration(Record, forbid_unknown_fields=True):
     cores: str = ""
 
 
-class Simulators(Record, forbid_unknown_fields=True):
-    """``[simulators]``: the number that may run at once on this host."""
+class Simulators(Strict):
+    """``[simulators]``: how many of them may run at once on this host, 0 if no file says so."""
 
-    slots: Slots = 0
+    slots: Slots | None = None
 
 
 class Declarations(Record):
     """The declarations of one file, or of all together."""
 
     device: tuple[Declaration, ...] = ()
-    simulators: Simulators | None = None
+    simulators: Simulators = Simulators()
 
 
 def read_devices(settings: Settings) -> tuple[tuple[Device, ...], int]:
     """All declared devices in the order of their declaration, and the number of simulator slots.
 
-    Raises UsageError, naming file and key, if a file is invalid.
+    Raises UsageError, naming file, line and key, where a file does not say what it must.
     """
     devices: dict[str, Device] = {}
     slots = 0
-    for path in declaration_files(settings):
-        found = read_file(path, is_project=path == settings.project_file)
-        if found.simulators is not None:
+    for found, place in read_files(settings):
+        if found.simulators.slots is not None:
             slots = found.simulators.slots
         for number, declaration in enumerate(found.device):
-            where = f"{path}: device[{number}]"
-            devices[declaration.name] = make_device(declaration, where, settings)
+            at = place / "device" / number
+            devices[declaration.name] = make_device(declaration, f"{at.where}: {at.key}", settings)
     return tuple(devices.values()), slots
 
 
@@ -95,21 +95,28 @@ def declaration_files(settings: Settings) -> tuple[Path, ...]:
     return (*files, *((settings.project_file,) if settings.project_file is not None else ()))
 
 
-def read_file(path: Path, *, is_project: bool) -> Declarations:
-    """The declarations of a file; empty if it does not exist. Raises UsageError with file and key."""
-    tables = read_tables(path)
-    try:
-        found = msgspec.convert(tables, Declarations)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {_explain(str(error))}") from error
-    for table, value in tables.items():
-        if table not in TABLES and not (is_project and _is_default(value)):
-            raise UsageError(f"{path}: {table}: unknown table", f"known are {', '.join(TABLES)}")
+def read_files(settings: Settings) -> Iterator[tuple[Declarations, Place]]:
+    """What each file declares, and its place. Raises UsageError with file, line and key."""
+    for path in declaration_files(settings):
+        if path.exists():
+            table, place = open_tables(path)
+            yield _read_table(table, place, is_project=path == settings.project_file), place
+
+
+def _read_table(tables: Table, place: Place, *, is_project: bool) -> Declarations:
+    for key, value in tables.items():
+        if key not in DECLARED and not (is_project and _is_default(value)):
+            near = DECLARED.get(find_similar(key, DECLARED))
+            known = ", ".join(DECLARED.values())
+            (place / key).fail("unknown table", f"write {near}" if near else f"known are {known}")
+    own = {key: tables[key] for key in Declarations.__struct_fields__ if key in tables}
+    found = decode(own, Declarations, place)
     names: set[str] = set()
     for number, declaration in enumerate(found.device):
-        _check_name(declaration.name, f"{path}: device[{number}].name")
+        at = place / "device" / number / "name"
+        _check_name(declaration.name, at)
         if declaration.name in names:
-            raise UsageError(f"{path}: device[{number}].name: {declaration.name!r} appears twice")
+            at.fail(f"{declaration.name!r} appears twice")
         names.add(declaration.name)
     return found
 
@@ -163,20 +170,11 @@ def make_simulators(slots: int, lock_dir: Path) -> Iterable[Device]:
         )
 
 
-def _check_name(name: str, where: str) -> None:
+def _check_name(name: str, place: Place) -> None:
     if NAME.fullmatch(name) is None:
-        raise UsageError(f"{where}: {name!r} is not of the form class:which, as in npu:0")
+        place.fail(f"{name!r} is not of the form class:which, as in npu:0")
     if not is_declarable(name):
-        raise UsageError(
-            f"{where}: devices of class {class_of(name)!r} are not declared one by one"
-        )
-
-
-def _explain(text: str) -> str:
-    """msgspec's ``problem - at `$.path` `` as ``path: problem``."""
-    problem, _, path = text.partition(" - at ")
-    key = path.strip("`").removeprefix("$").removeprefix(".")
-    return f"{key}: {problem}" if key else problem
+        place.fail(f"devices of class {class_of(name)!r} are not declared one by one")
 
 
 def _fill_env(

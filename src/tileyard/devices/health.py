@@ -128,9 +128,9 @@ def run_apart(main: Coroutine[Any, Any, T]) -> T:
 async def _run_probe(device: Device) -> tuple[Verdict, str]:
     if not device.probe:
         return Verdict.UNKNOWN, "no probe is known for it"
+    if problem := find_probe_problem(device):
+        return Verdict.UNKNOWN, problem
     environment = {**os.environ, **device.env}
-    if shutil.which(device.probe[0], path=environment.get("PATH")) is None:
-        return Verdict.UNKNOWN, f"its probe {device.probe[0]} is not a program that can be run"
     with tempfile.TemporaryDirectory(prefix="tileyard-probe-") as folder:
         command = WorkerCommand(
             argv=device.probe, env=environment, cwd=folder, log=str(Path(folder) / "log")
@@ -145,6 +145,14 @@ async def _run_probe(device: Device) -> tuple[Verdict, str]:
         except WorkerLostError as error:
             return Verdict.UNKNOWN, error.message
     return _judge(ended)
+
+
+def find_probe_problem(device: Device) -> str:
+    """Why the device's probe cannot be started, empty if it can or there is none."""
+    path = {**os.environ, **device.env}.get("PATH")
+    if not device.probe or shutil.which(device.probe[0], path=path) is not None:
+        return ""
+    return f"its probe {device.probe[0]} is not a program that can be run"
 
 
 def _judge(ended: Ended) -> tuple[Verdict, str]:
@@ -176,8 +184,9 @@ class GoodProbe(Record):
 class Health(Record):
     """Whether a device may be leased. If not: why, by whom, since when, and the good probes so far.
 
-    ``since`` is in seconds since the epoch. A device is well if ``reason`` is empty. ``device`` is the
-    one that was stated to be sick: it may be another one that shares a part with this one.
+    Where a person said why, that comes first, and what a probe found after it.
+    ``since`` is in seconds since the epoch. A device is well where ``reason`` is empty. ``device``
+    is what was stated to be sick: it may be another one that shares a part with this one.
     """
 
     reason: str = ""
@@ -212,9 +221,10 @@ def read_health(device: Device) -> Health:
     statements = _statements_on(device)
     if not statements:
         return Health()
-    first = min(statements, key=lambda one: one.since)
+    first, *others = sorted(statements, key=lambda one: (not one.by_hand, one.since))
+    found = [one.reason for one in others if first.by_hand and not one.by_hand][:1]
     return Health(
-        reason=first.reason or "no reason was given",
+        reason="; ".join([first.reason or "no reason was given", *found]),
         device=first.device,
         user=name_user(first.uid),
         since=first.since,

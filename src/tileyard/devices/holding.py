@@ -1,13 +1,15 @@
 """A lease held by this very process: a keeper holds it until it is returned or this process ends.
 
-The keeper keeps a shell alive that waits for a word. If this process dies without sending it, the shell
-dies of a signal, so that the keeper has the devices probed, as after any crash.
+What the keeper keeps alive is a shell that waits for a word. If this process dies without having
+given it, the shell dies of a signal, so that the keeper has the devices probed, as after any crash. What others
+see as the holder's command is that of this process, under pytest with the test that runs.
 """
 
 import os
 import secrets
 import select
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -88,8 +90,10 @@ class HeldLease:
         word_out, word = os.pipe()
         for fd in (control_out, reports_in):
             os.set_inheritable(fd, True)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "")
         options = [
             "cwd=/",
+            f"command={' '.join(filter(None, [*sys.orig_argv, test]))}",
             f"grace={GRACE_S:f}",
             f"confirm={CONFIRM_S:f}",
             f"control={control_out}",

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from tileyard.devices.cuda import Gpu, GpuList
 from tileyard.processes.keeper.watching import CANNOT_TELL
 from tileyard.processes.wire import Channel
+from tileyard.wording import install_extra
 
 WELL, SICK = 0, 1
 PATTERN = 0x5EED5EED
-NO_LIBRARY = "nvidia-ml-py is not installed (pip install './tileyard[cuda]')"
+NO_LIBRARY = f"nvidia-ml-py is not installed ({install_extra('cuda')})"
 NOT_ITS_FAULT = frozenset(
     {"CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_NO_DEVICE"}
 )

@@ -17,9 +17,10 @@ from tileyard.devices.names import class_of, device_lock
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
+from tileyard.wording import name_some
 
 AUTO = "auto"
-SYNTAX = "tileyard devices lists them; cpu:cores=0-1,3 is a set of cores"
+CORES = "cpu is all cores, cpu:cores=0-1,3 a set of them"
 CPU_PROBE = "tileyard.devices.cpu_probe"
 
 
@@ -51,11 +52,12 @@ def resolve_devices(name: str, settings: Settings) -> tuple[Device, ...]:
     declared, slots = read_devices(settings)
     simulators = tuple(make_simulators(slots, settings.lock_dir))
     if kind == "sim":
-        return _require(_select(name, simulators), name)
+        return _require(_select(name, simulators), name, settings)
     accelerators = (*declared, *_without(find_accelerators(name, settings), declared))
     if name == AUTO:
         return accelerators or (_parse_cpu("cpu:0", settings),)
-    return _require(_select(name, accelerators) or _named_by_id(name, accelerators, settings), name)
+    found = _select(name, accelerators) or _named_by_id(name, accelerators, settings)
+    return _require(found, name, settings)
 
 
 def parse_device(name: str, settings: Settings) -> Device:
@@ -63,7 +65,7 @@ def parse_device(name: str, settings: Settings) -> Device:
     devices = resolve_devices(name, settings)
     if len(devices) > 1:
         names = ", ".join(device.name for device in devices)
-        raise UsageError(f"{name!r} means several devices", f"name one of {names}")
+        raise UsageError(f"{name!r} matches several devices", f"name one of {names}")
     return devices[0]
 
 
@@ -88,9 +90,10 @@ def _named_by_id(name: str, devices: Sequence[Device], settings: Settings) -> tu
     return tuple(device for device in devices if device.locks[0] == lock)
 
 
-def _require(devices: tuple[Device, ...], name: str) -> tuple[Device, ...]:
+def _require(devices: tuple[Device, ...], name: str, settings: Settings) -> tuple[Device, ...]:
     if not devices:
-        raise UsageError(f"there is no device {name!r} on this host", SYNTAX)
+        known = name_some(device.name for device in find_devices(settings))
+        raise UsageError(f"there is no device {name!r} on this host", f"devices: {known}")
     return devices
 
 
@@ -111,7 +114,7 @@ def _parse_cpu(name: str, settings: Settings) -> Device:
     if which in ("", "0"):
         return _make_cpu("cpu:0", settings.cores, settings)
     if not which.startswith("cores="):
-        raise UsageError(f"there is no device {name!r} on this host", SYNTAX)
+        raise UsageError(f"there is no device {name!r} on this host", CORES)
     subject = f"device {name!r}"
     cores = parse_cores(which.removeprefix("cores="), subject)
     require_cores(cores, settings.cores, subject)

@@ -15,7 +15,7 @@ import msgspec
 from tileyard.devices.base import Found
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import physical_core
-from tileyard.devices.health import Health, read_health
+from tileyard.devices.health import Health, find_probe_problem, read_health
 from tileyard.devices.locks import install_command, is_for_all
 from tileyard.devices.occupancy import Holder, Occupancy, list_leased, read_occupancy
 from tileyard.devices.queues import QueueState, survey_queues
@@ -93,10 +93,11 @@ def find_free_cores(
 class DeviceState(Record):
     """One device.
 
-    ``busy_share`` is the share of the window in which it worked, for any process: for cores the
-    kernel's count, for GPUs NVML's figure; None if unknown. ``held_idle_share`` is the share of the
-    window in which it was held and did not work: 0 if nobody held it, None if it changed hands
-    meanwhile, if only a part of it was held, or if its work is not known.
+    ``busy_share`` is the share of the window in which it worked, by any process: for cores
+    by the kernel's account, for GPUs NVML's figure; None where nobody knows. ``held_idle_share`` is
+    the share of the window in which it was held and did not work: 0 if nobody held it, None if it
+    changed hands meanwhile, if only a part of it was held, or if its work is not known.
+    ``unknown`` is why nobody can tell whether it is well, empty otherwise.
     """
 
     name: str
@@ -107,6 +108,7 @@ class DeviceState(Record):
     queue: int
     busy_share: float | None
     held_idle_share: float | None
+    unknown: str = ""
 
 
 class Survey(Record):
@@ -156,6 +158,7 @@ def survey_devices(
                 queue=after.queue,
                 busy_share=busy,
                 held_idle_share=share_held_idle(device.name, before, after, busy),
+                unknown=find_probe_problem(device),
             )
         )
     return Survey(

@@ -171,7 +171,7 @@ class WrappedCommand:
         if wait_s := self._limit.wait_s():
             return wait_s
         self._end = State.MAX_TIME if self._locked else State.QUEUE_TIMEOUT
-        self._order(f"probe\nkill {GRACE_S:f}" if self._locked else "kill 0")
+        self._order(f"probe\nkill {GRACE_S:f}" if self._locked else "withdraw")
         return None
 
     def _look(self) -> float | None:
@@ -218,6 +218,8 @@ class WrappedCommand:
                 self._change(self.status.state, message=report.text)
             case "locked":
                 self._locked = time.monotonic()
+                if self._end is State.QUEUE_TIMEOUT:  # granted before the keeper read the order
+                    self._end = None
                 self._limit = Countdown(None)
                 self._stop_looking()
                 names = [self._lease.choices[index].name for index in report.choices]
@@ -257,7 +259,9 @@ class WrappedCommand:
             self._change(STATES.get(step, State.NO_DEVICE), message=str(error), code=code)
         elif self._end is State.QUEUE_TIMEOUT:
             name = " or ".join(device.name for device in self._lease.choices[:4])
-            self._change(State.QUEUE_TIMEOUT, message=f"no {name} within {limits.queue_s:g} s")
+            when = f"within {limits.queue_s:g} s" if limits.queue_s else "is free"
+            held = f", held by {self.status.holder}" if self.status.holder else ""
+            self._change(State.QUEUE_TIMEOUT, message=f"no {name} {when}{held}")
         elif self._end is State.MAX_TIME and last.told:
             text = f"the command ran longer than {limits.run_s:g} s and was ended"
             self._change(State.MAX_TIME, message=text)

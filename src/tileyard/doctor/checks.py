@@ -5,7 +5,6 @@ A new check is a line of ``CHECKS``.
 
 import grp
 import importlib.metadata
-import itertools
 import os
 import platform
 import shlex
@@ -33,6 +32,7 @@ from tileyard.store.base import TrialQuery
 from tileyard.store.filesystem import NETWORK, find_filesystem, require_local
 from tileyard.store.trials import has_store, open_store
 from tileyard.targets.cpu.toolchain import CpuOptions, open_toolchain
+from tileyard.wording import count_of, install_extra
 
 OLDEST_PYTHON = (3, 11)
 LOW_SPACE_BYTES, LOW_LOCK_SPACE_BYTES = 1 << 30, 1 << 20
@@ -62,7 +62,7 @@ def check_tilelang(_: Settings) -> Iterator[Finding]:
             subject="tilelang",
             level=Level.WARN,
             message="is not installed: kernels cannot be built, artifacts can be run",
-            todo="pip install 'tileyard[tilelang]'",
+            todo=install_extra("tilelang"),
         )
     elif wanted and found != wanted:
         yield Finding(
@@ -151,7 +151,8 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
     """Check that a sample of stored objects can be read and matches their names."""
     root = settings.home / "objects"
     blobs = (p for p in root.glob("[0-9a-f][0-9a-f]/*") if len(p.name) == DIGEST_LENGTH)
-    paths = list(itertools.islice(blobs, SAMPLE))
+    stored = list(blobs)
+    paths = stored[:SAMPLE]
     damaged: list[str] = []
     closed: list[Path] = []
     for path in paths:
@@ -180,7 +181,9 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
         )
     else:
         yield Finding(
-            subject="objects", level=Level.OK, message=f"{len(paths)} of {root} were read"
+            subject="objects",
+            level=Level.OK,
+            message=f"checked {len(paths)} of {count_of(len(stored), 'stored object')} in {root}",
         )
 
 

@@ -7,8 +7,9 @@ from typing import Final
 import msgspec
 
 from tileyard.devices.classes import find_class
+from tileyard.devices.cpu import find_absent, format_cores, parse_cores
 from tileyard.devices.cuda import has_driver, list_visible_gpus, make_gpu
-from tileyard.devices.declared import declaration_files, read_devices
+from tileyard.devices.declared import declaration_files, read_devices, read_files
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.health import (
     GOOD_PROBES_NEEDED,
@@ -54,7 +55,7 @@ REACH_LEVELS: Final[Mapping[bool | None, Level]] = {
 
 
 def check_declarations(settings: Settings) -> Iterator[Finding]:
-    """Check that the files that declare devices are valid."""
+    """The files that declare devices are valid, and name cores of this host."""
     devices, slots = read_devices(settings)
     files = [str(path) for path in declaration_files(settings) if path.is_file()]
     what = f"{count_of(len(devices), 'device')} and {count_of(slots, 'simulator')} in {', '.join(files)}"
@@ -63,6 +64,16 @@ def check_declarations(settings: Settings) -> Iterator[Finding]:
         level=Level.OK,
         message=what if files else "no file declares any",
     )
+    for found, place in read_files(settings):
+        for one in found.device:
+            absent = find_absent(parse_cores(one.cores, one.name)) if one.cores else ()
+            if absent:
+                yield Finding(
+                    subject=one.name,
+                    level=Level.WARN,
+                    message=f"{place.document.path} gives it cores {format_cores(absent)}, which this host does not have",
+                    todo="correct `cores` of its declaration",
+                )
 
 
 def check_gpus(settings: Settings) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from tileyard.frontend.declare import user_function
 from tileyard.frontend.found import Found
 from tileyard.frontend.no_device import assume_target
 from tileyard.frontend.recipes import read_recipe
-from tileyard.wording import show_value
+from tileyard.wording import install_extra, show_value
 
 _GUARD_HINT = "what runs the kernel belongs below if __name__ == '__main__'"
 
@@ -51,6 +51,8 @@ def import_file(path: Path) -> ModuleType:
             sys.path.remove(folder)
         place = "" if error.file else f"{path}: "
         hint = _GUARD_HINT if "cuda" in error.summary.lower() else ""
+        if "No module named 'tilelang'" in error.summary:
+            hint = install_extra("tilelang")
         raise KernelFileError(f"{place}{error.message}", hint, error.trace) from error
     finally:
         sys.argv = argv

@@ -20,8 +20,6 @@ REFUSALS: Final = {
     "incomplete": "a folder of the lock directory is missing, which only root can make",
     "unsafe": "the lock directory, or a folder in it, is not sticky: anyone could remove a lease",
     "replaced": "the lock directory was replaced meanwhile; ask again",
-    "nested": "it is asked for under a lease of the same device, and would wait for itself",
-    "sick": "too few of its devices are well: `tileyard devices` shows which are in quarantine",
     "quarantine": "a faulty device cannot be put in quarantine",
     "session": "it cannot lead a session",
     "memory": "its memory limit cannot be set",
@@ -94,6 +92,15 @@ def explain_refusal(
 ) -> WorkerStartError:
     """The error for a report with a ``refused_step``; ``details`` are the objects of the failure, by step."""
     step = report.refused_step
+    error = REFUSAL_ERRORS.get(step, WorkerStartError)
+    if step == "nested" and lease is not None:
+        names = " or ".join(device.name for device in lease.choices[:4])
+        return error(
+            f"cannot lease {names}: this command already runs under a lease of {report.text}"
+        )
+    if step == "sick" and lease is not None:
+        lacking = "no healthy device" if lease.count == 1 else "too few healthy devices"
+        return error(f"{lacking}: {report.text}")
     text = details.get(step) or report.text
     if not text and step == "lock" and lease is not None:
         text = " ".join(lease.choices[0].locks)
@@ -102,4 +109,4 @@ def explain_refusal(
         message += f": {text}"
     if report.errno:
         message += f": {os.strerror(report.errno)}"
-    return REFUSAL_ERRORS.get(step, WorkerStartError)(message)
+    return error(message)

@@ -10,7 +10,6 @@ from tileyard.doctor.findings import Diagnosis, Level
 from tileyard.report.console import new_table, print_table
 from tileyard.report.words import clean_line, format_seconds
 
-COMMAND_LENGTH = 60
 LEVEL_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 VERDICT_STYLES = {
     Verdict.GOOD: "green",
@@ -21,9 +20,9 @@ VERDICT_STYLES = {
 
 
 def print_survey(console: Console, survey: Survey) -> None:
-    """Print one row per device, and further facts below it."""
-    texts = ("device", "class", "health", "holder", "since")
-    table = new_table((*texts, "queue", "busy", "held idle"), texts, wrapped=("health", "holder"))
+    """One row a device, and under it whatever else there is to say."""
+    columns = ("device", "class", "health", "since", "queue", "busy", "held idle", "holder")
+    table = new_table(columns, ("device", "class", "health", "holder"))
     for state in survey.devices:
         since = ""
         if state.holder is not None:
@@ -32,13 +31,13 @@ def print_survey(console: Console, survey: Survey) -> None:
             Text(state.name),
             Text(state.kind),
             _health(state, survey.at),
-            Text(_holder(state)),
             since,
             str(state.queue or ""),
             _share(state.busy_share),
             _share(state.held_idle_share) if state.holder is not None else "",
+            Text(_holder(state)),
         )
-    print_table(console, table)
+    print_table(console, table, cut="holder")
     if survey.queues:
         console.print()
         print_table(console, _list_queues(survey))
@@ -52,7 +51,7 @@ def _list_queues(survey: Survey) -> Table:
     columns = (*texts, "slots", "tasks here")
     table = new_table(columns, left=texts, wrapped=columns)
     for queue in survey.queues:
-        client = Text(clean_line(queue.tool, COMMAND_LENGTH))
+        client = Text(clean_line(queue.tool))
         if not queue.is_tool_found:
             client.append(": is not on this machine", style="red")
         table.add_row(
@@ -87,6 +86,8 @@ def print_probe(console: Console, report: ProbeReport) -> None:
 
 def _health(state: DeviceState, at: float) -> Text:
     health = state.health
+    if health.is_well and state.unknown:
+        return Text(f"unknown: {clean_line(state.unknown)}", style="yellow")
     if health.is_well:
         return Text("well", style="green")
     ago = format_seconds(max(0.0, at - health.since))
@@ -100,7 +101,7 @@ def _holder(state: DeviceState) -> str:
     holder = state.holder
     if holder is None:
         return ""
-    command = clean_line(holder.command, COMMAND_LENGTH)
+    command = clean_line(holder.command)
     part = "" if holder.device == state.name else f" (has {clean_line(holder.device)})"
     return f"{holder.user} {holder.pid}: {command}{part}"
 

@@ -12,6 +12,7 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.measures import Measure
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
+from tileyard.places import Document, Place, Table
 from tileyard.regression import recorded
 from tileyard.regression.figures import BUILD, TELLING_ROUNDS
 from tileyard.regression.gate import CaseMargin, Gate
@@ -23,8 +24,7 @@ from tileyard.requests.values import refuse_unused
 from tileyard.service.sides import probe_side, side_variables
 from tileyard.service.verbs import StartRegress
 from tileyard.settings import Settings
-from tileyard.suite.files.places import Document, Place, Table
-from tileyard.suite.files.tables import Strict, decode, decode_all
+from tileyard.strict import Strict, decode, decode_all
 from tileyard.targets.registry import COMMAND, make_target
 from tileyard.wording import count_of
 

@@ -20,6 +20,7 @@ from tileyard.requests.sides import is_stored, refuse_toolchains
 from tileyard.requests.values import parse_share, read_names, read_time_s, refuse_unused
 from tileyard.settings import Settings
 from tileyard.targets.registry import DEFAULT_TARGET
+from tileyard.wording import install_extra
 
 
 class Reports:
@@ -43,9 +44,7 @@ def _load_figure() -> Callable[[Regression], bytes]:
     try:
         from tileyard.report.regress_figure import render_png
     except ImportError as error:
-        raise UsageError(
-            f"--png takes matplotlib: {error}", "pip install './tileyard[png]'"
-        ) from None
+        raise UsageError(f"--png takes matplotlib: {error}", install_extra("png")) from None
     return render_png
 
 

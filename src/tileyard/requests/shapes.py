@@ -29,8 +29,8 @@ LIST, WEIGHT = "shape", "weight"
 def read_shapes(given: object) -> "tuple[Shape, ...]":
     """The shapes of a file, or of a list or mapping by name. Raises UsageError that names the place of an error."""
     if isinstance(given, str | os.PathLike):
-        # Half of the time that a command takes to start, only for those that read such a file.
-        from tileyard.suite.files.places import Document, Place
+        # Half of the time that a command takes to start, for those that read no such file.
+        from tileyard.places import Document, Place
 
         document = Document(Path(given))
         for key in document.table:

@@ -26,11 +26,11 @@ from tileyard.decoding import Text
 from tileyard.devices.names import class_of
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, Digest, Record, Step
+from tileyard.places import Document, Place
 from tileyard.store.base import RunTime
+from tileyard.strict import Strict, decode
 from tileyard.suite.content import Contents
-from tileyard.suite.files.inputs import refuse_idle_pattern
-from tileyard.suite.files.places import Document, Place
-from tileyard.suite.files.tables import Seconds, Strict, decode
+from tileyard.suite.files.tables import Seconds
 from tileyard.suite.outlook import target_of
 from tileyard.suite.records import Expected, SuiteCase, Time
 from tileyard.targets.registry import COMMAND, DEFAULT_TARGET

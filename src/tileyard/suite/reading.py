@@ -19,8 +19,10 @@ from msgspec.structs import asdict
 from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
 from tileyard.model import KernelWork
+from tileyard.places import Document, Place
 from tileyard.quarantine import Quarantine
 from tileyard.settings import Settings
+from tileyard.strict import decode, decode_all
 from tileyard.suite.files.drafts import (
     TAKEN,
     CommandPlan,
@@ -35,7 +37,6 @@ from tileyard.suite.files.drafts import (
 )
 from tileyard.suite.files.inputs import InputFiles, refuse_idle_pattern
 from tileyard.suite.files.parameters import Parameters, read_parameters, settle
-from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.requires import read_require
 from tileyard.suite.files.scripts import read_variables, run_program
 from tileyard.suite.files.steps import (
@@ -53,8 +54,6 @@ from tileyard.suite.files.tables import (
     SuiteTable,
     TestcaseTable,
     check_name,
-    decode,
-    decode_all,
 )
 from tileyard.suite.records import Policy, PolicyTable, Rule, Suite, SuiteCase
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
-from tileyard.suite.files.places import Place
-from tileyard.suite.files.tables import Strict, decode
+from tileyard.places import Place
+from tileyard.strict import Strict, decode
 from tileyard.suite.files.yaml_files import YamlFile
 from tileyard.suite.workflow_expressions import fill
 

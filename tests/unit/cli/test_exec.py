@@ -1,5 +1,8 @@
 """The command line of ``tileyard exec``: what is ours, what is the script's, and what is neither."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from tileyard.cli.exec import Wanted, run_exec
@@ -45,6 +48,24 @@ def test_a_check_is_asked_for() -> None:
     """By an option before the script."""
     assert Wanted(["--check-sync", "a.py"]).is_checked
     assert not Wanted(["a.py", "--check-sync"]).is_checked
+
+
+def test_without_tilelang_one_line_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before anything of the script is run."""
+    script = tmp_path / "plain.py"
+    script.write_text("print('it ran')")
+    monkeypatch.setitem(sys.modules, "tilelang", None)
+    monkeypatch.delitem(sys.modules, "tileyard.scripts.run", raising=False)
+    monkeypatch.delitem(sys.modules, "tileyard.frontend.tilelang", raising=False)
+    monkeypatch.delitem(sys.modules, "tileyard.scripts.building", raising=False)
+    monkeypatch.setenv("TILEYARD_HOME", str(tmp_path / "home"))
+    assert run_exec([str(script)]) == 2
+    printed = capsys.readouterr()
+    hint = "pip install './tileyard[tilelang]' beside the checkout"
+    assert printed.err == f"tileyard: tileyard exec needs TileLang ({hint})\n"
+    assert printed.out == ""
 
 
 def test_help_needs_no_script(capsys: pytest.CaptureFixture[str]) -> None:

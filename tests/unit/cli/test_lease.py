@@ -37,6 +37,7 @@ def test_defaults() -> None:
         (["--count", "0", "--", "true"], "not between 1"),
         (["--priority=5000", "--", "true"], "not between -1000"),
         (["--run-limit", "soon", "--", "true"], "'soon' is not a duration"),
+        (["--run-limit", "0s", "--", "true"], "--run-limit leaves no time at all"),
         (["--count=1", "--count=2", "--", "true"], "given twice"),
     ],
 )

@@ -102,13 +102,21 @@ def test_no_file_declares_nothing(settings: Settings) -> None:
     ("text", "message"),
     [
         ("[[device]", "is not valid TOML: .*line 1"),
-        ("[[devices]]", "devices: unknown table .known are device"),
-        ("[device]", "device: Expected `array`, got `object`"),
-        ('[[device]]\nid = "x"', "device.0.: Object missing required field `name`"),
-        ('[[device]]\nname = "npu:0"', "device.0.: Object missing required field `id`"),
-        ('[[device]]\nname = "npu:0"\nid = 3', "device.0..id: Expected `str`, got `int`"),
-        ('[[device]]\nname = "npu:0"\nid = ""', "device.0..id: Expected `str` of length >= 1"),
-        ('[[device]]\nname = "a:0"\nid = "x"\nenviron = {}', "unknown field `environ`"),
+        ("[[devices]]", "devices: unknown table .write ..device.."),
+        ("[sim]\nslots = 1", ":1: sim: unknown table .write .simulators."),
+        ("[device]", "device: must be a list, not a table"),
+        ('[[device]]\nid = "x"', "device.0.: misses the key `name`"),
+        ('[[device]]\nname = "npu:0"', "device.0.: misses the key `id`"),
+        ('[[device]]\nname = "npu:0"\nid = 3', "device.0..id: must be text, not a whole number"),
+        ('[[device]]\nname = "npu:0"\nid = ""', "device.0..id: must be text of length >= 1"),
+        (
+            '[[device]]\nname = "a:0"\nid = "x"\nprob = []',
+            ":4: device.0..prob: unknown key .did you mean 'probe'",
+        ),
+        (
+            '[[device]]\nname = "a:0"\nid = "x"\nprobe = "x"',
+            ":4: device.0..probe: must be a list, not text",
+        ),
         ('[[device]]\nname = "npu"\nid = "x"', "device.0..name: 'npu' is not of the form"),
         ('[[device]]\nname = "npu:0/1"\nid = "x"', "device.0..name: 'npu:0/1' is not of the form"),
         ('[[device]]\nname = "cpu:0"\nid = "x"', "class 'cpu' are not declared"),
@@ -121,13 +129,19 @@ def test_no_file_declares_nothing(settings: Settings) -> None:
             '[[device]]\nname = "a:0"\nid = "x"\nprobe = ["{"]',
             "probe.0.: '{' is not a template.*brace",
         ),
-        ('[[device]]\nname = "a:0"\nid = "x"\nprobe_limit_s = 0', "probe_limit_s: Expected"),
+        (
+            '[[device]]\nname = "a:0"\nid = "x"\nprobe_limit_s = 0',
+            "probe_limit_s: must be a number > 0",
+        ),
         ('[[device]]\nname = "a:0"\nid = "x"\nenv = { "A=B" = "1" }', "'A=B' is not the name"),
         ('[[device]]\nname = "a:0"\nid = "x"\nenv = { A = "\\u0000" }', "env.A: a NUL character"),
-        ('[[device]]\nname = "a:0"\nid = "x"\ncores = "3-1"', "cores has no valid set of cores"),
+        (
+            '[[device]]\nname = "a:0"\nid = "x"\ncores = "3-1"',
+            "device.0..cores has no valid set of cores",
+        ),
         ('[[device]]\nname = "a:0"\nid = "x"\n' * 2, "device.1..name: 'a:0' appears twice"),
-        ("[simulators]\nslots = -1", "simulators.slots: Expected `int` >= 0"),
-        ("[simulators]\nslot = 1", "simulators: Object contains unknown field `slot`"),
+        ("[simulators]\nslots = -1", "simulators.slots: must be a whole number >= 0"),
+        ("[simulators]\nslot = 1", "simulators.slot: unknown key .did you mean .slots"),
     ],
 )
 def test_what_is_wrong_is_named(settings: Settings, text: str, message: str) -> None:
@@ -135,7 +149,7 @@ def test_what_is_wrong_is_named(settings: Settings, text: str, message: str) -> 
     write_host(settings, text)
     with pytest.raises(UsageError, match=message) as raised:
         read_devices(settings)
-    expected = f"{settings.host_config}/devices.toml: "
+    expected = f"{settings.host_config}/devices.toml:"
     assert raised.value.message.startswith(expected)
     assert "\n" not in str(raised.value)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tileyard.devices.health import (
     Probe,
     ProbeReport,
     Verdict,
+    is_kept_away,
     probe_now,
     quarantine_device,
     read_health,
@@ -156,6 +158,19 @@ def test_a_failed_probe_puts_a_device_into_quarantine(device: Device, tmp_path: 
 
 
 @pytest.mark.slow
+def test_what_a_person_says_of_a_sick_device_is_kept_and_shown_first(
+    device: Device, tmp_path: Path
+) -> None:
+    """Also where a probe has put it into quarantine before, and then it is left alone."""
+    (tmp_path / "sick").touch()
+    probe(device)
+    assert not is_kept_away(device)
+    quarantine_device(device, "fan replaced")
+    assert is_kept_away(device)
+    assert re.match("fan replaced; its probe failed", read_health(device).reason)
+
+
+@pytest.mark.slow
 def test_a_probe_that_cannot_tell_changes_nothing(device: Device, tmp_path: Path) -> None:
     """Neither does it condemn a device, nor count for one, nor against one."""
     (tmp_path / "unclear").touch()
@@ -197,7 +212,7 @@ def test_a_failure_found_by_another_user_starts_over(device: Device, tmp_path: P
     (tmp_path / "sick").unlink()
     as_user(1002, lambda: probe(device))
     found = read_health(device)
-    expected = ("smoke", 1)
+    expected = ("smoke; its probe failed: fan is dead", 1)
     assert (found.reason, len(found.probes)) == expected
 
 

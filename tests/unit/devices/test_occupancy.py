@@ -1,11 +1,13 @@
 """Who holds a device and who waits for it, read from the files that leases leave."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tileyard.devices.holding import HeldLease
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.names import name_user
 from tileyard.devices.occupancy import open_directory, read_occupancy, try_hold
@@ -36,6 +38,18 @@ def test_nobody_becomes_owner_of_the_directory_by_looking(tmp_path: Path) -> Non
         assert held
     expected = False
     assert (tmp_path / "locks").exists() is expected
+
+
+def test_a_process_that_holds_a_device_itself_is_named_by_its_own_command(tmp_path: Path) -> None:
+    """And by the test of pytest's that it runs, not by what its keeper watches."""
+    prepare_directory(tmp_path / "locks")
+    one = device(tmp_path, "npu:0", "a")
+    held = HeldLease((one,), 30.0)
+    (found,) = read_occupancy([one], tmp_path / "locks")
+    held.release()
+    assert found.holder is not None
+    expected = " ".join([*sys.orig_argv, os.environ["PYTEST_CURRENT_TEST"]])
+    assert found.holder.command == expected[:400]
 
 
 def test_a_holder_is_named(tmp_path: Path) -> None:

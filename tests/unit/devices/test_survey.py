@@ -109,7 +109,7 @@ def test_a_survey_shows_health_and_holders(tmp_path: Path) -> None:
     settings = Settings(
         home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=(0,), host_config=tmp_path
     )
-    text = '[[device]]\nname = "npu:0"\nid = "a"\n[simulators]\nslots = 1\n'
+    text = '[[device]]\nname = "npu:0"\nid = "a"\nprobe = ["gone"]\n[simulators]\nslots = 1\n'
     (tmp_path / "devices.toml").write_text(text, encoding="utf-8")
     windows: list[float] = []
     prepare_directory(settings.lock_dir)
@@ -127,6 +127,8 @@ def test_a_survey_shows_health_and_holders(tmp_path: Path) -> None:
     npu_state = states["npu:0"]
     assert (npu_state.busy_share, npu_state.held_idle_share) == (None, None)
     assert states["sim:0"].held_idle_share == 0.0
+    assert npu_state.unknown == "its probe gone is not a program that can be run"
+    assert states["sim:0"].unknown == ""
 
 
 def test_leased_core_sets_are_shown_while_they_are(tmp_path: Path) -> None:

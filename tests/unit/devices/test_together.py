@@ -25,7 +25,11 @@ def test_neighbours_of_one_kind_are_joined() -> None:
         2,
         ("/locks/0", "/locks/1"),
     )
-    assert first.env == {"TASK_DEVICE": "0,1", "CARD": "0,1"}
+    assert first.env == {
+        "TASK_DEVICE": "0,1",
+        "TILEYARD_DEVICES": "npu:0,npu:1",
+        "CARD": "0,1",
+    }
     assert first.members == (card(0), card(1))
     assert join_devices([card(0), card(1)], 3) == ()
 

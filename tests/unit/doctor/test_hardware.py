@@ -48,6 +48,16 @@ def declared(settings: Settings) -> Settings:
     return settings
 
 
+def test_cores_that_the_host_does_not_have_are_a_warning(declared: Settings) -> None:
+    """They are left out of leases, since a container may see only some."""
+    with (declared.host_config / "devices.toml").open("a", encoding="utf-8") as file:
+        file.write('[[device]]\nname = "npu:4"\nid = "e"\ncores = "0,8000-8003"\n')
+    valid, absent = check_declarations(declared)
+    expected = (Level.OK, Level.WARN, "npu:4")
+    assert (valid.level, absent.level, absent.subject) == expected
+    assert "gives it cores 8000-8003, which this host does not have" in absent.message
+
+
 def by_name(findings: list[Finding]) -> dict[str, tuple[Level, str]]:
     """What is said of each device."""
     return {finding.subject: (finding.level, finding.message) for finding in findings}
@@ -92,7 +102,7 @@ def test_declarations_are_counted_or_refused(declared: Settings) -> None:
     file.write_text("[[devices]]", encoding="utf-8")
     (broken,) = run_checks([("declared devices", check_declarations)], declared).findings
     assert broken.level is Level.FAIL
-    assert broken.message == f"{file}: devices: unknown table"
+    assert broken.message == f"{file}:1: devices: unknown table"
 
 
 @pytest.mark.parametrize(

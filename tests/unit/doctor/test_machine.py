@@ -34,7 +34,7 @@ def test_tilelang_is_there_in_the_pinned_version(
     expected = [Level.OK, Level.WARN, Level.WARN]
     assert [*levels, other.level, none.level] == expected
     assert other.todo == f"pip install tilelang=={importlib.metadata.version('tilelang')}"
-    assert none.todo == "pip install 'tileyard[tilelang]'"
+    assert none.todo == "pip install './tileyard[tilelang]' beside the checkout"
 
 
 @pytest.mark.slow

@@ -67,6 +67,7 @@ def test_objects_are_read(settings: Settings) -> None:
     store = ObjectStore(settings.home / "objects")
     digests = [store.put_bytes(bytes([n])) for n in range(3)]
     sound = next(check_objects(settings))
+    assert sound.message.startswith("checked 3 of 3 stored objects in ")
     path = store.path(digests[1])
     path.chmod(0o644)
     path.write_bytes(b"other")

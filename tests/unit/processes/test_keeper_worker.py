@@ -16,6 +16,7 @@ def test_all_devices_of_a_lease_are_listed(monkeypatch: pytest.MonkeyPatch) -> N
     environment = make_environment(options, options.devices, [3, 4])
     expected = {
         "TASK_DEVICE": "1,gpu:b",
+        "TILEYARD_DEVICES": "gpu:1,gpu:b",
         "SEEN": "x,y",
         "TILEYARD_LEASE": "3,4",
         "TILEYARD_TREE": "inner",

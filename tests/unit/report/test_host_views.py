@@ -55,7 +55,7 @@ def test_a_table_of_devices() -> None:
         notes=("GPUs are not listed: x",),
     )
     lines = [line.split() for line in shown(survey).splitlines()]
-    expected = ["npu:0", "npu", "well", "ann", "7:", "train", "10", "s", "1", "25", "%", "75", "%"]
+    expected = ["npu:0", "npu", "well", "10", "s", "1", "25", "%", "75", "%", "ann", "7:", "train"]
     assert lines[1] == expected
     assert " ".join(lines[2]) == "npu:1 npu quarantine: smoke (npu:1.0, by bob, 60 s ago) 1 ?"
     assert " ".join(lines[3]) == "GPUs are not listed: x"

@@ -127,7 +127,7 @@ BAD = {
     "link that is not a truth value": (
         "[golden]",
         '[golden]\nlink = "no"',
-        "suite.toml:9: golden.link: needs true or false, not text",
+        "suite.toml:9: golden.link: must be true or false, not text",
     ),
     "a program that a step runs, nearly": (
         'argv = ["python3", "build.py", "{targets}"]',
@@ -212,17 +212,17 @@ BAD = {
     "wrong type": (
         "shape = [4, 8]",
         'shape = [4, "8"]',
-        "suite.toml:29: testcase[0].case[0].shape[1]: needs a whole number, not text",
+        "suite.toml:29: testcase[0].case[0].shape[1]: must be a whole number, not text",
     ),
     "wrong type of a variable": (
         'vars = { op = "sum" }',
         "vars = { op = [1] }",
-        "suite.toml:30: testcase[0].case[0].vars: needs true or false, a whole number, a number or text, not a list",
+        "suite.toml:30: testcase[0].case[0].vars: must be true or false or a whole number or a number or text, not a list",
     ),
     "negative limit": (
         "shape = [4, 8]",
         "limits = { run_s = -1 }",
-        "suite.toml:29: testcase[0].case[0].limits.run_s: needs a number of seconds > 0.0",
+        "suite.toml:29: testcase[0].case[0].limits.run_s: must be a number > 0.0",
     ),
     "missing key": (
         'reason = "broken"',
@@ -232,7 +232,7 @@ BAD = {
     "no table": (
         '[policies.quick]\ntags = ["quick"]',
         "[policies]\nquick = 3",
-        "suite.toml:37: policies: needs a table, not a whole number",
+        "suite.toml:37: policies: must be a table, not a whole number",
     ),
     "no step": (
         'run = ["python3", "run.py"]',
@@ -397,7 +397,7 @@ BAD = {
     "no device at all": (
         'vars = { op = "sum" }',
         "devices = 0",
-        "suite.toml:30: testcase[0].case[0].devices: needs a whole number >= 1",
+        "suite.toml:30: testcase[0].case[0].devices: must be a whole number >= 1",
     ),
     "several devices for a kernel": (
         'run = ["python3", "run.py"]',

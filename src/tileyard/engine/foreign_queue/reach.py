@@ -87,8 +87,11 @@ def _judge(queue: ForeignQueue, path: Path, heard: Submission, end: ClientEnd) -
         message = f"no device came: {end.describe()}"
         return Reach(queue=queue.name, ok=None, message=message, hint="try when it is less busy")
     if answer is None:
-        message = heard.explain(f"the far side did not answer: {end.describe()}", end)
+        said = heard.tails.get("stderr", "").strip().splitlines()[-1:]
+        first = "".join(f"the client prints {line!r}: " for line in said)
+        message = heard.explain(f"{first}the far side did not answer: {end.describe()}", end)
         hint = "the far side must find the same interpreter and package; see `python` of the queue"
+        hint = f"first see to what the client prints; {hint}" if said else hint
         return Reach(queue=queue.name, ok=False, message=message, hint=hint)
     sides = (
         f"this side ({here}) wrote {path}; the far side ({answer.host}) looked into {answer.folder}"

@@ -17,12 +17,13 @@ command: it keeps the three standard streams, core dumps and its place before th
 leaves behind is killed at once),
 ``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and the lease's
 number is written to the descriptor that ``TILEYARD_LEASE_PIPE`` names in the worker's environment),
-``count`` and ``priority`` of the lease. After these, for each suitable device: ``choice``
+``count`` and ``priority`` of the lease, ``command`` (what its record shows instead of ARGV). After these, for each device that would do: ``choice``
 (its name), ``lock`` (repeated), ``env`` (repeated, ``K=V``), ``device-cores``, ``probe`` (repeated),
 ``probe-limit`` (seconds).
 
-The control pipe (0 by default) takes orders, one a line: ``kill SECONDS``, ``lease
-BYTES`` (ask for the lease of an early worker, and limit it to this much memory), ``probe``
+The control pipe (0 by default) takes orders, one a line: ``kill SECONDS``, ``withdraw`` (give
+up a request that still waits; not before a first try, and nothing once there is a lease), ``lease
+BYTES`` (ask for the lease of an early worker, and hold it to this much memory), ``probe``
 (probe the devices after the end), ``signal N``, ``signal-group N``, ``stop``, ``continue``. Its end
 shows that the starter is gone; the starter's pidfd is watched too, since a fork of it may hold a
 copy of the pipe. Its parent-death signal is not used: it follows the thread that started the

@@ -65,8 +65,8 @@ class Quarantines:
     def find(self, part: str, *, lifted: bool = False) -> list[Quarantine]:
         """The statements on one part that count, or those that are ``lifted``, by their time.
 
-        Links and pipes do not count, nor do further names of files about other parts. A file that
-        exists but cannot be read counts: only a person can decide that all is well.
+        Links and pipes say nothing, nor do further names of files about other parts. A file that is
+        there but cannot be understood counts: it takes a person to say that all is well. What people stated comes first.
         """
         statements: list[Quarantine] = []
         lifts: set[object] = set()
@@ -85,7 +85,7 @@ class Quarantines:
             else:
                 statements.append(Quarantine(name, status, facts))
         found = [one for one in statements if (one.token in lifts) == lifted]
-        return sorted(found, key=lambda one: one.since)
+        return sorted(found, key=lambda one: (not one.by_hand, one.since))
 
     def list_parts(self) -> set[str]:
         """All parts that are in quarantine."""

@@ -53,7 +53,7 @@ class Keeper(Watcher):
             folders = {os.path.dirname(lock) for lock in locks}
             if len(folders) > 1:
                 raise RefusedError("lock", 0, text=" ".join(sorted(folders)))
-            facts = LeaseFacts(" ".join(options.argv), options.tree, options.outer)
+            facts = LeaseFacts(options.command, options.tree, options.outer)
             ticket = Ticket(folders.pop(), options.wish, facts, options.priority)
             self.bell = ticket.bell.fd
             self.poll.register(self.bell, 1)
@@ -85,9 +85,12 @@ class Keeper(Watcher):
         return True
 
     def wait_for_lease(self, ticket: Ticket) -> Holding | None:
-        """The lease of devices that are fit for use, None if ordered to end before that."""
+        """The lease of devices that are fit for use, None if told to end or to give up before that.
+
+        It tries at least once: orders are read only while it waits.
+        """
         told = 0
-        while self.is_wanted:
+        while self.is_wanted and not self.is_withdrawn:
             holding = ticket.try_take()
             if holding is None:
                 if (position := ticket.find_position()) != told:
@@ -292,7 +295,9 @@ class Keeper(Watcher):
     def describe_sick(self) -> str:
         """Why the suitable devices are in quarantine."""
         found = [(device.name, find_quarantine(device.locks)) for device in self.options.devices]
-        return "; ".join(f"{name}: {why.reason}" for name, why in found if why is not None)
+        return "; ".join(
+            f"{name} is in quarantine ({why.reason})" for name, why in found if why is not None
+        )
 
     def report(self, *, told: bool, survivors: list[int], is_last: bool = True) -> None:
         """Report how the worker ended; ``told`` if an order to the keeper ended it.
@@ -317,7 +322,13 @@ def describe_holder(record: LeaseRecord | None) -> str:
     """A description of the holder that is in the way, for people."""
     if record is None:
         return ""
-    return f"uid {record.uid}, pid {record.pid}, {record.command}"
+    import pwd  # only where somebody is in the way
+
+    try:
+        user = pwd.getpwuid(record.uid).pw_name
+    except KeyError:
+        user = str(record.uid)
+    return f"{user}, pid {record.pid}, {record.command}"
 
 
 def main(arguments: list[str]) -> None:

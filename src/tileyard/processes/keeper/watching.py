@@ -34,9 +34,11 @@ CANNOT_TELL = 75
 class Watcher:
     """Receives orders, signals and the ends of children. ``kill_at`` is when it kills, once ordered to end.
 
-    ``ran_ns`` is the time from right before the worker's start until its end was seen, ``cpu_ns`` the CPU time of it and of the
-    children that it waited for.
-    ``asked_bytes`` is the memory limit with which a lease was requested, -1 before that.
+    ``is_withdrawn`` says that a request which still waits is to be given up; a lease that was granted stays.
+
+    ``ran_ns`` is the time from right before the worker's start until its end was seen, ``cpu_ns`` what it and the
+    children that it waited for had of CPUs.
+    ``asked_bytes`` is what a lease was asked for with, -1 before that.
     """
 
     def __init__(self, options: Options) -> None:
@@ -46,6 +48,7 @@ class Watcher:
         self.peak_rss_bytes = 0
         self.started_ns = self.ran_ns = self.cpu_ns = 0
         self.kill_at: float | None = None
+        self.is_withdrawn = False
         self.is_suspect = False
         self.asked_bytes = -1
         self.orders = b""
@@ -112,6 +115,8 @@ class Watcher:
         verb, _, rest = line.partition(b" ")
         if verb == b"kill":
             self.ask_to_end(float(rest))
+        elif verb == b"withdraw":
+            self.is_withdrawn = True
         elif verb == b"lease":
             self.asked_bytes = int(rest)
         elif verb == b"probe":

@@ -23,6 +23,8 @@ OOM_PREFERENCE = b"500"
 """If memory is short, the kernel ends a worker rather than the engine."""
 
 LEAST_MEMORY_BYTES = 64 << 20
+DEVICES = "TILEYARD_DEVICES"
+"""The variable with the whole names of the devices of a lease, as in ``cuda:0,cuda:1``."""
 
 
 class Device:
@@ -54,6 +56,7 @@ class Options:
         bounds = [*starts, end]
         one = dict(pairs[: bounds[0]])
         self.argv = arguments[end + 1 :]
+        self.command = one.get("command", " ".join(self.argv))
         self.devices = [Device(pairs[a:b]) for a, b in zip(starts, bounds[1:], strict=True)]
         self.count = int(one.get("count", "1"))
         self.priority = int(one.get("priority", "0"))
@@ -229,7 +232,7 @@ def variables_of(devices: "Iterable[tuple[str, Mapping[str, str]]]") -> dict[str
     """
     found: dict[str, str] = {}
     for device, own in devices:
-        for name, text in {"TASK_DEVICE": short_name(device), **own}.items():
+        for name, text in {"TASK_DEVICE": short_name(device), DEVICES: device, **own}.items():
             found[name] = f"{found[name]},{text}" if name in found else text
     return found
 

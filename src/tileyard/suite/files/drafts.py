@@ -26,12 +26,13 @@ from tileyard.model import (
     Tolerance,
 )
 from tileyard.parts import WHOLE
+from tileyard.places import Place
 from tileyard.quarantine import Quarantine
+from tileyard.strict import decode
 from tileyard.suite.choosing import is_about, nearest
 from tileyard.suite.dtypes import canonical_dtype
 from tileyard.suite.files.inputs import InputFiles
 from tileyard.suite.files.parameters import show_value
-from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import (
     OF_TESTCASE,
     BuildPlan,
@@ -55,7 +56,6 @@ from tileyard.suite.files.tables import (
     StepsTable,
     TestcaseTable,
     check_name,
-    decode,
 )
 from tileyard.suite.records import Policy, Rule, Suite, SuiteCase
 from tileyard.wording import count_of

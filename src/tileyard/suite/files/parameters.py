@@ -12,7 +12,7 @@ from difflib import get_close_matches
 import msgspec
 
 from tileyard.model import Value
-from tileyard.suite.files.places import Place, Table
+from tileyard.places import Place, Table
 
 STEPS = ("build", "golden", "run", "hot", "check", "list")
 """Tables with a limit of their own; ``hot`` is inside ``run``."""

@@ -5,8 +5,8 @@ from pathlib import Path
 from tileyard.artifacts.prerequisites import Prerequisites, find_fault
 from tileyard.devices.classes import CLASSES
 from tileyard.devices.names import NAME
-from tileyard.suite.files.places import Document, Place
-from tileyard.suite.files.tables import decode
+from tileyard.places import Document, Place
+from tileyard.strict import decode
 
 
 def read_require(raw: object, place: Place) -> Prerequisites:

@@ -7,9 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from tileyard.errors import UsageError
+from tileyard.places import Place
 from tileyard.processes import answers
-from tileyard.suite.files.inputs import name_nearest
-from tileyard.suite.files.places import Place
 
 _NAMED = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 

@@ -19,9 +19,9 @@ from typing import Literal, TypeVar
 from tileyard.artifacts.prerequisites import find_near
 from tileyard.model import PLACES, Step
 from tileyard.parts import GoldenPart
+from tileyard.places import Place
 from tileyard.processes.answers import VARIABLE
-from tileyard.suite.files.inputs import name_nearest
-from tileyard.suite.files.places import Place
+from tileyard.strict import decode
 from tileyard.suite.files.tables import (
     BuildTable,
     GoldenTable,
@@ -29,7 +29,6 @@ from tileyard.suite.files.tables import (
     RunTable,
     StepsTable,
     StepTable,
-    decode,
 )
 from tileyard.workers.file_digests import find_problem
 

@@ -9,7 +9,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tileyard.errors import UsageError
-from tileyard.suite.files.places import Document, KeyPath
+from tileyard.places import Document, KeyPath
 
 MOST_NODES = 100_000
 """Maximum number of nodes: aliases can make a short file arbitrarily long."""

@@ -18,8 +18,9 @@ from tileyard.errors import (
     UsageError,
 )
 from tileyard.model import Device
+from tileyard.wording import install_extra
 
-INSTALL = "pip install './tileyard[cuda]'"
+INSTALL = install_extra("cuda")
 STICKY = frozenset(
     f"CUDA_ERROR_{name}"
     for name in (

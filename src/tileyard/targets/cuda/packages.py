@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 
 from tileyard.errors import ToolMissingError
+from tileyard.wording import install_extra
 
 # ---- headers --------------------------------------------------------------------------------------
 
 
-INSTALL = "pip install './tileyard[tilelang,cuda]'"
+INSTALL = install_extra("tilelang,cuda")
 CUDA_MAJOR = 13
 """The major version of the CUDA that compiles here; a driver must support it."""
 CUDA_PACKAGE = f"nvidia.cu{CUDA_MAJOR}"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileyard.suite.files.places import KeyPath, key_lines
+from tileyard.places import KeyPath, key_lines
 
 DOCUMENT = '''
 name = "x"

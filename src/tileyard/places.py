@@ -1,11 +1,10 @@
-"""Places in suite files: the start of every message about them.
+"""Places in files of TOML: what every message about them begins with.
 
 The parser of the standard library does not report the line of a TOML key. A scanner of our own finds
 it, in text that the parser has accepted.
 """
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +15,8 @@ import msgspec
 
 from tileyard.decoding import decode_toml
 from tileyard.errors import UsageError
+from tileyard.settings import PYPROJECT
+from tileyard.wording import shorten_path
 
 Table = dict[str, object]
 KeyPath = tuple[str | int, ...]
@@ -36,7 +37,7 @@ _SCALAR = re.compile(r"[^,\]}#\n]+")
 
 
 class Document:
-    """A suite file: its table, and the line of each key."""
+    """A file: its table, and the line of each key."""
 
     def __init__(self, path: Path) -> None:
         """Raises UsageError if the file cannot be read or is not TOML."""
@@ -60,7 +61,7 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A place in a suite file, for messages. ``note`` is added, for example for a listed case."""
+    """A place in a file, for messages. ``note`` is added, as for a listed case."""
 
     document: Document
     keys: KeyPath = ()
@@ -93,6 +94,19 @@ class Place:
             if self.keys[:length] in lines:
                 return lines[self.keys[:length]]
         return 1
+
+
+def open_tables(path: Path) -> tuple[Table, Place]:
+    """The tables of a configuration file, of ``pyproject.toml`` those in ``[tool.tileyard]``, and their place.
+
+    Raises UsageError.
+    """
+    document = Document(Path(shorten_path(str(path))))
+    place, table = Place(document=document), document.table
+    for word in ("tool", "tileyard") if path.name == PYPROJECT else ():
+        inner = table.get(word)
+        place, table = place / word, inner if isinstance(inner, dict) else {}
+    return table, place
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
@@ -159,7 +173,7 @@ class _Scanner:
         while True:
             self._take(_SPACE)
             if self._is_next('"') or self._is_next("'"):
-                keys.append(str(tomllib.loads(f"key = {self._take(_STRING)}")["key"]))
+                keys.append(str(decode_toml(f"key = {self._take(_STRING)}")["key"]))
             else:
                 keys.append(self._take(_BARE_KEY))
             self._take(_SPACE)
