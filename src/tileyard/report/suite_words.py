@@ -20,6 +20,7 @@ VAGUE = 2.0
 """A guess whose upper end is more than this factor above its lower end is not shown once a run has ended."""
 ALIKE, SHARED = 3, 2
 """Failures with the same message, from this number on, are reported as one; of a step that cases share, already two are."""
+T = TypeVar("T")
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
 
@@ -47,18 +48,22 @@ def why(ended: CaseVerdict | Trial) -> str:
 
 def group_alike(verdicts: Iterable[CaseVerdict]) -> list[list[CaseVerdict]]:
     """The cases that ended alike with the same message, in the order of their first ones; a few are each by itself."""
-    return group_by(verdicts, lambda one: (one.outcome, why(one)))
+    return group_by(verdicts, lambda one: (one.outcome, why(one)), count_alike)
 
 
-def group_by(ended: Iterable[T], say: Callable[[T], tuple[str, str]]) -> list[list[T]]:
-    """Those that ended with equal outcomes and messages, in the order of their first ones; a few are each by itself."""
+def group_by(
+    ended: Iterable[T],
+    say: Callable[[T], tuple[str, str]],
+    fewest: Callable[[T], int] = lambda _: ALIKE,
+) -> list[list[T]]:
+    """Groups with equal outcomes and messages, in the order of their first ones; fewer than ``fewest`` are each a group of their own."""
     groups: dict[tuple[str, str], list[T]] = {}
     for one in ended:
         groups.setdefault(say(one), []).append(one)
     return [
         part
         for group in groups.values()
-        for part in ([group] if len(group) >= count_alike(group[0]) else [[one] for one in group])
+        for part in ([group] if len(group) >= fewest(group[0]) else [[one] for one in group])
     ]
 
 

@@ -30,6 +30,7 @@ from tileyard.places import Document, Place
 from tileyard.store.base import RunTime
 from tileyard.strict import Strict, decode
 from tileyard.suite.content import Contents
+from tileyard.suite.files.inputs import refuse_idle_pattern
 from tileyard.suite.files.tables import Seconds
 from tileyard.suite.outlook import target_of
 from tileyard.suite.records import Expected, SuiteCase, Time

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tileyard.suite.files.places import KeyPath, Place
+from tileyard.places import KeyPath, Place
 from tileyard.wording import find_similar, name_some
 from tileyard.workers.file_digests import find_files
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tileyard.errors import UsageError
 from tileyard.places import Place
 from tileyard.processes import answers
+from tileyard.suite.files.inputs import name_nearest
 
 _NAMED = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 

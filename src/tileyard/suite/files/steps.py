@@ -22,6 +22,7 @@ from tileyard.parts import GoldenPart
 from tileyard.places import Place
 from tileyard.processes.answers import VARIABLE
 from tileyard.strict import decode
+from tileyard.suite.files.inputs import name_nearest
 from tileyard.suite.files.tables import (
     BuildTable,
     GoldenTable,
