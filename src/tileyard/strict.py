@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import Enum
 from functools import cache
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -80,7 +81,7 @@ def _refuse_unknown(raw: Table, kind: type[Record], place: Place) -> None:
         if found
     )
     (place / first).fail(
-        problem, f"did you mean {meant}" if meant else f"known are {', '.join(known)}"
+        problem, f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
     )
 
 
@@ -95,13 +96,15 @@ def _suggest(problem: str, kind: type[Record], keys: list[str | int]) -> str:
         return ""
     words = _find_words(get_type_hints(kind).get(str(keys[0])))
     near = get_close_matches(problem.partition("'")[2].rstrip("'"), words, n=1)
-    return f"did you mean {near[0]!r}" if near else f"known are {', '.join(words)}"
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(words)}"
 
 
 def _find_words(hint: object) -> list[str]:
-    """The words of a type that is, or has among its parts, a Literal."""
+    """The words of a type that is, or has among its parts, a Literal or an enum."""
     if get_origin(hint) is Literal:
         return [str(word) for word in get_args(hint)]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return [str(word.value) for word in hint]
     return [word for part in get_args(hint) for word in _find_words(part)]
 
 
@@ -121,10 +124,11 @@ def _read_path(tail: str) -> list[str | int]:
 def _reword(problem: str) -> str:
     """msgspec's words in those of TOML."""
     if "RFC3339 encoded date" in problem:
-        return "is not a date of the form 2026-12-31"
+        return "must be a date such as 2026-12-31"
     if problem.startswith("Object missing required field"):
         return f"misses the key {problem.rpartition(' ')[2]}"
-    return _EXPECTED.sub(_name_types, problem[:1].lower() + problem[1:])
+    words = (problem[:1].lower() + problem[1:]).replace("enum value", "value")
+    return _EXPECTED.sub(_name_types, words)
 
 
 def _name_types(found: re.Match[str]) -> str:

@@ -124,7 +124,7 @@ def test_a_figure_beyond_its_limit_gates_whatever_the_time_is() -> None:
         ("owner", "ownr", ":5: allow[0].ownr: unknown key"),
         ('"regressed"', '"slow"', ":4: allow[0].verdicts[0]: invalid value 'slow'"),
         ("until = 2026-11-23", "", ":2: allow[0]: misses the key `until`"),
-        ("2026-11-23", '"soon"', ":7: allow[0].until: is not a date of the form 2026-12-31"),
+        ("2026-11-23", '"soon"', ":7: allow[0].until: must be a date such as 2026-12-31"),
         ("percent = 5", "percent = 0", ":11: margin[0].percent: must be a number > 0"),
         ("[[margin]]", "[[margins]]", ":9: margins: unknown key"),
         ("[[allow]]", "[[allow", "is not valid TOML"),
