@@ -83,6 +83,7 @@ def prepare(folder: Path, page: Path) -> None:
     for source, names in COPIES.items():
         for name in names:
             if name in shown:
+                (folder / name).parent.mkdir(exist_ok=True)
                 shutil.copy(folder / source, folder / name)
     git(folder, "init", "--quiet", "--initial-branch", "main")
     files = [*folder.rglob("kernels.py"), folder / "suite.toml"]
