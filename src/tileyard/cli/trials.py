@@ -23,7 +23,10 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
     rows: Rows = 30,
     json: AsJson = False,
 ) -> int:
-    """List recorded trials, newest first."""
+    """List recorded trials, newest first.
+
+    Those of cases that did not run, as after Ctrl-C, are listed with --outcome not_run, --run or --json.
+    """
     if context.invoked_subcommand is not None:
         return 0
     from tileyard.cli.opening import open_store, parse_outcome, present
@@ -31,7 +34,8 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
     from tileyard.store.trials import TrialQuery
 
     wanted = parse_outcome(outcome) if outcome else None
-    query = TrialQuery(kernel=kernel, run=run, outcome=wanted, limit=rows)
+    was_run = not (outcome or run or json)
+    query = TrialQuery(kernel=kernel, run=run, outcome=wanted, was_run=was_run, limit=rows)
     with open_store() as (store, _):
         found = store.list_trials(query)
     if found or json:

@@ -121,6 +121,12 @@ class StoreContract:
         store.record(make_trial("t5", measurement_key="other", started_at=10.0))
         assert store.find_measured(MeasurementKey("m")) == expected
 
+    def test_cases_that_did_not_run_can_be_left_out(self, store: Store) -> None:
+        """As for a table of what was measured."""
+        ran = make_trial("t1")
+        store.record_all([ran, make_trial("t2", outcome=Outcome.NOT_RUN)])
+        assert store.list_trials(TrialQuery(was_run=True)) == [ran]
+
     def test_a_config_finds_its_own_measurement(self, store: Store) -> None:
         """Configs with the same binary share a key: the own trial counts before a later one of another config."""
         own = make_trial("t1", measurement_key="m", config={"n": 1}, started_at=1.0)
