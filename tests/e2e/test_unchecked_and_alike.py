@@ -79,5 +79,5 @@ def test_configs_with_one_binary_are_measured_once(place: CommandLine) -> None:
     assert len(screened) == expected
     again = place.run(*command, "--config", "threads=32,64,128,256")
     assert "6 known from earlier runs" in again.stdout
-    assert "6 of them gave the binary of another config" in again.stdout
+    assert "6 of them have the binary of another config" in again.stdout
     assert "threads=32|64|128|256" in again.stdout
