@@ -43,8 +43,9 @@ BUSY_TEXT = "the machine was too busy to separate tied configs"
 def print_study(console: Console, result: StudyResult, home: Path, rows: int = ROWS) -> None:
     """Print the best configs, the verdict of the finals, and the paths of results."""
     for one in (result, *result.others):
-        table = _table(one, rows, is_one_of_several=bool(result.others))
-        print_table(console, table, joins_equal=True)
+        if any(trial.measurement for trial in one.trials):
+            table = _table(one, rows, is_one_of_several=bool(result.others))
+            print_table(console, table, joins_equal=True)
         for line in _lines(one, home):
             console.print(line, soft_wrap=True, highlight=False)
 
@@ -225,17 +226,7 @@ def _best(result: StudyResult, best: Trial) -> Text:
 
 def _other_target(built: CompileResult) -> list[Text]:
     """Why configs could not be built for a target, each reason once, and how many could."""
-    refused: dict[tuple[Outcome, str], list[Build]] = {}
-    for one in built.configs:
-        if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):
-            refused.setdefault((one.outcome, leave_out_numbers(one.message)), []).append(one)
-    lines = []
-    for (outcome, _), group in refused.items():
-        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
-        line = Text(f"{built.target}: ")
-        line.append(str(outcome), style=outcome_style(outcome))
-        message = clean_line(join_numbers([one.message for one in group]))
-        lines.append(line.append(f"  {format_config(group[0].config)}{more}: {message}"))
+    lines = _reasons(f"{built.target}: ", built.configs)
     counts = Counter(map(_say_build, built.configs))
     large, left = counts[TOO_LARGE], counts[str(Outcome.NOT_RUN)]
     text = f"{counts[BUILDS] + large} of {count_of(len(built.configs), 'config')} build for {built.target}"
@@ -246,16 +237,16 @@ def _other_target(built: CompileResult) -> list[Text]:
 
 def _reasons(prefix: str, ended: Sequence[Build | Trial]) -> list[Text]:
     """Each reason for which configs did not pass, once, with the first of these configs."""
-    refused: dict[tuple[Outcome, str], list[str]] = {}
+    refused: dict[tuple[Outcome, str], list[Build | Trial]] = {}
     for one in ended:
         if one.outcome not in WELL | {Outcome.NOT_RUN}:
-            refused.setdefault((one.outcome, one.message), []).append(format_config(one.config))
+            refused.setdefault((one.outcome, leave_out_numbers(one.message)), []).append(one)
     lines = []
-    for (outcome, message), names in refused.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        line = Text(prefix)
-        line.append(str(outcome), style=outcome_style(outcome))
-        lines.append(line.append(f"  {names[0]}{more}: {clean_line(message)}"))
+    for (outcome, _), group in refused.items():
+        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        message = clean_line(join_numbers([one.message for one in group]))
+        line = Text(prefix).append(str(outcome), style=outcome_style(outcome))
+        lines.append(line.append(f"  {format_config(group[0].config)}{more}: {message}"))
     return lines
 
 
