@@ -107,7 +107,7 @@ def test_choices_move_to_another_home(cli: CommandLine, tmp_path: Path) -> None:
     assert list(configs) == [("double", (("M", 2), ("N", 128)))]
     other = {"TILEYARD_HOME": str(tmp_path / "other")}
     refused = cli.run("export", **other)
-    assert (refused.returncode, "no choice is recorded" in refused.stderr) == (2, True)
+    assert (refused.returncode, "no winner is recorded" in refused.stderr) == (2, True)
     done = cli.run("import", "winner.json", **other)
     assert (done.returncode, done.stdout.split()[:3]) == (0, ["1", "choice", "imported"])
     assert cli.run("export", **other).stdout == exported
