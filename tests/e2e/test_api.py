@@ -143,8 +143,8 @@ CELLS = {
     "study.plot()": ["execute_result: <StudyFigure size N with N Axes>"],
     "study.plot().axes[0].get_xlabel()": ["execute_result: 'time of a launch, ns'"],
     "import sys\nsys.modules['pandas'] = None\nstudy.trials": [
-        "execute_result: trial case config target latency outcome message "
-        "N make block=N cpu N ns passed N make block=N cpu N ns passed N make block=N cpu N ns passed"
+        "execute_result: trial config latency N block=N N ns N block=N N ns N block=N N ns "
+        "the same in all rows: case=make; target=cpu; outcome=passed"
     ],
     "again = tileyard.tune(make, arg={'N': 256}, space={'block': [64]}, check=False)\nagain": [
         "display_data: tune make target cpu device cpu:N (N cores) run N N s best N ns block=N",

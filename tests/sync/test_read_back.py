@@ -192,7 +192,7 @@ def test_a_kernel_for_a_cpu_has_no_plan(plans: ModuleType) -> None:
     found = importlib.import_module("tileyard.frontend.discover").find_kernels(plans)["on_a_cpu"]
     lower = importlib.import_module("tileyard.frontend.found").lower_config
     assert lower(found, {"N": 4}, {}).lowered is not None
-    with pytest.raises(UsageError, match="the kernel names a CPU, and only plans for CUDA"):
+    with pytest.raises(UsageError, match="the target of the kernel is a CPU; only plans for CUDA"):
         lower(found, {"N": 4}, {}, pipeline="tilelang:sm_80")
 
 

@@ -15,6 +15,7 @@ NAMES = frozenset({*BUILT_IN, *CLASSES})
 METHODS = frozenset({"endswith", "get", "removeprefix", "startswith"})
 """Methods that compare what they are given."""
 OTHER_MEANINGS = {
+    "processes/keeper/worker.py": "the key of a command line",
     "frontend/discover.py": "words of an error of torch or TVM",
     "frontend/targets.py": "keys of TVM's targets",
     "processes/keeper/directory.py": "a line of a holder's file: the command that holds",

@@ -14,6 +14,7 @@ import msgspec
 from tileyard.cli.defaults import Setting, read_defaults
 from tileyard.cli.entry import say
 from tileyard.cli.lease_help import OPTIONS, describe
+from tileyard.devices.classes import find_class
 from tileyard.devices.declared import read_devices
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.names import class_of
@@ -154,7 +155,7 @@ def _lease(arguments: list[str]) -> int:
         describe()
         return 0
     settings = read_settings(os.environ, Path.cwd())
-    if any(class_of(name) != "cpu" for name in wanted.devices):
+    if not all(find_class(class_of(name)).is_cores for name in wanted.devices):
         read_devices(settings)  # a file that is wrong is no missing device
     teller = Teller(wanted.status_file, is_waiting_told=wanted.limits.queue_s != 0)
     teller.write(LeaseStatus(state=State.WAITING))

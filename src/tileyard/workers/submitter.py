@@ -135,6 +135,7 @@ class Submitter:
         await asyncio.wait(reading, timeout=TERM_LIMIT_S)
         for task in reading:
             task.cancel()
+        _close(process)
         return code
 
     async def _ask(self, asked: Asked) -> int | str:
@@ -177,6 +178,7 @@ class Submitter:
         except TimeoutError:
             process.kill()
             await _wait(process)
+            _close(process)
             late = f"{argv[0]} took more than {self._request.cancel_limit_s:g} s to answer\n"
             self._tell(Printed(side="stderr", text=late))
             return b""
@@ -280,6 +282,11 @@ async def _wait(process: Process) -> int:
     while process.returncode is None:  # noqa: ASYNC110 - asyncio has no event for it
         await asyncio.sleep(POLL_S)
     return process.returncode
+
+
+def _close(process: Process) -> None:
+    """Close the pipes of a process that has ended: asyncio leaves them open as long as another process holds them."""
+    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
 
 
 async def _end(process: Process) -> None:

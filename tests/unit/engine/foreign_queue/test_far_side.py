@@ -57,7 +57,11 @@ def test_an_undeclared_device_is_taken_at_the_queues_word(monkeypatch: pytest.Mo
     assert accept_device("npu:3").env == {"ASCEND_RT_VISIBLE_DEVICES": "7"}
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "7,5")
     both = accept_device("npu:3,4")
-    expected_env = {"TASK_DEVICE": "3,4", "ASCEND_RT_VISIBLE_DEVICES": "7,5"}
+    expected_env = {
+        "TASK_DEVICE": "3,4",
+        "TILEYARD_DEVICES": "npu:3,npu:4",
+        "ASCEND_RT_VISIBLE_DEVICES": "7,5",
+    }
     assert both.env == expected_env
     assert [one.env for one in both.members] == [
         {"ASCEND_RT_VISIBLE_DEVICES": "7"},
