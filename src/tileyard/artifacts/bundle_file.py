@@ -41,6 +41,8 @@ _FEED = 4096
 """Compressed bytes per step: even in a file with extreme expansion they yield at most 130 MB at once."""
 _PIECE = 1 << 20
 MOST_ENTRIES = 2_000_000
+_ATTEMPTS = 100
+"""Attempts to make a folder in one that other processes remove when it is empty."""
 _SPARE_BYTES = 64 << 20
 """Bytes that stay free on the disk for other users."""
 _FOOT = b"\x5e\x2a\x4d\x18" + (32).to_bytes(4, "little")
@@ -317,10 +319,16 @@ def private_folder(root: Path) -> Iterator[Path]:
     parent = root / "tmp"
     made = [folder for folder in (parent, root, *root.parents) if not folder.exists()]
     try:
-        with writing_to(root, "free some space"):
-            make_folder(parent)
-            with scratch_folder(parent, "bundle.") as folder:
-                yield folder
+        with writing_to(root, "free some space"), contextlib.ExitStack() as stack:
+            for left in reversed(range(_ATTEMPTS)):
+                try:
+                    make_folder(parent)
+                    folder = stack.enter_context(scratch_folder(parent, "bundle."))
+                    break
+                except FileNotFoundError:  # a process that has ended removed the empty parent
+                    if not left:
+                        raise
+            yield folder
     finally:
         # Only empty folders are removed, hence none into which anything was published.
         for folder in made:

@@ -1,11 +1,13 @@
 """Bundles: what is packed comes back, and nothing of what is damaged, hostile or foreign is kept."""
 
+import contextlib
 import errno
 import hashlib
 import io
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ from tileyard.artifacts.bundle_file import (
     BundleWriter,
     member_header,
     member_name,
+    private_folder,
 )
 from tileyard.artifacts.bundle_manifest import (
     BundleManifest,
@@ -680,3 +683,23 @@ def test_usual_tools_can_look_inside(bundle: Path) -> None:
     expected = MANIFEST
 
     assert listed.stdout.splitlines()[0] == expected
+
+
+def test_an_empty_folder_that_others_remove_is_made_again(tmp_path: Path) -> None:
+    """A process that opened a bundle removes the folders that it made and left empty, while others make theirs in them."""
+    ended = threading.Event()
+
+    def remove() -> None:
+        while not ended.wait(0.0002):
+            with contextlib.suppress(OSError):
+                (tmp_path / "tmp").rmdir()
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        for _ in range(1000):
+            with private_folder(tmp_path) as folder:
+                assert folder.is_dir()
+    finally:
+        ended.set()
+        remover.join()
