@@ -396,7 +396,7 @@ def test_figures_have_units() -> None:
 
 
 def test_finals_are_counted_by_themselves() -> None:
-    """The configs of the view and of the result are equally many; nothing is said to run where there is no device."""
+    """The configs of the view and of the result are equally many; without a device nothing is shown as running."""
     started, *planned = events()[:3]
     first, second = (
         msgspec.structs.replace(trial(i, Outcome.PASSED, 2e6), reused=True) for i in (1, 2)

@@ -80,7 +80,7 @@ def test_inputs_that_are_there_are_read(tmp_path: Path, inputs: str, target: str
 def test_a_pattern_that_matches_no_file_is_refused(
     tmp_path: Path, inputs: str, target: str, problem: str
 ) -> None:
-    """With file, line, key, and what is there instead: else an edited source would seem proven."""
+    """With file, line, key, and the nearest names: otherwise an edited source would seem proven."""
     if not problem:
         assert read(tmp_path, inputs, target)
         return

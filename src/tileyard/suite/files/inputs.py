@@ -1,4 +1,4 @@
-"""Files that steps name: a pattern that matches none is refused, with what is there instead."""
+"""Files that steps name: a pattern that matches none is refused, and the message suggests the nearest files."""
 
 import itertools
 import re
