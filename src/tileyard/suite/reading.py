@@ -395,6 +395,8 @@ def _list_cases(
 ) -> Iterator[tuple[ListedCaseTable, Place]]:
     """Run the command that is written at a place; each line of its output is a case in JSON.
 
+    Keys with the value null are left out.
+
     It gets those variables of ``env`` that do not depend on a case or a step. Raises UsageError that
     states how it failed, or which of its lines is not a case.
     """
@@ -420,6 +422,8 @@ def _list_cases(
             row = decode_json(line, object)
         except msgspec.DecodeError as error:
             at.fail(f"is not JSON: {error}: {line[:200].decode(errors='replace')!r}")
+        if isinstance(row, dict):
+            row = {key: value for key, value in row.items() if value is not None}
         yield decode(row, ListedCaseTable, at), at
     if not count:
         place.fail(f"printed no case: {shlex.join(argv)} in {cwd}")

@@ -294,6 +294,11 @@ BAD = {
         '"{seed"',
         "suite.toml:9: golden.argv[2]: '{seed' is not a template",
     ),
+    "code with braces": (
+        '"{seed}"',
+        "'{row[1:] for row in rows}'",
+        "suite.toml:9: golden.argv[2]: '{row[1:] for row in rows' does not begin a place such as {case}; write {{",
+    ),
     "several arguments in one": (
         '"{cases}"',
         '"--cases={cases}"',

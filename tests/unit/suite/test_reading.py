@@ -228,7 +228,7 @@ LISTER = """
 import json, sys
 sys.stderr.write("chatter")
 for name, testcase in (("x", "b"), ("y", "a"), ("z", "b")):
-    print(json.dumps({"name": name, "testcase": testcase, "where": f"cases.py:{name}"}))
+    print(json.dumps({"name": name, "testcase": testcase, "where": f"cases.py:{name}", "shape": None}))
 print()
 """
 

@@ -127,10 +127,12 @@ def read_text(text: str, place: Place) -> Text:
     try:
         for literal, name, form, conversion in string.Formatter().parse(text):
             if name is not None and (form or conversion or not name.isidentifier()):
-                place.fail(f"{text!r} is not a template; {BRACES}")
+                opened = "{" + name[:40]
+                place.fail(f"{opened!r} does not begin a place such as {{case}}; {BRACES}")
             pieces.append((literal, name or ""))
     except ValueError as error:
-        place.fail(f"{text!r} is not a template: {error}; {BRACES}")
+        shown = f"{text!r} is not a template: " if "\n" not in text else ""
+        place.fail(f"{shown}{error}; {BRACES}")
     if "\0" in text:
         place.fail("a NUL character cannot be passed on")
     names = frozenset(name for _, name in pieces if name)
