@@ -48,6 +48,7 @@ from tileyard.workers.case_folders import DATA
 from tileyard.workers.command_protocol import (
     CompareOutputs,
     DoStep,
+    FindGolden,
     PrepareFolder,
     StepDone,
 )
@@ -289,7 +290,7 @@ class Programs:
             request = msgspec.structs.replace(
                 self._request(case, step, GOLDEN), key=key, env=site.env, cwd=site.suite
             )
-            self._making[asked] = (case, asyncio.create_task(self._do(case, GOLDEN, request)))
+            self._making[asked] = (case, asyncio.create_task(self._find_or_make(case, request)))
         first, making = self._making[asked]
         try:
             done = await asyncio.shield(making)
@@ -299,6 +300,11 @@ class Programs:
         if not done.message:  # the host finds it from now on
             self._making.pop(asked, None)
         return first, done
+
+    async def _find_or_make(self, case: Case, request: DoStep) -> StepDone:
+        """The result of a golden step. A known one takes no lane: devices would wait for it behind check steps."""
+        known = await self._host.ask(FindGolden(key=request.key))
+        return known if known.tree else await self._do(case, GOLDEN, request)
 
     @_answering
     async def judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:

@@ -9,11 +9,17 @@ from tileyard.workers.question import Question
 
 
 class StepDone(Record, tag="step_done"):
-    """Answer to DoStep. ``end`` is None if the result was already known; ``message`` is what went wrong, if anything did."""
+    """Answer to DoStep and FindGolden. ``end`` is None if the result was already known; ``message`` is what went wrong, if anything did."""
 
     end: StepEnd | None = None
     tree: Digest = Digest("")
     message: str = ""
+
+
+class FindGolden(Question[StepDone], tag="find_golden"):
+    """Ask for the tree that an earlier step with this key has made; the answer has none if it is not known."""
+
+    key: GoldenKey
 
 
 class FilesDigested(Record, tag="files_digested"):
@@ -109,7 +115,14 @@ class StopBatches(Question[Done], tag="stop_batches"):
 
 
 HostRequest = (
-    DoStep | StopBatches | DigestFiles | IdentifyStep | PrepareFolder | CompareOutputs | RunBatch
+    DoStep
+    | FindGolden
+    | StopBatches
+    | DigestFiles
+    | IdentifyStep
+    | PrepareFolder
+    | CompareOutputs
+    | RunBatch
 )
 HostReply = (
     StepDone

@@ -32,6 +32,7 @@ from tileyard.workers.command_protocol import (
     Done,
     DoStep,
     FilesDigested,
+    FindGolden,
     HostFailed,
     HostReply,
     HostRequest,
@@ -82,6 +83,8 @@ class StepHost:
         match request:
             case DoStep():
                 return self._do_step(request)
+            case FindGolden(key=key):
+                return StepDone(tree=self._find_tree(key))
             case DigestFiles(folder=folder, patterns=patterns):
                 return FilesDigested(digest=self._digests.digest(Path(folder), patterns))
             case IdentifyStep():
@@ -112,9 +115,8 @@ class StepHost:
 
     def _make_tree(self, request: DoStep) -> StepDone:
         """The result of the step's last run with this key, or of a new run."""
-        known = self._objects.get_record(GOLDEN, request.key)
-        if known is not None and self._has_files(Digest(known.decode())):
-            return StepDone(tree=Digest(known.decode()))
+        if known := self._find_tree(request.key):
+            return StepDone(tree=known)
         scratch = self._home / "tmp"
         make_folder(scratch)
         with scratch_folder(scratch) as folder:
@@ -131,6 +133,12 @@ class StepHost:
                 return StepDone(end=end, message=_describe_nothing(request, end))
         self._objects.put_record(GOLDEN, request.key, tree.encode())
         return StepDone(end=end, tree=tree)
+
+    def _find_tree(self, key: GoldenKey) -> Digest:
+        """The tree that a step with this key has made; empty if there is none, or it is damaged."""
+        known = self._objects.get_record(GOLDEN, key)
+        tree = Digest("" if known is None else known.decode())
+        return tree if tree and self._has_files(tree) else Digest("")
 
     def _has_files(self, tree: Digest) -> bool:
         """Whether there is a tree with this digest that contains more than folders."""

@@ -23,6 +23,7 @@ from tileyard.workers.command_protocol import (
     Done,
     DoStep,
     FilesDigested,
+    FindGolden,
     IdentifyStep,
     PrepareFolder,
     StepDone,
@@ -45,6 +46,7 @@ class FakeHost(StepHost):
         self.asked: list[object] = []
         self.done = StepDone(end=FINE, tree=Digest("ab" * 20))
         self.compared = Judged(outcome=Outcome.PASSED)
+        self.found = Digest("")
 
     async def ask(self, request: Question[AnswerT]) -> AnswerT:
         """Keep the question, and answer it."""
@@ -59,6 +61,8 @@ class FakeHost(StepHost):
                 return StepIdentified(uses=f"of {step.argv[0]}")
             case PrepareFolder():
                 return Done()
+            case FindGolden():
+                return StepDone(tree=self.found)
             case CompareOutputs():
                 return self.compared
             case _:
@@ -472,6 +476,44 @@ def test_golden_steps_comparisons_and_checks_share_the_lanes(tmp_path: Path) -> 
     expected = [Judged(outcome=Outcome.PASSED)] * 8
     assert replies == expected
     assert slow.most_at_work == 2
+
+
+class StuckHost(FakeHost):
+    """Begins check steps and never ends them; golden results are known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = Digest("cd" * 20)
+
+    async def ask(self, request: Question[AnswerT]) -> AnswerT:
+        """The answer, unless a step has to run for it."""
+        if isinstance(request, DoStep):
+            await asyncio.Event().wait()
+        return await super().ask(request)
+
+
+def test_a_known_golden_result_does_not_wait_for_check_steps(tmp_path: Path) -> None:
+    """More checks wait than there are lanes, and a device still gets its next case."""
+    folder = write_suite(tmp_path / "suite")
+    cases = [make_case(folder, id=f"rows/c{number}", outputs=()) for number in range(4)]
+
+    async def talk() -> Golden | Failed:
+        programs = Programs(make_site(folder), Path("/home-of-it"), "r", StuckHost())
+        works = [case.work for case in cases if isinstance(case.work, CommandWork)]
+        checks = [
+            asyncio.create_task(programs.judge(case, work, BuildKey("b" * 40)))
+            for case, work in zip(cases, works, strict=True)
+        ]
+        await asyncio.sleep(0)
+        made = await asyncio.wait_for(programs.make_golden(cases[0], works[0]), 60)
+        for check in checks:
+            check.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
+        return made
+
+    made = asyncio.run(talk())
+    assert isinstance(made, Golden)
+    assert made.tree == "cd" * 20
 
 
 def test_files_within_longer_texts_are_named_and_no_inputs(tmp_path: Path) -> None:
