@@ -196,6 +196,18 @@ def test_an_edited_source_is_built_and_run_alone(cli: CommandLine) -> None:
         assert sorted((cli.cwd / "runs").read_text().split()) == list(ran)
 
 
+@pytest.mark.slow
+def test_a_build_of_several_targets_may_take_the_limit_of_each(cli: CommandLine) -> None:
+    """Two seconds for three targets that take one second each are enough: they are built in one call."""
+    text = SOURCES.replace("for t; do", "for t; do sleep 1;").replace("\n[build]", "\nlimits = { build_s = 2 }\n[build]")  # fmt: skip
+    (cli.cwd / "suite.toml").write_text(text)
+    for name in "abc":
+        (cli.cwd / f"{name}.c").write_text(name)
+    done = cli.run("test", "suite.toml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (cli.cwd / "builds").read_text().splitlines() == ["a b c"]
+
+
 FAILS = """
 [[testcase]]
 name = "bad"

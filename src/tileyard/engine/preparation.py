@@ -212,7 +212,7 @@ class Preparation:
         command, elaborated = progress.command, _elaborated(progress)
         if command is None:
             return False
-        parts = programs_of(self._yard).builds.parts_of(elaborated.kernel.program)
+        parts = self._list_parts(progress)
         own = [one for one in parts if digest_parts("own build", one) == command.own_build]
         if not own:
             return False
@@ -259,7 +259,10 @@ class Preparation:
             )
             for progress in members
         ]
-        limits_s = [progress.case.limits.build_s for progress in members]
+        limits_s = [
+            progress.case.limits.build_s * max(1, len(self._list_parts(progress)))
+            for progress in members
+        ]
         process, done = (builder_of(members[0].case), worker), 0
         try:
             async for built in self._pool.build(process, requests, limits_s):
@@ -288,12 +291,16 @@ class Preparation:
             self._ledger.finish(progress, built.outcome, built.message)
         return ok
 
+    def _list_parts(self, progress: Progress) -> tuple[str, ...]:
+        """The own builds that the build of a case makes together, if it is one for several targets."""
+        if isinstance(progress.case.work, KernelWork):
+            return ()
+        return programs_of(self._yard).builds.parts_of(_elaborated(progress).kernel.program)
+
     def _publish_parts(self, progress: Progress) -> None:
         """Publish a build for several targets as the own build of each."""
         case, objects = progress.case, self._yard.objects
-        if isinstance(case.work, KernelWork):
-            return
-        parts = programs_of(self._yard).builds.parts_of(_elaborated(progress).kernel.program)
+        parts = self._list_parts(progress)
         artifact = find_artifact(progress.keys.build, objects) if parts else None
         if artifact is not None:
             for program in parts:

@@ -69,8 +69,8 @@ class Achieved:
     def __call__(self, event: Event) -> None:
         """Record the start and the end of a case on its device."""
         match event:
-            case BuildStarted(case=case, at=at):
-                self._building[case] = at
+            case BuildStarted(case=case, at=at):  # again if a build for several targets failed
+                self._building.setdefault(case, at)
             case BuildEnded(case=case, at=at) if case in self._building:
                 self._builds.append((self._building.pop(case), at))
             case StepEnded(case=case, step=step, at=at, seconds=seconds):
