@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from contextlib import closing
+from itertools import accumulate
 
 import pytest
 from tests.conftest import CommandLine
@@ -85,6 +86,29 @@ def test_steps_share_the_cores_with_those_beside_them(cli: CommandLine) -> None:
     cores = len(os.sched_getaffinity(0))
     assert (cli.cwd / "golden").read_text(encoding="utf-8") == f"{cores} {cores}\n"
     assert (cli.cwd / "run").read_text(encoding="utf-8") == "1 1\n" * 2
+
+
+NOTED = """
+name = "s"
+golden = ["sh", "-c", "echo + >>../at_work; sleep 0.1; echo x >$1/x; echo - >>../at_work", "sh", "{out}"]
+run = ["sh", "-c", "echo + >>$1/../at_work; sleep 0.1; echo - >>$1/../at_work", "sh", "{suite}"]
+check = ["sh", "-c", "echo + >>$1/../at_work; sleep 0.1; echo - >>$1/../at_work", "sh", "{suite}"]
+testcase = [{ name = "a" }, { name = "b" }, { name = "c" }, { name = "d" }, { name = "e" }]
+"""
+
+
+@pytest.mark.parametrize(("slots", "lanes", "most"), [(2, 1, 2), (1, 2, 2), (1, 1, 1)])
+def test_steps_and_slots_share_the_places_of_the_cores(
+    cli: CommandLine, slots: int, lanes: int, most: int
+) -> None:
+    """No more programs run at once than there are slots, or lanes if these are more."""
+    (suite := cli.cwd / "s" / "suite.toml").parent.mkdir()
+    suite.write_text(NOTED, encoding="utf-8")
+    done = cli.run("test", "s", "--slots", str(slots), "--golden-threads", str(lanes))
+    assert done.returncode == 0, done.stderr
+    marks = (cli.cwd / "at_work").read_text(encoding="utf-8").split()
+    running = list(accumulate(1 if mark == "+" else -1 for mark in marks))
+    assert (len(marks), max(running), running[-1]) == (2 * (1 + 5 + 5), most, 0)
 
 
 @pytest.mark.parametrize("command", ["test", "tune", "bundle"])

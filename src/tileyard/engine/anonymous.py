@@ -1,7 +1,7 @@
 """Provides slots without a device: they limit the number of programs that run at the same time.
 
-For simulators and other programs that run on a CPU and share it. Nothing is leased; the step host runs
-the programs and ends each at its own limit.
+For simulators and other programs that run on a CPU and share it, also with golden and check steps. Nothing is
+leased; the step host runs the programs and ends each at its own limit.
 """
 
 import asyncio
@@ -28,11 +28,15 @@ def make_slots(count: int) -> tuple[Device, ...]:
 class AnonymousSlots:
     """A provider of anonymous slots. One host, which it does not own, serves all of them."""
 
-    def __init__(self, host: StepHost, devices: Sequence[Device]) -> None:
+    def __init__(
+        self, host: StepHost, devices: Sequence[Device], places: asyncio.Semaphore
+    ) -> None:
+        """``places`` limit the programs that run at once, steps beside the slots included."""
         self._host = host
+        self._places = places
+        self._suspects: set[str] = set()  # the cases that were running when a host died
         self._stopping: asyncio.Future[None] | None = None
-        suspects: set[str] = set()
-        self.slots: Sequence[Slot] = tuple(_Slot(host, device, suspects) for device in devices)
+        self.slots: Sequence[Slot] = tuple(_Slot(self, device) for device in devices)
 
     async def open(self) -> None:
         """Do nothing: there is nothing to ask for."""
@@ -46,39 +50,27 @@ class AnonymousSlots:
         if self._stopping is not None:
             await asyncio.wait({self._stopping})
 
+    async def run(self, batch: RunBatch, watch: Watch) -> bool:
+        """Run a batch as soon as there is a place; see ``Slot``. A suspect gets a host of its own, so that it ends no other case."""
+        async with self._places:
+            if self._stopping is not None:
+                return True
+            if self._suspects.isdisjoint(entry.case for entry in batch.entries):
+                return await self._run(self._host, batch, watch)
+            async with aclosing(self._host.another()) as host:
+                return await self._run(host, batch, watch)
 
-class _Slot(UnheldSlot):
-    """Runs one program at a time. It is always free, and its host already runs."""
-
-    appetite = 0
-
-    def __init__(self, host: StepHost, device: Device, suspects: set[str]) -> None:
-        """``suspects`` are the cases that were running when a host died."""
-        self.device = device
-        self._host = host
-        self._suspects = suspects
-
-    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
-        """Run all entries; see ``Slot``. A suspect gets a host of its own, so that it ends no other case."""
-        if self._suspects.isdisjoint(entry.case for entry in entries):
-            return await self._run(self._host, batch, entries, watch)
-        async with aclosing(self._host.another()) as host:
-            return await self._run(host, batch, entries, watch)
-
-    async def _run(
-        self, host: StepHost, batch: Batch, entries: Sequence[RunEntry], watch: Watch
-    ) -> bool:
-        request = RunBatch(batch=batch, entries=tuple(entries), plugins={}, device=self.device)
-        current = ""
+    async def _run(self, host: StepHost, batch: RunBatch, watch: Watch) -> bool:
+        name, current = batch.device.name, ""
         try:
-            async for reply in host.follow(request):
+            async for reply in host.follow(batch):
                 match reply:
                     case CaseBegan(case=case):
                         current = case
                         watch.began(case)
                     case CaseRan():
                         current = ""
-                        watch.ran(reply, self.device.name, 0)
+                        watch.ran(reply, name, 0)
                     case BatchRan():
                         return True
                     case _:
@@ -90,6 +82,21 @@ class _Slot(UnheldSlot):
             lost = CaseRan(
                 case=current, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=str(error)
             )
-            watch.ran(lost, self.device.name, 0)
+            watch.ran(lost, name, 0)
             return True
         raise AssertionError("a step host ended a batch without saying so")
+
+
+class _Slot(UnheldSlot):
+    """Runs one program at a time. It is always free, and its host already runs."""
+
+    appetite = 0
+
+    def __init__(self, slots: AnonymousSlots, device: Device) -> None:
+        self.device = device
+        self._slots = slots
+
+    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
+        """Run all entries; see ``Slot``."""
+        request = RunBatch(batch=batch, entries=tuple(entries), plugins={}, device=self.device)
+        return await self._slots.run(request, watch)

@@ -133,6 +133,12 @@ class Programs:
         self._removing: set[asyncio.Task[None]] = set()
         # Preparing and judging run at the same time, and share the cores that steps may use.
         self._lanes = asyncio.Semaphore(site.lanes)
+        self._places = asyncio.Semaphore(site.lanes)
+
+    def share_cores(self, slots: int) -> asyncio.Semaphore:
+        """The places for all programs on lanes and on this number of slots: first come, first served."""
+        self._places = asyncio.Semaphore(max(slots, self.lanes))
+        return self._places
 
     def adopt(self, case: Case, tree: Digest) -> str:
         """Take over a golden result that was made elsewhere; return the folder of the case."""
@@ -336,7 +342,7 @@ class Programs:
     # ---- what steps receive -------------------------------------------------------------------
 
     async def _do(self, case: Case, kind: StepKind, request: Question[AnswerT]) -> AnswerT:
-        async with self._lanes:
+        async with self._lanes, self._places:
             began_s = asyncio.get_running_loop().time()
             reply = await self._host.ask(request)
             seconds = asyncio.get_running_loop().time() - began_s

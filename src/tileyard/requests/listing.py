@@ -55,7 +55,7 @@ def list_cases(
         shard=parse_shard(start.shard) if start.shard else None,
         budget_s=start.budget_s,
         slots=start.slots or len(start.devices) or len(settings.cores),
-        costs=memory.costs(settings.lanes),
+        costs=memory.costs(settings.lanes, has_devices=bool(start.devices)),
     )
     outlook = look_ahead(read, wish, expect, bounds, read_run_times())
     return tuple(case.id for case in outlook.selection.cases)

@@ -178,7 +178,7 @@ async def _open_driver(
         yard.programs = Programs(plan.programs, bench.settings.home, bench.run, host, tell)
         stack.push_async_callback(yard.programs.close)
         if slots := [device for device in yard.devices if device.kind == KIND]:
-            others.append(AnonymousSlots(host, slots))
+            others.append(AnonymousSlots(host, slots, yard.programs.share_cores(len(slots))))
     if plan.packed is not None:
         yard.packed = partial(plan.packed, yard.programs)
     queues = choose_queues(plan.named, bench.settings)

@@ -114,7 +114,8 @@ class _OpenSuite:
             named = _choose_named(start, bench)
             require_prerequisites(suite.path, needed, bench.settings, more=more, named=named)
         self._memory = read_memory(bench.settings.home, suite.remembered_as)
-        self._costs = self._memory.costs(bench.settings.lanes)
+        lanes, has_devices = bench.settings.lanes, bool(start.devices)
+        self._costs = self._memory.costs(lanes, has_devices=has_devices)
         self._goldens = Goldens(Path(suite.folder))
         self._outlook, devices = self._look_ahead()
         selected = self._outlook.selection.cases
@@ -280,7 +281,11 @@ class _OpenSuite:
             for one in measure_makespans(spans, part.plan, ending.began_at, steps):
                 found.setdefault(part.target, []).append((one, part.cases[0].work.devices))
             started = measure_startup(
-                spans, part.plan, lead_s, has_waited=self._achieved.has_waited
+                spans,
+                part.plan,
+                lead_s,
+                has_waited=self._achieved.has_waited,
+                rivals=self._achieved.steps if self._costs.shares_cores else (),
             )
         slots = self._count_slots()
         return [join_shared(parts, slots[target, 1]) for target, parts in found.items()], started

@@ -1,5 +1,6 @@
 """How long a run's cases took on their devices, compared with the best possible, and where the remaining time went."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -47,7 +48,7 @@ class Startup(Record):
     ``lead_s`` the time before the first case of the run.
     """
 
-    startup_s: float
+    startup_s: float | None
     launch_s: float | None
     lead_s: float | None
 
@@ -154,26 +155,37 @@ def measure_makespans(
 
 
 def measure_startup(
-    spans: Sequence[Span], plan: Plan, lead_s: float | None, *, has_waited: bool = False
+    spans: Sequence[Span],
+    plan: Plan,
+    lead_s: float | None,
+    *,
+    has_waited: bool = False,
+    rivals: Sequence[StepSpan] = (),
 ) -> Startup | None:
     """The cost of starting in a run with this wait for its first case; None if too little ran to tell.
 
     If cases ``has_waited`` for builds or golden steps, their first starts do not show the cost of launches.
 
     The cost of a piece is the lower quartile of the gaps between two pieces on the same device: in longer gaps,
-    a device also waited for work that was not ready.
+    a device also waited for work that was not ready. ``rivals`` are steps for which devices wait, as they share
+    the cores: gaps in which one runs do not count.
     """
     piece_of = {case: piece for piece in plan.pieces for case in piece.cases}
     last: dict[str, Span] = {}
+    begins = sorted(step.begin for step in rivals)
+    ends = sorted(step.end for step in rivals)
     gaps_s = []
+    has_gaps = False
     for span in sorted(spans, key=lambda span: span.begin):
         before = last.get(span.device)
         if before is not None and piece_of[before.case] is not piece_of[span.case]:
-            gaps_s.append(max(0.0, span.begin - before.end))
+            has_gaps = True
+            if bisect_left(begins, span.begin) == bisect_right(ends, before.end):
+                gaps_s.append(max(0.0, span.begin - before.end))
         last[span.device] = span
-    if not gaps_s:
+    if not has_gaps:
         return None
-    startup_s = sorted(gaps_s)[len(gaps_s) // 4]
+    startup_s = sorted(gaps_s)[len(gaps_s) // 4] if gaps_s else None
     launch_s = None if has_waited else _measure_launch(spans)
     return Startup(startup_s=startup_s, launch_s=launch_s, lead_s=lead_s)
 

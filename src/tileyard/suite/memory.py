@@ -34,10 +34,17 @@ class Memory(Record):
     lead_s: float = 0.0
     steps: KnownSteps = KnownSteps()
 
-    def costs(self, lanes: int) -> Costs:
-        """The cost of starting according to earlier runs of the suite, with this number of lanes for steps."""
+    def costs(self, lanes: int, *, has_devices: bool) -> Costs:
+        """The cost of starting according to earlier runs of the suite, with this number of lanes for steps.
+
+        Steps share the cores with slots, and not with devices.
+        """
         return Costs(
-            startup_s=self.startup_s, launch_s=self.launch_s, lead_s=self.lead_s, lanes=lanes
+            startup_s=self.startup_s,
+            launch_s=self.launch_s,
+            lead_s=self.lead_s,
+            lanes=lanes,
+            shares_cores=not has_devices,
         )
 
 

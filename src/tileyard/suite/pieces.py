@@ -24,13 +24,15 @@ class Costs(Record):
 
     A process needs ``startup_s`` before its first case. For the first ``launch_s`` of that no other
     process can start. A process runs a ``piece``, or each ``case`` has its own. ``lead_s`` passes
-    before there is anything to start. Golden and check steps run on ``lanes``, 0 if they do not count.
+    before there is anything to start. Golden and check steps run on ``lanes``, 0 if they do not count; with
+    ``shares_cores``, slots and lanes together have as many places as the more numerous of them.
     """
 
     startup_s: float = 0.0
     launch_s: float = 0.0
     lead_s: float = 0.0
     lanes: int = 0
+    shares_cores: bool = False
     per: Literal["piece", "case"] = "piece"
 
     @property

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
-from tileyard.suite.lanes import Timed, simulate_steps
+from tileyard.suite.lanes import Room, Timed, simulate_steps
 from tileyard.suite.pieces import NO_COSTS, Costs, Cuts, Work, cut, gather, to_pieces
 from tileyard.suite.records import Expected, LeftOut, Piece, Plan
 from tileyard.suite.shards import Shard
@@ -180,9 +180,11 @@ def _predict_steps_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
     """The end of the last step beside the devices; 0 if there is none."""
     if not costs.lanes or not work.has_steps:
         return 0.0
+    places = max(slots, costs.lanes) if costs.shares_cores else slots + costs.lanes
     if len(work.cases) > MOST_SIMULATED:
-        steps_s = (sum(work.goldens_s) + sum(work.checks_s)) / costs.lanes
-        return costs.lead_s + steps_s
+        steps_s = sum(work.goldens_s) + sum(work.checks_s)
+        all_s = steps_s + float(cuts.lengths_s.sum())
+        return costs.lead_s + max(steps_s / costs.lanes, all_s / places)
     begins = set(cuts.begins.tolist())
     runs_s = np.diff(work.ends_s).tolist()
     makers = {golden: case for case, golden in enumerate(work.goldens) if work.goldens_s[case]}
@@ -196,7 +198,7 @@ def _predict_steps_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
         for case, golden_s in enumerate(work.goldens_s)
     ]
     pieces = [range(*span) for span in zip(cuts.begins.tolist(), cuts.ends.tolist(), strict=True)]
-    return costs.lead_s + simulate_steps(cases, pieces, slots, costs.lanes)
+    return costs.lead_s + simulate_steps(cases, pieces, Room(slots, costs.lanes, places))
 
 
 def _predict_pieces_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:

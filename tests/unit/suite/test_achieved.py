@@ -162,6 +162,19 @@ def test_starting_costs_what_lies_between_two_pieces_of_a_device() -> None:
     assert (found.startup_s, found.lead_s) == (0.5, 1.0)
 
 
+def test_a_gap_in_which_steps_had_the_cores_is_no_start() -> None:
+    """The slot waited for them; if they fill every gap, what starting costs stays unknown."""
+    pieces = plan(1, ("a",), ("b",), ("c",))
+    spans = [span("a", 1.0, 2.0), span("b", 5.0, 6.0), span("c", 6.25, 7.0)]
+    first = StepSpan(case="a", step="check", begin=2.0, end=4.9)
+    second = StepSpan(case="b", step="check", begin=6.0, end=6.2)
+    found = measure_startup(spans, pieces, 1.0, rivals=[first])
+    filled = measure_startup(spans, pieces, 1.0, rivals=[second, first])
+    assert found is not None
+    assert filled is not None
+    assert (found.startup_s, filled.startup_s, filled.lead_s) == (0.25, None, 1.0)
+
+
 def test_a_launch_is_how_far_apart_the_first_cases_begin() -> None:
     """On their devices; those that began when another had already ended waited for something else."""
     pieces = plan(4, ("a",), ("b",), ("c",), ("d",), ("e",))

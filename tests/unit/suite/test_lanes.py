@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.suite.lanes import Timed, simulate_steps
+from tileyard.suite.lanes import Room, Timed, simulate_steps
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan
 from tileyard.suite.records import Expected
@@ -29,13 +29,31 @@ def test_runs_wait_for_golden_data_and_checks_for_lanes(
 ) -> None:
     """A golden step that is shared is waited for by all; a check goes before golden steps that have not begun."""
     pieces = [range(case, case + 1) for case in range(len(cases))]
-    assert simulate_steps(cases, pieces, slots, lanes) == expected
+    assert simulate_steps(cases, pieces, Room(slots, lanes, slots + lanes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("cases", "room", "expected"),
+    [
+        ([timed(0, 3, 1), timed(0, 3, 1)], Room(2, 2, 2), 4),
+        ([timed(0, 3, 1), timed(0, 3, 1), timed(0, 3, 1)], Room(2, 2, 2), 7),
+        ([timed(0, 3, 1), timed(0, 3, 1)], Room(1, 1, 1), 8),
+        ([timed(2, 4, 0, 0), timed(2, 4, 0, 1)], Room(2, 1, 2), 8),
+        ([timed(2, 4, 0, 0), timed(2, 4, 0, 1)], Room(1, 1, 1), 12),
+    ],
+)
+def test_slots_and_lanes_that_share_places_wait_for_each_other(
+    cases: list[Timed], room: Room, expected: float
+) -> None:
+    """The first to come is served first: a check waits for runs that began before it, and the next run for the check."""
+    pieces = [range(case, case + 1) for case in range(len(cases))]
+    assert simulate_steps(cases, pieces, room) == expected
 
 
 def test_the_cases_of_a_piece_run_one_after_another() -> None:
     """On the slot of their piece."""
     cases = [timed(0, 2, 0), timed(0, 2, 1), timed(0, 1, 0)]
-    assert simulate_steps(cases, [range(2), range(2, 3)], 2, 1) == 5
+    assert simulate_steps(cases, [range(2), range(2, 3)], Room(2, 1, 3)) == 5
 
 
 def test_a_case_waits_for_its_own_golden_result_alone() -> None:

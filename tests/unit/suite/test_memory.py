@@ -52,9 +52,9 @@ def test_the_latest_costs_of_starting_count(tmp_path: Path) -> None:
     """Where a run has shown none, or not one of them, those that were known stay."""
     update_memory(tmp_path, SUITE, [], STARTED, same)
     update_memory(tmp_path, SUITE, [], None, same)
-    kept = read_memory(tmp_path, SUITE).costs(2)
+    kept = read_memory(tmp_path, SUITE).costs(2, has_devices=True)
     update_memory(tmp_path, SUITE, [], Startup(startup_s=0.1, launch_s=None, lead_s=1.0), same)
-    later = read_memory(tmp_path, SUITE).costs(0)
+    later = read_memory(tmp_path, SUITE).costs(0, has_devices=True)
     assert kept == Costs(startup_s=0.5, launch_s=0.25, lead_s=2.0, lanes=2)
     assert later == Costs(startup_s=0.1, launch_s=0.25, lead_s=1.0)
 
