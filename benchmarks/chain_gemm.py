@@ -12,6 +12,10 @@ CONFIGS = [
     {"block_M": m, "block_N": n, "block_K": k}
     for m, n, k in itertools.product((32, 64), (32, 64, 128, 256), (16, 32))
 ]
+MANY = [
+    {"block_M": m, "block_N": n, "block_K": k}
+    for m, n, k in itertools.product((4, 8, 16, 32, 64, 128), repeat=3)
+]
 
 
 def make_kernel(size):
@@ -53,9 +57,10 @@ def make_kernel(size):
 
 def main():
     size, is_checked = int(sys.argv[1]), sys.argv[2] == "checked"
+    configs = MANY if sys.argv[3] == "many" else CONFIGS
     began_s = time.monotonic()
     result = (
-        AutoTuner.from_kernel(make_kernel(size), CONFIGS)
+        AutoTuner.from_kernel(make_kernel(size), configs)
         .set_compile_args(out_idx=[-1], target="c")
         .set_profile_args(
             ref_prog=lambda A, B: A @ B,
@@ -66,7 +71,12 @@ def main():
         .run(warmup=3, rep=20, use_pipeline=True)
     )
     seconds = time.monotonic() - began_s
-    print(json.dumps({"seconds": seconds, "config": result.config, "latency": result.latency}))
+    began_s = time.process_time()
+    for config in configs:
+        make_kernel(size)(**config)
+    elaborating = time.process_time() - began_s
+    found = {"config": result.config, "latency": result.latency, "elaborating": elaborating}
+    print(json.dumps({"seconds": seconds, **found}))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Carries out the driver's orders about devices: acquires the lease of a slot, runs cases on it, releases it."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 import msgspec
 
+from tileyard.devices.occupancy import read_occupancy
 from tileyard.engine.commands import (
     CaseFinished,
     CaseLost,
@@ -22,6 +24,7 @@ from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.preparation import run_entry
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
 from tileyard.engine.yard import Yard
+from tileyard.errors import UsageError
 from tileyard.events import CaseStarted, DeviceAsked, DeviceAwaited, DeviceLeased, DeviceReleased
 from tileyard.model import Batch, Case, Outcome
 from tileyard.workers.protocol import CaseRan
@@ -110,9 +113,15 @@ class Borrower:
         held = self._held[device]
         held.stop_lingering()
         delay_s = min(LINGER_S, held.startup_s) if held.lease else 0.0
-        held.timer = asyncio.get_running_loop().call_later(
-            delay_s, self._tell, LingerOver(device=device)
-        )
+        held.timer = asyncio.get_running_loop().call_later(delay_s, self._end_linger, held)
+
+    def _end_linger(self, held: "_Held") -> None:
+        is_wanted = True
+        if held.lease:
+            with contextlib.suppress(UsageError):
+                (found,) = read_occupancy((held.slot.device,), self._yard.settings.lock_dir)
+                is_wanted = found.queue > 0
+        self._tell(LingerOver(device=held.slot.device.name, is_wanted=is_wanted))
 
     async def release(self, device: str) -> None:
         """Give a device up, or stop asking for it; tell when that is done."""

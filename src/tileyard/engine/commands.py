@@ -136,9 +136,10 @@ class RunOver(Record, tag="run_over"):
 
 
 class LingerOver(Record, tag="linger_over"):
-    """A device has been idle for long enough."""
+    """A device has been idle for long enough; whether somebody else waits for it."""
 
     device: str
+    is_wanted: bool = True
 
 
 class Released(Record, tag="released"):

@@ -206,8 +206,10 @@ class EngineState:
                 self._take_back(device)
                 if not held:
                     device.move(Lease.FREE)
-            case LingerOver():
-                if device.lingering:
+            case LingerOver(is_wanted=is_wanted):
+                if device.lingering and not is_wanted and self._is_built_on(device):
+                    self._due.append(Linger(device=device.name))
+                elif device.lingering:
                     self._release(device)
             case Released():
                 device.move(Lease.FREE)
@@ -288,6 +290,8 @@ class EngineState:
             else:
                 device.pausing = self._waits_for_judge(device, entry)
                 waits = device.pausing or self._waits_for_pairs(entry)
+                if device.lingering and self._is_built_on(device):
+                    waits = waits or not self._is_burst()
                 device.lingering = device.lingering and waits
                 device.exclusive = entry.interleaved
                 if waits:
@@ -401,6 +405,10 @@ class EngineState:
         if given_up != self._looked_after:
             self._looked_after = given_up
             self._due.append(LookAfter(devices=given_up))
+
+    def _is_built_on(self, device: Borrowing) -> bool:
+        """Whether something is built, or can be, that may use the cores of a device."""
+        return bool(self._building or self.cases.to_build) and is_shared(device, self.site)
 
     def _is_burst(self) -> bool:
         """Whether enough is ready to pause building, or nothing is left that could be built."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -10,8 +11,17 @@ from tests.run_records import remember_run
 from tests.simulated_yard import open_simulated_yard
 
 from tileyard.artifacts.keys import measurement_key
+from tileyard.devices.occupancy import parts_of
 from tileyard.engine.borrowing import Borrower
-from tileyard.engine.commands import CaseFinished, CaseLost, Fact, Leased, LeaseFailed, RunOver
+from tileyard.engine.commands import (
+    CaseFinished,
+    CaseLost,
+    Fact,
+    Leased,
+    LeaseFailed,
+    LingerOver,
+    RunOver,
+)
 from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.provider import LeaseLostError, Waiting, Watch
 from tileyard.engine.yard import Yard
@@ -33,6 +43,9 @@ from tileyard.model import (
     TimingPolicy,
     Trial,
 )
+from tileyard.processes.keeper.deciding import Choice, Wish
+from tileyard.processes.keeper.holding import LeaseFacts
+from tileyard.processes.keeper.ticket import Ticket
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry
 from tileyard.workers.run_records import RunRecord
 
@@ -329,3 +342,35 @@ def test_cold_slots_are_warmed_once_for_each_lease(tmp_path: Path) -> None:
         asyncio.run(main(Borrower(yard, slots, ledger, [].append, judge_nothing)))
     expected = [[0, 1], [0, 1], [1, 1]]
     assert [found[:2] for found in counts] == expected
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_a_lingering_device_is_known_to_be_wanted(tmp_path: Path, *, is_wanted: bool) -> None:
+    """If somebody else's request for it waits in the host's lock directory."""
+    facts: list[Fact] = []
+    with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard, ExitStack() as stack:
+        locks = yard.settings.lock_dir
+        locks.mkdir(mode=0o700)
+        board = msgspec.structs.replace(BOARDS[0], locks=(f"{locks}/board-0.lock",))
+        wish = Wish((Choice("board:0", parts_of(board)),), 1)
+        for user in ("holder", "waiting") if is_wanted else ("holder",):
+            ticket = Ticket(str(locks), wish, LeaseFacts(user, user), 0)
+            stack.callback(ticket.close)
+            assert (ticket.try_take() is not None) == (user == "holder")
+        told = asyncio.Event()
+
+        def tell(fact: Fact) -> None:
+            facts.append(fact)
+            if isinstance(fact, LingerOver):
+                told.set()
+
+        slots = [ToldSlot(board, [])]
+        borrower = Borrower(yard, slots, Ledger(yard, "run"), tell, judge_nothing)
+
+        async def main() -> None:
+            await borrower.acquire("board:0", 0)
+            borrower.linger("board:0")
+            await told.wait()
+
+        asyncio.run(main())
+    assert facts[-1] == LingerOver(device="board:0", is_wanted=is_wanted)

@@ -8,10 +8,13 @@ from tileyard.engine.commands import (
     Acquire,
     AuthorFreed,
     BatchesPlanned,
+    Build,
+    CaseBuilt,
     CaseFinished,
     CasePrepared,
     CaseRanWell,
     Command,
+    CompilerFreed,
     Judge,
     Leased,
     Linger,
@@ -40,6 +43,7 @@ def make_state(  # noqa: PLR0913 - each test changes one or two
     exhausted: bool = True,
     room_bytes: int = 100,
     appetite: int = 0,
+    burst: int = 8,
 ) -> EngineState:
     """A device with room for 100 bytes of outputs, and built cases whose outputs take 40 bytes each.
 
@@ -53,6 +57,7 @@ def make_state(  # noqa: PLR0913 - each test changes one or two
         grounds={("cpu", 1): frozenset({"d"})},
         lanes=16,
         window=window,
+        burst=burst,
     )
     state = EngineState(site)
     state.start()
@@ -133,6 +138,22 @@ def test_a_judge_waits_for_a_pause_of_the_device_on_its_cores() -> None:
     commands = state.step(RunOver(device="d", held=True))
     assert (runs(commands), judged(commands)) == ([], [("a",)])
     assert runs(state.step(CaseFinished(case="a"))) == [("b",)]
+
+
+def test_a_device_that_paused_waits_for_a_burst_if_building_went_on() -> None:
+    """On its cores. Otherwise each build would wait for the one beside it, and be run alone. The device is held unless somebody waits for it."""
+    state = make_state("a", "b", "c", exhausted=False, burst=4)
+    assert runs(begin(state, "a", "b", "c")) == [("a",)]
+    assert judged(run_well(state, "a")) == [("a",)]
+    later = [Case(id=name, work=KernelWork(kernel="k"), timing=TimingPolicy()) for name in "de"]
+    batches = tuple(Batch(id=case.id, cases=(case,)) for case in later)
+    unbuilt = [CasePrepared(case=name, build=BuildKey(name), built=False) for name in "de"]
+    state.step(BatchesPlanned(batches=batches, exhausted=True))
+    assert Build(cases=("d",), worker=0) in state.step(*unbuilt, AuthorFreed(), AuthorFreed())
+    assert runs(state.step(CaseFinished(case="a"))) == []
+    assert Linger(device="d") in state.step(LingerOver(device="d", is_wanted=False))
+    assert Build(cases=("e",), worker=0) in state.step(CaseBuilt(case="d"), CompilerFreed(worker=0))
+    assert runs(state.step(CaseBuilt(case="e"), CompilerFreed(worker=0))) != []
 
 
 def test_what_is_not_timed_and_far_from_the_bound_pauses_nothing() -> None:
