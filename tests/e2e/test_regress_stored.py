@@ -125,7 +125,8 @@ def test_files_are_built_beside_a_bundle(cli: CommandLine) -> None:
     one = cli.run_json("regress", ".", suite, "kernels.py::same/default")
     assert verdicts(one) == {"same/default": "unchanged"}
     kernels.write_text(KERNELS % HEAVY)
-    found = cli.run_json("regress", configs, ".", "kernels.py::scale", "--margin", "15%")
+    longer = ("--margin", "15%", "--each", "90s")
+    found = cli.run_json("regress", configs, ".", "kernels.py::scale", *longer)
     assert verdicts(found) == {"scale/block=1024": "regressed"}
     timed = {trial["arguments"]["N"] for trial in cli.run_json("trials", "--run", found["run"])}
     assert timed == {1 << 13}
