@@ -52,8 +52,9 @@ class AnonymousSlots:
 
     async def run(self, batch: RunBatch, watch: Watch) -> bool:
         """Run a batch as soon as there is a place; see ``Slot``. A suspect gets a host of its own, so that it ends no other case."""
+        stopping = self._stopping
         async with self._places:
-            if self._stopping is not None:
+            if self._stopping is not stopping:  # withdrawn while it waited; later batches still run
                 return True
             if self._suspects.isdisjoint(entry.case for entry in batch.entries):
                 return await self._run(self._host, batch, watch)

@@ -116,7 +116,7 @@ class Borrower:
         held.timer = asyncio.get_running_loop().call_later(delay_s, self._end_linger, held)
 
     def _end_linger(self, held: "_Held") -> None:
-        is_wanted = True
+        is_wanted = True  # unless it is known that nobody waits
         if held.lease:
             with contextlib.suppress(UsageError):
                 (found,) = read_occupancy((held.slot.device,), self._yard.settings.lock_dir)
