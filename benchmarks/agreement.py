@@ -3,9 +3,9 @@
     python benchmarks/agreement.py [--runs 30] [--bundle FILE] [--seconds S]
 
 The configs are those of the GEMM example, or of a bundle that ``tileyard compile --all-configs -o`` has built, for a GPU say. First all configs
-meet in finals of many rounds, which say how much slower than the best each of them is. Then ``tileyard tune --fresh`` runs again and again in
+meet in long finals, which say how much slower than the best each of them is. Then ``tileyard tune --fresh`` runs again and again in
 processes of its own, with the same builds; in every second run another process computes on one core. The regret of a run is its winner's time
-over the best one's, as the long finals have it. No run begins after ``--seconds``.
+over the best one's in the long finals. No run begins after ``--seconds``.
 """
 
 import argparse
@@ -18,32 +18,32 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from tileyard.api.running import settings_for
-from tileyard.api.tune import carry_study
+from tileyard.api.running import carry_on, settings_for
 from tileyard.artifacts.keys import canonical_json
 from tileyard.service.verbs import StartTune
 from tileyard.tuning.request import TuneRequest, median_ns
 
 FILE = str(Path(__file__).parent.parent / "examples/gemm.py")
 OVERRIDES = {"block_K": (64, 128)}
-ROUNDS = 300
+ROUNDS = 600
+MEETINGS = 12
 HOG = [sys.executable, "-c", "while True: pass"]
 
 
 def rate_all(home: str, bundle: str) -> dict[str, float]:
-    """Each config's time over the best one's: in the finals, or in the screening for what was clearly slower there."""
-    request = TuneRequest(finalists=1000, rounds=ROUNDS)
+    """Each config's time over the best one's: in long finals, or in the screening for what was clearly slower there."""
+    request = TuneRequest(finalists=1000, rounds=ROUNDS, meetings=MEETINGS)
     start = StartTune(request=request, target="cpu", file=FILE, reuse=False)
     if bundle:
         start = replace(start, file="", bundle=bundle)
     else:
         start = replace(start, request=replace(request, shape="small", overrides=OVERRIDES))
-    result = carry_study(start, settings_for(home), None, None)
+    result = carry_on(None)(start, settings_for(home))
     timed = [one for one in result.trials if one.measurement is not None]
     least_ns = min(median_ns(one) for one in timed)
     screened = {canonical_json(one.config): median_ns(one) / least_ns for one in timed}
@@ -52,10 +52,11 @@ def rate_all(home: str, bundle: str) -> dict[str, float]:
 
 def choose(command: list[str], home: str, *, busy: bool) -> str:
     """The config that a fresh run names."""
-    with subprocess.Popen(HOG) if busy else nullcontext() as hog:
+    with ExitStack() as stack:
+        if busy:
+            hog = stack.enter_context(subprocess.Popen(HOG))
+            stack.callback(hog.kill)
         done = subprocess.run(command, env={**os.environ, "TILEYARD_HOME": home}, capture_output=True, check=True)  # fmt: skip
-        if hog is not None:
-            hog.kill()
     return canonical_json(json.loads(done.stdout)["best"]["config"])
 
 
@@ -72,7 +73,10 @@ def main() -> None:
     chosen: dict[str, list[str]] = {"quiet": [], "one core busy": []}
     with tempfile.TemporaryDirectory() as home:
         ratios = rate_all(home, given.bundle)
-        print(f"{len(ratios)} configs, up to {max(ratios.values()):.2f} x the best one's time")
+        print(
+            f"{len(ratios)} configs, up to {max(ratios.values()):.2f} x the best one's time",
+            flush=True,
+        )
         for _ in range(given.runs):
             for name, found in chosen.items():
                 if time.monotonic() < end_s:

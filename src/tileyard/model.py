@@ -347,7 +347,7 @@ class Case(Record):
 class Batch(Record):
     """Cases that share one lease. ``interleaved`` times them in turn, ABBA, for ``rounds`` rounds, or until ``calm`` of them were calm.
 
-    ``devices`` are the names of those that may run it, empty for all that can. In a ``fresh`` process, none of the kernels of an ``interleaved`` batch has run before; for other batches nothing at all has. The single case of an ``alike`` batch is not run if its binary is that of another case of its run: it ends like that case.
+    ``devices`` are the names of those that may run it, empty for all that can. In a ``fresh`` process, none of the kernels of an ``interleaved`` batch has run before; for other batches nothing at all has. ``repetition`` counts batches that repeat a comparison: they do not share results. The single case of an ``alike`` batch is not run if its binary is that of another case of its run: it ends like that case.
     """
 
     id: str
@@ -356,6 +356,7 @@ class Batch(Record):
     process: Literal["warm", "fresh"] = "warm"
     rounds: int = 0
     calm: int = 0
+    repetition: int = 0
     alike: bool = False
     devices: tuple[str, ...] = ()
 

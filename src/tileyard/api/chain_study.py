@@ -52,6 +52,7 @@ def run_study(
         limits=Limits(run_s=order.run_s or usual.run_s, build_s=wishes.build_s or usual.build_s),
         finalists=manner.finalists,
         rounds=manner.rounds,
+        meetings=1,  # the script waits for the result
     )
     start = StartTune(
         request=request,

@@ -320,6 +320,8 @@ class Ledger:
         if progress.batch.order == "interleaved":
             # The control runs the same binary as the leader: its role distinguishes the two.
             role = f"{'control' if case.control else 'member'} {progress.batch.rounds}"
+            if progress.batch.repetition:
+                role += f" {progress.batch.repetition}"
             key = paired_key(run, progress.rivals, identity, role)
         elif is_measured_anew(case):  # its result does not depend on the config
             key = paired_key(run, (), identity, "device")

@@ -9,7 +9,6 @@ binary, entered twice, must have equal times.
 
 import math
 import random
-import statistics
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,11 +22,17 @@ from tileyard.targets.base import Launch
 
 FEWEST_ROUNDS = 8
 """Fewest rounds: enough for an interval at 0.95, which needs six."""
+MOST_NS: Final = 6e9
+"""Nanoseconds for which members are timed in turn, unless their fewest rounds take longer."""
 CALM: Final = 1.05
+UNDISTURBED: Final = 1.3
+"""Two members are compared in rounds in which neither took more than this times its own lower decile."""
+MIN_EFFECT: Final = 0.005
+"""The smallest difference that counts."""
 
 
 class LogRatio(MedianInterval):
-    """The median over rounds of ln(head / base), and its interval; negative if head is faster."""
+    """The median of ln(head / base) over ``rounds`` rounds, and its interval; negative if head is faster."""
 
     rounds: int
 
@@ -48,15 +53,13 @@ class LogRatio(MedianInterval):
 class Ranking(Record):
     """The members of an interleaved batch, judged; members are named by their index.
 
-    ``fastest`` has the smallest median, and no other member is faster in its pairing with it (unless
-    pairings form a cycle). ``ratios`` has one entry per member: its time against that of
-    ``fastest``. ``tied`` are the members that cannot be distinguished from ``fastest``, including
-    itself, in canonical order; ``winner`` is the first of these whose median is within the smallest
-    effect that counts. ``order`` has all members except the control, the winner first, then by median.
-    ``control`` is the second entry of a binary against its first.
+    No other member is faster than ``fastest`` in its pairing with it (unless pairings form a cycle).
+    ``ratios`` has one entry per member: its time against that of ``fastest``. ``tied`` are the
+    members that cannot be distinguished from ``fastest``, including itself. ``order`` has all
+    members, the fastest first, then by ratio. ``control`` is the second entry of a binary against
+    its first.
     """
 
-    winner: int
     fastest: int
     tied: tuple[int, ...]
     order: tuple[int, ...]
@@ -116,55 +119,56 @@ def find_calm(samples: Sequence[Sequence[float]]) -> NDArray[np.bool_]:
 
 
 def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float) -> LogRatio:
-    """Compare head with base, round by round; both have one positive value per round.
+    """Compare head with base, round by round, in the rounds that both have; all values are positive.
+
+    A round in which other work disturbed one of them does not count, if FEWEST_ROUNDS others are
+    left: on a busy machine such rounds are so many that they would hide small differences.
 
     The interval is that of a median by order statistics, which only assumes independent rounds:
     times have long right tails, so a mean or a normal interval would follow single disturbed
     rounds, and a bootstrap of a median covers too little at the usual number of about twenty
     rounds. 0.95 needs at least six rounds.
     """
-    logs = np.log(np.asarray(head, dtype=np.float64) / np.asarray(base, dtype=np.float64))
-    interval = median_interval([float(value) for value in logs], confidence)
-    return LogRatio(**asdict(interval), rounds=len(logs))
+    shared = min(len(base), len(head))
+    bases, heads = np.asarray(base[:shared]), np.asarray(head[:shared])
+    counts = _is_undisturbed(bases) & _is_undisturbed(heads)
+    logs = np.log(heads / bases)
+    kept = logs[counts] if counts.sum() >= FEWEST_ROUNDS else logs
+    interval = median_interval(kept.tolist(), confidence)
+    return LogRatio(**asdict(interval), rounds=len(kept))
+
+
+def _is_undisturbed(times: NDArray[np.float64]) -> NDArray[np.bool_]:
+    usual: NDArray[np.bool_] = times <= UNDISTURBED * np.sort(times)[len(times) // 10]
+    return usual
 
 
 def rank(
     samples: Sequence[Sequence[float]],
     confidence: float,
-    min_effect: float = 0.005,
-    control: tuple[int, int] | None = None,
+    control: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> Ranking:
-    """Find the winner among members timed by ``interleave``; ``samples`` is its result.
+    """Find the fastest of members timed by ``interleave``; ``samples`` is its result, or those of several batches joined.
 
-    The order of the members is canonical and breaks ties: the first of those
-    whose medians are within ``min_effect`` of the fastest one's wins. ``control`` is a
-    member's index and that of its second entry, which cannot win. A member is tied with the
-    fastest unless its whole interval is above ``min_effect`` and above both the half width and
+    Only members with the most rounds can be the fastest: the others did not meet again.
+    ``control`` are the samples of a binary and of its second entry. A member is tied with the
+    fastest unless its whole interval is above MIN_EFFECT and above both the half width and
     the median of the control's interval, because a binary does not differ from itself.
     """
-    itself = (
-        None
-        if control is None
-        else compare_pair(samples[control[0]], samples[control[1]], confidence)
-    )
-    entries = [i for i in range(len(samples)) if control is None or i != control[1]]
-    # Relative to the round's own mean, so that drift between rounds moves no median.
-    logs = np.log(np.asarray(samples, dtype=np.float64))
-    typical = [statistics.median(own) for own in (logs - logs.mean(axis=0)).tolist()]
-    by_median = sorted(entries, key=lambda i: (typical[i], i))
-    fastest = _unbeaten(by_median, samples, confidence)
+    itself = None if control is None else compare_pair(*control, confidence)
+    most = max(map(len, samples))
+    complete = [i for i, own in enumerate(samples) if len(own) == most]
+    fastest = _unbeaten(complete, samples, confidence)
     ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
-    threshold = math.log1p(min_effect)
+    threshold = math.log1p(MIN_EFFECT)
     if itself is not None:
         half_width = (itself.high - itself.low) / 2.0
         threshold = max(threshold, half_width, abs(itself.median))
-    tied = tuple(i for i in entries if i == fastest or ratios[i].low <= threshold)
-    winner = next(i for i in tied if ratios[i].median <= math.log1p(min_effect))
+    others = [i for i in range(len(samples)) if i != fastest]
     return Ranking(
-        winner=winner,
         fastest=fastest,
-        tied=tied,
-        order=(winner, *(i for i in by_median if i != winner)),
+        tied=tuple(i for i, one in enumerate(ratios) if i == fastest or one.low <= threshold),
+        order=(fastest, *sorted(others, key=lambda i: (ratios[i].median, ratios[i].low))),
         ratios=ratios,
         control=itself,
     )

@@ -56,6 +56,13 @@ def fewest_samples(confidence: float) -> int:
     return count
 
 
+def spread(samples: Sequence[float]) -> float:
+    """The factor between the lower and the upper decile."""
+    ordered = sorted(samples)
+    outside = len(ordered) // 10
+    return ordered[-1 - outside] / ordered[outside]
+
+
 def is_falling(samples: Sequence[float], tolerance: float) -> bool:
     """Whether the later half is typically faster than the earlier half by more than ``tolerance``.
 

@@ -25,6 +25,7 @@ from tileyard.report.words import (
 )
 from tileyard.tuning.request import (
     CompileResult,
+    Final,
     KeptOut,
     StudyResult,
     median_ns,
@@ -250,17 +251,21 @@ def _reasons(prefix: str, ended: Sequence[Build | Trial]) -> list[Text]:
     return lines
 
 
+def _say_ratio(final: Final) -> str:
+    return f"{final.ratio:.3f} x its time [{final.low:.3f}, {final.high:.3f}]"
+
+
 def _finals(result: StudyResult) -> list[Text]:
     lines = []
     for number, final in enumerate(result.finals):
-        verdict = "tied" if final.tied else "slower"
-        if number == 0:
-            verdict = "the best"
-        # Pairings may go round in a circle: then the winner beats the base of the ratios.
-        is_base = final.low == final.high == 1.0
-        times = f"{final.ratio:.3f} x the base [{final.low:.3f}, {final.high:.3f}]"
-        takes = "is the base" if is_base else f"takes {times}"
-        lines.append(Text(f"finals: {format_config(final.config)} {takes}: {verdict}", style="dim"))
+        verdict = "is the best" if number == 0 else f"is tied with it: {_say_ratio(final)}"
+        if number == 0 or final.tied:
+            lines.append(Text(f"finals: {format_config(final.config)} {verdict}", style="dim"))
+    if slower := [final for final in result.finals if not final.tied]:
+        others = (
+            f"{count_of(len(slower), 'config')} slower, the first of them {_say_ratio(slower[0])}"
+        )
+        lines.append(Text(f"finals: {others}", style="dim"))
     if result.control is not None:
         control = result.control
         alarm = "no false alarm"

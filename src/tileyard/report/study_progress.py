@@ -16,6 +16,7 @@ from tileyard.report.words import (
     format_time,
     outcome_style,
 )
+from tileyard.tuning.request import is_final
 from tileyard.wording import count_of
 
 BAR_WIDTH = 24
@@ -48,9 +49,9 @@ class StudyLayout:
         )
 
     def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
-        """The outcome, the config and its time. On a terminal only failures."""
+        """The outcome, the config and its time. On a terminal, and of the finals, only failures."""
         trial = judged.trial
-        is_known = is_live or trial.reused or trial.outcome is Outcome.SKIPPED
+        is_known = is_live or trial.reused or trial.outcome is Outcome.SKIPPED or is_final(trial)
         if not self._tells_ends or (judged.verdict == "passed" and is_known):
             return None
         line = Text.assemble(

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
+from tileyard.measure.paired import FEWEST_ROUNDS
 from tileyard.model import (
     INFRASTRUCTURE,
     WELL,
@@ -17,13 +19,20 @@ from tileyard.model import (
     Trial,
     Value,
 )
-from tileyard.tuning.finals import Verdict, judge_finals
+from tileyard.tuning.finals import (
+    Verdict,
+    contender_margin,
+    is_disturbed,
+    judge_finals,
+    list_complete,
+    meeting_ns,
+)
 from tileyard.tuning.request import FINALS, TuneRequest, median_ns, one_per_binary
 from tileyard.tuning.silicon import Alike
 
 STUDY = "study"
-CONTENDER_MARGIN = 1.05
-"""A config may win if its interval begins within this factor of the end of the best config's interval."""
+FEWEST_FINALISTS = 5
+"""This many may meet, however long they take."""
 MOST_TIMES = 3
 """Most screenings of a config, if the devices that ran it turn out to differ."""
 
@@ -58,6 +67,7 @@ class Contest:
         """The configs whose check on all draws was requested, right or not."""
         self._unproven: dict[str, int] = {}
         """Number of draws on which a config is not yet known to be right."""
+        self._meetings = 0
         self.finals: list[Trial] = []
         self.devices = tuple(devices)
         self.alike = Alike(devices)
@@ -161,23 +171,32 @@ class Contest:
         return batches
 
     def meet(self) -> list[Batch]:
-        """The finals: the leader twice (the second time as control) and all configs that may still beat it.
+        """A meeting of the finals: the leader twice (the second time as control) and all configs that may still beat it.
 
-        The first of several configs with the same binary, in the order of configs, represents all of them.
+        The first of several configs with the same binary, in the order of configs, represents all of them. On a disturbed
+        device those that are tied meet again, each time in another process: a config's times differ between processes too.
         """
-        chosen = self._choose(self.rank())
-        if len(chosen) < 2:
+        passed = self.rank()
+        chosen = self._choose(passed) if not self._meetings else self._list_tied()
+        most = self._request.meetings if is_disturbed(passed) else 1
+        if len(chosen) < 2 or self._meetings >= most:
             return []
-        names = (self._name(f"f{i + 1:02d}") for i in range(len(chosen)))
+        again = f".{self._meetings + 1}" if self._meetings else ""
+        round_ns = 2 * sum(map(median_ns, [chosen[0], *chosen]))
+        in_time = max(FEWEST_ROUNDS, int(meeting_ns(passed) / round_ns))
+        names = (self._name(f"f{i + 1:02d}{again}") for i in range(len(chosen)))
         cases = [self._case(name, t.config) for name, t in zip(names, chosen, strict=True)]
-        cases.append(self._case(self._name("f00"), chosen[0].config, control=True))
+        cases.append(self._case(self._name(f"f00{again}"), chosen[0].config, control=True))
+        repetition, self._meetings = self._meetings, self._meetings + 1
         self._pending |= {case.key: self._take_final for case in cases}
         return [
             Batch(
-                id=self._name(FINALS),
+                id=self._name(FINALS + again),
                 cases=tuple(cases),
                 order="interleaved",
-                rounds=self._request.rounds,
+                process="fresh" if again else "warm",
+                rounds=min(self._request.rounds, in_time),
+                repetition=repetition,
                 devices=self.proven_slots,
             )
         ]
@@ -214,13 +233,20 @@ class Contest:
         return Batch(id=case.id, cases=(case,), alike=True, devices=devices)
 
     def _choose(self, passed: Sequence[Trial]) -> list[Trial]:
-        """The fastest trial, and those that may still beat it, up to the number of finalists."""
+        """The fastest trial, and those that may still beat it, up to the number of finalists that can be timed in turn."""
         passed = one_per_binary(passed)
         if not passed or passed[0].measurement is None:
             return []
-        bound = passed[0].measurement.high_ns * CONTENDER_MARGIN
+        bound = passed[0].measurement.high_ns * contender_margin(passed)
         contenders = [t for t in passed[1:] if t.measurement and t.measurement.low_ns <= bound]
-        return [passed[0], *contenders[: max(self._request.finalists - 1, 0)]]
+        chosen = [passed[0], *contenders[: max(self._request.finalists - 1, 0)]]
+        spent_ns = accumulate(2 * FEWEST_ROUNDS * median_ns(trial) for trial in chosen)
+        return chosen[: max(FEWEST_FINALISTS, sum(one <= meeting_ns(passed) for one in spent_ns))]
+
+    def _list_tied(self) -> list[Trial]:
+        """The winner of all meetings so far, and those that cannot be distinguished from it."""
+        finals = list_complete(self.verdict.finals)
+        return [self._screened[canonical_json(one.config)] for one in finals if one.tied]
 
     def _list_same(self, trial: Trial) -> list[Trial]:
         """The trials of all configs with the binary of this trial."""
@@ -242,7 +268,9 @@ class Contest:
     def _take_final(self, trial: Trial) -> None:
         self.finals.append(trial)
         known = self._screened[canonical_json(trial.config)]
-        if trial.outcome not in WELL | INFRASTRUCTURE | {Outcome.NOT_RUN}:
+        # Alone it had enough memory, beside all the others it had not.
+        lost = {Outcome.NOT_RUN, Outcome.OUT_OF_MEMORY}
+        if trial.outcome not in WELL | INFRASTRUCTURE | lost:
             self._reject(known, trial, "in the finals: ")
 
     def _reject(self, trial: Trial, found: Trial, where: str) -> None:

@@ -1,12 +1,19 @@
-"""Judges a study: finds the winner from the screening and the interleaved finals."""
+"""Judges a study: finds the winner from the screening and the interleaved finals, and says what finals a device needs."""
 
 import math
+import statistics
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tileyard.artifacts.keys import canonical_json
-from tileyard.measure.paired import LogRatio, rank
-from tileyard.model import Record, Trial
+from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS, LogRatio, rank
+from tileyard.measure.statistics import median_interval, spread
+from tileyard.model import Measurement, Record, Trial
 from tileyard.tuning.request import Control, Final
+
+MARGIN = 1.05
+"""A config may win if its interval begins within this factor of the end of the best config's interval, on an undisturbed device."""
 
 
 class Verdict(Record):
@@ -17,50 +24,105 @@ class Verdict(Record):
     control: Control | None = None
 
 
+def contender_margin(trials: Sequence[Trial]) -> float:
+    """MARGIN, or the factor by which two configs may be wrongly compared, because each was screened when the device was fast or slow.
+
+    That factor is the square of the typical factor between slow and fast samples of one config.
+    """
+    timed = [trial.measurement.samples_ns for trial in trials if trial.measurement]
+    factors = [spread(samples) for samples in timed if len(samples) >= FEWEST_ROUNDS]
+    return max(MARGIN, statistics.median(factors) ** 2 if factors else 1.0)
+
+
+def is_disturbed(trials: Sequence[Trial]) -> bool:
+    """Whether other work disturbs the device that screened these."""
+    return contender_margin(trials) > MARGIN
+
+
+def meeting_ns(trials: Sequence[Trial]) -> float:
+    """The time for a meeting of the finals, in nanoseconds: less if several may follow."""
+    return MOST_NS / 3 if is_disturbed(trials) else MOST_NS
+
+
 def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: float) -> Verdict:
     """The winner of ``finals``, or the first of ``passed`` if too few finalists were timed.
 
-    ``passed`` are the screening trials that may win, fastest first. A finalist's ratio is to the
-    fastest of the finals, which may lose in a tie. Ties are broken by the canonical text of the
-    configs, so that the same trials always give the same winner.
+    ``passed`` are the screening trials that may win, fastest first. ``finals`` are those of one or several meetings,
+    each a batch; their rounds are joined. The same trials always give the same winner: of equal ones the first in
+    the canonical order of configs.
     """
     by_config = {canonical_json(trial.config): trial for trial in passed}
-    control = next((trial for trial in finals if trial.control and trial.measurement), None)
-    members = sorted(
-        (
-            trial
-            for trial in finals
-            if not trial.control and trial.measurement and canonical_json(trial.config) in by_config
-        ),
-        key=lambda trial: canonical_json(trial.config),
-    )
-    if len(members) < 2 or len({len(_samples(trial)) for trial in members}) != 1:
+    timed: dict[str, list[tuple[float, Measurement]]] = {}
+    control: tuple[list[float], list[float]] = ([], [])
+    batches = sorted({trial.batch for trial in finals})
+    for number, batch in enumerate(batches):
+        times = {
+            canonical_json(one.config): one.measurement
+            for one in finals
+            if one.batch == batch and not one.control and one.measurement
+        }
+        again = [key for key in times if len(timed.get(key, ())) == number and key in by_config]
+        if not again:
+            break
+        # All times of a meeting in one unit, so that processes of different speed can be joined.
+        unit_ns = min(times[key].median_ns for key in again)
+        for key in again:
+            timed.setdefault(key, []).append((unit_ns, times[key]))
+        for one in finals:
+            twin = times.get(canonical_json(one.config))
+            if one.batch == batch and one.control and one.measurement and twin is not None:
+                for own, measured in zip(control, (twin, one.measurement), strict=True):
+                    own.extend(time_ns / unit_ns for time_ns in measured.samples_ns)
+    keys = sorted(timed)
+    if len(keys) < 2:
         return Verdict(best=passed[0] if passed else None)
-    samples = [_samples(trial) for trial in members]
-    pair, reused = None, control is not None and control.reused
-    if control is not None and len(_samples(control)) == len(samples[0]):
-        twin = next((i for i, trial in enumerate(members) if trial.config == control.config), None)
-        if twin is not None:
-            samples.append(_samples(control))
-            pair = (twin, len(members))
-    ranking = rank(samples, confidence, control=pair)
-    winner = by_config[canonical_json(members[ranking.winner].config)]
+    samples = [[t / unit for unit, one in timed[key] for t in one.samples_ns] for key in keys]
+    ranking = rank(samples, confidence, control if control[0] else None)
+    joined = [tuple(t for _, one in timed[key] for t in one.samples_ns) for key in keys]
+    fastest_ns = statistics.median(joined[ranking.fastest])
+    is_reused = any(trial.reused for trial in finals if trial.control)
     return Verdict(
-        best=winner,
+        best=by_config[keys[ranking.fastest]],
         finals=tuple(
             _final(
-                by_config[canonical_json(members[i].config)],
-                members[i],
+                by_config[keys[i]],
+                _join(
+                    timed[keys[i]][0][1],
+                    joined[i],
+                    samples[i],
+                    fastest_ns * ranking.ratios[i].ratio,
+                ),
                 ranking.ratios[i],
                 tied=i in ranking.tied,
             )
             for i in ranking.order
         ),
-        control=None if ranking.control is None else _control(ranking.control, reused=reused),
+        control=None if ranking.control is None else _control(ranking.control, reused=is_reused),
     )
 
 
-def _final(trial: Trial, member: Trial, ratio: LogRatio, *, tied: bool) -> Final:
+def list_complete(finals: Sequence[Final]) -> list[Final]:
+    """Those that took part in all meetings; the intervals of others are wider."""
+    rounds = [len(one.measurement.samples_ns) if one.measurement else 0 for one in finals]
+    return [one for one, own in zip(finals, rounds, strict=True) if own == max(rounds)]
+
+
+def _join(
+    first: Measurement, joined_ns: tuple[float, ...], samples: Sequence[float], median_ns: float
+) -> Measurement:
+    """The measurement of a finalist in all its meetings, of which the first one is given, with this median."""
+    interval = median_interval(samples, first.confidence)
+    unit_ns = median_ns / interval.median
+    return replace(
+        first,
+        median_ns=median_ns,
+        low_ns=interval.low * unit_ns,
+        high_ns=interval.high * unit_ns,
+        samples_ns=joined_ns,
+    )
+
+
+def _final(trial: Trial, measured: Measurement, ratio: LogRatio, *, tied: bool) -> Final:
     return Final(
         trial=trial.id,
         config=dict(trial.config),
@@ -68,7 +130,7 @@ def _final(trial: Trial, member: Trial, ratio: LogRatio, *, tied: bool) -> Final
         low=math.exp(ratio.low),
         high=math.exp(ratio.high),
         tied=tied,
-        measurement=member.measurement,
+        measurement=measured,
     )
 
 
@@ -80,7 +142,3 @@ def _control(control: LogRatio, *, reused: bool) -> Control:
         false_alarm=control.excludes_tie,
         reused=reused,
     )
-
-
-def _samples(trial: Trial) -> tuple[float, ...]:
-    return trial.measurement.samples_ns if trial.measurement is not None else ()

@@ -42,7 +42,7 @@ class TuneRequest(Record):
     ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and ``inputs``, names of functions
     of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
     most ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
-    meet in up to ``rounds`` interleaved rounds before a winner is chosen. With ``require_check`` a config
+    meet in up to ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times. With ``require_check`` a config
     wins only if its results were compared. It must also be right on the inputs of all ``draws``.
     """
 
@@ -60,8 +60,9 @@ class TuneRequest(Record):
     check: CheckPolicy = CheckPolicy()
     timing: TimingPolicy = TimingPolicy()
     limits: Limits = Limits()
-    finalists: int = 5
+    finalists: int = 16
     rounds: int = 60
+    meetings: int = 6
     seed: int = 0
     require_check: bool = False
     draws: tuple[Draw, ...] = ()
@@ -69,11 +70,11 @@ class TuneRequest(Record):
 
 
 class Final(Record):
-    """The result of a finalist. ``ratio`` is its time over that of the fastest finalist.
+    """The result of a finalist. ``ratio`` is its time over the winner's.
 
     ``low`` and ``high`` bound the ratio. ``tied``: the two cannot be distinguished. The winner comes
-    first; if several are tied it need not be the fastest. ``measurement`` is that of the finals, which
-    decided.
+    first. ``measurement`` is that of the finals, which decided; its times are those of all rounds of the
+    winner times the ratio, also if it took part in fewer.
     """
 
     trial: str

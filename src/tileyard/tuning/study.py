@@ -40,7 +40,7 @@ AMOUNTS = ("warmup_launches", "warmup_ns", "launches", "max_ns")
 
 
 class Study:
-    """A CaseSource. Screening cases are batches of one; the finals are one interleaved batch per kind of silicon.
+    """A CaseSource. Screening cases are batches of one; the finals are interleaved batches, one or several per kind of silicon.
 
     Between the two, configs that may win are checked on further inputs, and the same configs are built, but not run, for the
     targets ``also_build``. Without ``devices`` it is not known where cases run.
@@ -68,7 +68,7 @@ class Study:
         self._place = place
         self._also_built: Sweep | None = None
         self._next = 0
-        self._finals_asked = False
+        self._are_finals_asked = False
         self.is_screening = True
         """True until the steps that need the times of all configs are planned."""
         kinds = split_by_silicon(devices) or [()]
@@ -79,7 +79,7 @@ class Study:
 
     async def ask(self, limit: int) -> Sequence[Batch]:
         """Return screening cases until there are no more, or the budget is spent; then the finals."""
-        if self._finals_asked:
+        if self._are_finals_asked:
             return ()
         if not self.is_out_of_budget:
             await self.space.draw(-(-(self._next + limit) // len(self.contests)))
@@ -100,8 +100,9 @@ class Study:
                 return batches
         if not self.also_built.done():
             return await self.also_built.ask(limit)
-        self._finals_asked = True
-        return [batch for contest in self.contests for batch in contest.meet()]
+        batches = [batch for contest in self.contests for batch in contest.meet()]
+        self._are_finals_asked = not batches
+        return batches
 
     def tell(self, trial: Trial) -> None:
         """Record a trial."""
@@ -110,7 +111,7 @@ class Study:
 
     def done(self) -> bool:
         """Whether all cases were requested and have ended."""
-        return self._finals_asked and not self._is_pending
+        return self._are_finals_asked and not self._is_pending
 
     def result(self, run: str, reason: StopReason, device: Device) -> StudyResult:
         """The result of the study as part of this run, with the trials so far; on ``device`` if no others are known."""

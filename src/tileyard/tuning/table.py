@@ -15,7 +15,7 @@ from tileyard.artifacts.keys import canonical_json
 from tileyard.events import StopReason
 from tileyard.model import WELL, Batch, Case, Device, KernelWork, Outcome, Trial
 from tileyard.tuning.cover import draw_curve, find_fewest
-from tileyard.tuning.finals import Verdict, judge_finals
+from tileyard.tuning.finals import Verdict, judge_finals, list_complete
 from tileyard.tuning.request import (
     CurvePoint,
     Shape,
@@ -27,6 +27,7 @@ from tileyard.tuning.request import (
 )
 from tileyard.tuning.study import Study
 
+MEETING_ROUNDS = 60
 MEETINGS = 3
 """Most proposals of a table; in the last one, configs only serve shapes whose best config they have met."""
 
@@ -62,7 +63,7 @@ class ShapeStudy:
         """The study's batches."""
         return [self._adopt(batch) for batch in await self.study.ask(limit)]
 
-    def meet(self, rival: Trial, best: Trial, rounds: int) -> Batch:
+    def meet(self, rival: Trial, best: Trial) -> Batch:
         """The batch that times the best config and another one in turn."""
         self._met.append([])
         name = f"{self.folder}meeting{len(self._met)}"
@@ -77,7 +78,9 @@ class ShapeStudy:
         self._pending |= {case.id for case in cases}
         (contest,) = self.study.contests  # a table is for one kind of device
         devices = contest.proven_slots
-        return Batch(id=name, cases=cases, order="interleaved", rounds=rounds, devices=devices)
+        return Batch(
+            id=name, cases=cases, order="interleaved", rounds=MEETING_ROUNDS, devices=devices
+        )
 
     def tell(self, trial: Trial) -> None:
         """Record a trial."""
@@ -104,7 +107,7 @@ class ShapeStudy:
         verdicts = [Verdict(best=best, finals=result.finals)]
         verdicts += [judge_finals(passed, met, request.timing.confidence) for met in self._met]
         met: dict[str, tuple[float, float]] = {}
-        for final in (final for verdict in verdicts for final in verdict.finals):
+        for final in (final for verdict in verdicts for final in list_complete(verdict.finals)):
             took_ns = final.measurement.median_ns if final.measurement is not None else 0.0
             met.setdefault(binaries[final.trial], (final.high, took_ns))
         measured = result.measurement_of(best)
@@ -217,7 +220,7 @@ class Studies:
         results = self._results()
         chosen = await asyncio.to_thread(self._choose, self._list_known(results))
         return [
-            study.meet(one.trial, result.best, self._request.rounds)
+            study.meet(one.trial, result.best)
             for study, result, one in zip(self.studies, results, chosen, strict=True)
             if one is not None and result.best is not None and not one.met
         ]

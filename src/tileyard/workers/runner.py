@@ -29,7 +29,7 @@ from tileyard.errors import (
     HomeError,
     TileyardError,
 )
-from tileyard.measure.paired import interleave
+from tileyard.measure.paired import MOST_NS, interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
 from tileyard.model import (
     Batch,
@@ -78,8 +78,6 @@ from tileyard.workers.timed_launches import (
 )
 
 INPUT_CACHE_BYTES = 1 << 30
-INTERLEAVED_NS = 6e9
-"""Nanoseconds for which an interleaved batch is timed, unless its fewest rounds take longer."""
 
 
 class Ran(NamedTuple):
@@ -191,9 +189,7 @@ class Runner:
                     launch.prepare(policy)
                 each = [launches_per_sample(launch, policy) for launch in launches]
                 batch = request.batch
-                return interleave(
-                    launches, batch.rounds, each, max_ns=INTERLEAVED_NS, calm=batch.calm
-                )
+                return interleave(launches, batch.rounds, each, max_ns=MOST_NS, calm=batch.calm)
             except TimingFailed as failure:
                 self._tell(self._fail(failure.case, failure.error))
                 left = [one for one in members if one[0].key != failure.case.key]

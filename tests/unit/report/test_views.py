@@ -179,7 +179,7 @@ def test_the_table_names_winner_ties_and_failures() -> None:
 
     print_study(Console(file=file, width=200), result(), Path("/home/x"))
     text = file.getvalue()
-    expected = ("best: tile=1", ": tied", "no false alarm", "2 passed, 1 mismatch")
+    expected = ("best: tile=1", "is tied with it: ", "no false alarm", "2 passed, 1 mismatch")
     assert all(words in text for words in expected)
     assert 'tileyard.load("r.1")' in text
 

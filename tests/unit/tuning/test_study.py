@@ -75,8 +75,11 @@ class Bench:
         self.binaries: dict[object, str] = {}
         self.right = Outcome.PASSED
         self.slower: dict[str, float] = {}
+        self.spread = 0.01
         self.wrong: set[tuple[int, Draw]] = set()
-        self.wrong_in_finals: set[int] = set()
+        self.wrong_in: set[tuple[str, int]] = set()
+        self.wrong_outcome = Outcome.MISMATCH
+        self.speeds: dict[str, float] = {}
         self.turns = itertools.cycle(device.name for device in devices)
         self.asked: list[Batch] = []
         self.devices = devices
@@ -88,9 +91,10 @@ class Bench:
         for case in batch.cases:
             tile = int(case.config["tile"])
             latency_ns = self.latencies_ns[tile] * self.slower.get(device, 1.0)
+            latency_ns *= self.speeds.get(batch.id, 1.0)
             assert isinstance(case.work, KernelWork)
             ok = latency_ns > 0 and (tile, case.work.draw) not in self.wrong
-            ok = ok and not (batch.id.startswith(FINALS) and tile in self.wrong_in_finals)
+            ok = ok and (batch.id, tile) not in self.wrong_in
             yield Trial(
                 id=f"run.{case.id}",
                 run="run",
@@ -103,9 +107,9 @@ class Bench:
                 control=case.control,
                 device=device,
                 message="" if ok else "wrong",
-                outcome=self.right if ok else Outcome.MISMATCH,
+                outcome=self.right if ok else self.wrong_outcome,
                 keys=Keys(run=RunKey(case.id), binary=self.binaries.get(case.config["tile"], "")),
-                measurement=measured(latency_ns) if ok and case.timing else None,
+                measurement=measured(latency_ns, self.spread) if ok and case.timing else None,
             )
 
     def drive(self) -> StudyResult:
@@ -161,6 +165,62 @@ def test_ties_are_named_and_broken_by_the_canonical_order() -> None:
         assert result.best is not None
         assert result.best.config == expected
         assert [final.tied for final in result.finals] == [True, True]
+
+
+def test_on_a_busy_device_tied_configs_meet_again_in_fresh_processes() -> None:
+    """And those that were clearly slower do not: their ratio is that of the first meeting."""
+    bench = Bench({16: 100.0, 32: 100.0, 64: 110.0}, meetings=3)
+    bench.spread = 0.2
+    result = bench.drive()
+    assert [batch.process for batch in bench.finals] == ["warm", "fresh", "fresh"]
+    assert len({(batch.id, batch.repetition) for batch in bench.finals}) == 3
+    assert len({case.id for batch in bench.finals for case in batch.cases}) == 4 + 3 + 3
+    met = [[case.config["tile"] for case in batch.cases] for batch in bench.finals]
+    assert met == [[16, 32, 64, 16], [16, 32, 16], [16, 32, 16]]
+    assert [final.tied for final in result.finals] == [True, True, False]
+    assert [final.ratio for final in result.finals] == pytest.approx([1.0, 1.0, 1.1])
+    rounds = [len(final.measurement.samples_ns) for final in result.finals if final.measurement]
+    assert rounds == [36, 36, 12]
+
+
+def test_meetings_end_when_one_config_is_left() -> None:
+    """On a busy device that may be after the first."""
+    bench = Bench({16: 100.0, 32: 110.0})
+    bench.spread = 0.2
+    bench.drive()
+    assert len(bench.finals) == 1
+
+
+def test_processes_of_different_speed_are_joined() -> None:
+    """A config that was wrong in the second meeting has no place, and the others keep all their rounds."""
+    bench = Bench({16: 100.0, 32: 100.0, 64: 100.0}, meetings=2)
+    bench.spread = 0.2
+    bench.speeds = {"finals.2": 3.0}
+    bench.wrong_in = {("finals.2", 64)}
+    result = bench.drive()
+    assert [final.config["tile"] for final in result.finals] == [16, 32]
+    assert [final.ratio for final in result.finals] == pytest.approx([1.0, 1.0])
+    assert result.control is not None
+    assert not result.control.is_wide
+    assert result.count(Outcome.MISMATCH) == 1
+
+
+def test_slow_configs_meet_in_smaller_numbers() -> None:
+    """A round of many slow members would take too long; at least five meet."""
+    bench = Bench(dict.fromkeys(range(16, 26), 1e9))
+    bench.drive()
+    assert bench.final is not None
+    assert len(bench.final.cases) == 5 + 1
+
+
+def test_no_memory_beside_the_others_says_nothing_about_a_config() -> None:
+    """It ran well alone, so it does not win, and keeps its outcome."""
+    bench = Bench({16: 100.0, 32: 101.0, 64: 102.0})
+    bench.wrong_in = {("finals", 32)}
+    bench.wrong_outcome = Outcome.OUT_OF_MEMORY
+    result = bench.drive()
+    assert result.count(Outcome.PASSED) == 3
+    assert [final.config["tile"] for final in result.finals] == [16, 64]
 
 
 def test_of_equal_binaries_one_meets_the_others() -> None:
@@ -420,7 +480,7 @@ def test_where_all_are_wrong_on_another_draw_nothing_wins() -> None:
 def test_what_is_wrong_in_the_finals_does_not_win() -> None:
     """Although it was right, and the fastest, when it was screened."""
     bench = Bench({16: 100.0, 32: 101.0})
-    bench.wrong_in_finals = {16}
+    bench.wrong_in = {("finals", 16)}
     result = bench.drive()
     assert result.best is not None
     assert result.best.config["tile"] == 32
