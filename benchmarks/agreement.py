@@ -3,7 +3,7 @@
     python benchmarks/agreement.py [--runs 30] [--bundle FILE] [--seconds S]
 
 The configs are those of the GEMM example, or of a bundle that ``tileyard compile --all-configs -o`` has built, for a GPU say. First all configs
-meet in long finals, which say how much slower than the best each of them is. Then ``tileyard tune --fresh`` runs again and again in
+meet in long finals, five times, which say how much slower than the best each of them is: the median counts. Then ``tileyard tune --fresh`` runs again and again in
 processes of its own, with the same builds; in every second run another process computes on one core. The regret of a run is its winner's time
 over the best one's in the long finals. No run begins after ``--seconds``.
 """
@@ -32,6 +32,7 @@ FILE = str(Path(__file__).parent.parent / "examples/gemm.py")
 OVERRIDES = {"block_K": (64, 128)}
 ROUNDS = 600
 MEETINGS = 12
+RATINGS = 5
 HOG = [sys.executable, "-c", "while True: pass"]
 
 
@@ -72,7 +73,9 @@ def main() -> None:
     command = [sys.executable, "-m", "tileyard", "tune", *subject, "--fresh", "--json"]
     chosen: dict[str, list[str]] = {"quiet": [], "one core busy": []}
     with tempfile.TemporaryDirectory() as home:
-        ratios = rate_all(home, given.bundle)
+        ratings = [rate_all(home, given.bundle) for _ in range(RATINGS)]
+        medians = {key: statistics.median(one[key] for one in ratings) for key in ratings[0]}
+        ratios = {key: ratio / min(medians.values()) for key, ratio in medians.items()}
         print(
             f"{len(ratios)} configs, up to {max(ratios.values()):.2f} x the best one's time",
             flush=True,
@@ -82,7 +85,7 @@ def main() -> None:
                 if time.monotonic() < end_s:
                     found.append(choose(command, home, busy=name != "quiet"))
     for name, found in chosen.items():
-        regrets = [ratios[config] / min(ratios.values()) for config in found]
+        regrets = [ratios[config] for config in found]
         near = sum(one <= 1.01 for one in regrets)
         print(
             f"{name}: {near} of {len(found)} within 1 % of the best; regret: mean {statistics.mean(regrets):.4f}, "
