@@ -241,7 +241,8 @@ class Contest:
         contenders = [t for t in passed[1:] if t.measurement and t.measurement.low_ns <= bound]
         chosen = [passed[0], *contenders[: max(self._request.finalists - 1, 0)]]
         spent_ns = accumulate(2 * FEWEST_ROUNDS * median_ns(trial) for trial in chosen)
-        return chosen[: max(FEWEST_FINALISTS, sum(one <= meeting_ns(passed) for one in spent_ns))]
+        time_ns = meeting_ns(passed)
+        return chosen[: max(FEWEST_FINALISTS, sum(one <= time_ns for one in spent_ns))]
 
     def _list_tied(self) -> list[Trial]:
         """The winner of all meetings so far, and those that cannot be distinguished from it."""
