@@ -33,6 +33,7 @@ OVERRIDES = {"block_K": (64, 128)}
 ROUNDS = 600
 MEETINGS = 12
 RATINGS = 5
+SHOWN = 5
 HOG = [sys.executable, "-c", "while True: pass"]
 
 
@@ -76,10 +77,10 @@ def main() -> None:
         ratings = [rate_all(home, given.bundle) for _ in range(RATINGS)]
         medians = {key: statistics.median(one[key] for one in ratings) for key in ratings[0]}
         ratios = {key: ratio / min(medians.values()) for key, ratio in medians.items()}
-        print(
-            f"{len(ratios)} configs, up to {max(ratios.values()):.2f} x the best one's time",
-            flush=True,
-        )
+        print(f"{len(ratios)} configs, up to {max(ratios.values()):.2f} x the best one's time")
+        for config in sorted(ratios, key=lambda key: ratios[key])[:SHOWN]:
+            each = " ".join(f"{one[config]:.4f}" for one in ratings)
+            print(f"in long finals {each}: {config}", flush=True)
         for _ in range(given.runs):
             for name, found in chosen.items():
                 if time.monotonic() < end_s:
