@@ -22,7 +22,7 @@ class Manner:
     timing: TimingPolicy = TimingPolicy()  # noqa: RUF009 (a frozen record)
     queue_limit_s: float = 1800.0
     finalists: int = TuneRequest().finalists
-    rounds: int = TuneRequest().rounds
+    rounds: int = 60
 
 
 FOR_SCRIPTS = Manner(

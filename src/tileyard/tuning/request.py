@@ -61,7 +61,7 @@ class TuneRequest(Record):
     timing: TimingPolicy = TimingPolicy()
     limits: Limits = Limits()
     finalists: int = 16
-    rounds: int = 60
+    rounds: int = 240
     meetings: int = 6
     seed: int = 0
     require_check: bool = False
