@@ -40,7 +40,7 @@ def is_disturbed(trials: Sequence[Trial]) -> bool:
 
 
 def meeting_ns(trials: Sequence[Trial]) -> float:
-    """The time for a meeting of the finals, in nanoseconds: less if several may follow."""
+    """The time for which a meeting of the finals is planned, in nanoseconds: less if several may follow."""
     return MOST_NS / 3 if is_disturbed(trials) else MOST_NS
 
 

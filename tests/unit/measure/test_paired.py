@@ -178,6 +178,7 @@ def test_ratio_of_pairs_is_found_whatever_the_rounds_do(base: list[float], facto
 
     assert found.ratio == pytest.approx(factor)
     assert found.low == pytest.approx(found.high, abs=1e-9)
+    assert min(FEWEST_ROUNDS, len(base)) <= found.rounds <= len(base)
 
 
 def test_single_disturbed_rounds_do_not_move_the_ratio() -> None:
