@@ -2,10 +2,11 @@
 
     python benchmarks/agreement.py [--runs 30] [--bundle FILE] [--seconds S]
 
-The configs are those of the GEMM example, or of a bundle that ``tileyard compile --all-configs -o`` has built, for a GPU say. First all configs
-meet in long finals, five times, which say how much slower than the best each of them is: the median counts. Then ``tileyard tune --fresh`` runs again and again in
-processes of its own, with the same builds; in every second run another process computes on one core. The regret of a run is its winner's time
-over the best one's in the long finals. No run begins after ``--seconds``.
+The configs are those of the GEMM example, or of a bundle that ``tileyard compile --all-configs -o`` has built, for a GPU say. ``tileyard tune --fresh``
+runs again and again in processes of its own, with the same builds; in every second run another process computes on one core. Before each
+run all configs meet in one more process: which of two close ones is faster changes within seconds, so ratings are spread over the
+whole time. A config's rating is its median ratio to the best one's time over all these meetings. The regret of a run is the rating of its
+winner. No run begins after ``--seconds``.
 """
 
 import argparse
@@ -30,16 +31,13 @@ from tileyard.tuning.request import TuneRequest, median_ns
 
 FILE = str(Path(__file__).parent.parent / "examples/gemm.py")
 OVERRIDES = {"block_K": (64, 128)}
-ROUNDS = 600
-MEETINGS = 12
-RATINGS = 5
 SHOWN = 5
 HOG = [sys.executable, "-c", "while True: pass"]
 
 
 def rate_all(home: str, bundle: str) -> dict[str, float]:
-    """Each config's time over the best one's: in long finals, or in the screening for what was clearly slower there."""
-    request = TuneRequest(finalists=1000, rounds=ROUNDS, meetings=MEETINGS)
+    """Each config's time over the best one's: in a meeting of all, or in the screening for what was clearly slower there."""
+    request = TuneRequest(finalists=1000, meetings=1)
     start = StartTune(request=request, target="cpu", file=FILE, reuse=False)
     if bundle:
         start = replace(start, file="", bundle=bundle)
@@ -74,17 +72,19 @@ def main() -> None:
     command = [sys.executable, "-m", "tileyard", "tune", *subject, "--fresh", "--json"]
     chosen: dict[str, list[str]] = {"quiet": [], "one core busy": []}
     with tempfile.TemporaryDirectory() as home:
-        ratings = [rate_all(home, given.bundle) for _ in range(RATINGS)]
-        medians = {key: statistics.median(one[key] for one in ratings) for key in ratings[0]}
-        ratios = {key: ratio / min(medians.values()) for key, ratio in medians.items()}
-        print(f"{len(ratios)} configs, up to {max(ratios.values()):.2f} x the best one's time")
-        for config in sorted(ratios, key=lambda key: ratios[key])[:SHOWN]:
-            each = " ".join(f"{one[config]:.4f}" for one in ratings)
-            print(f"in long finals {each}: {config}", flush=True)
-        for _ in range(given.runs):
+        ratings: list[dict[str, float]] = []
+        runs = 0
+        while not runs or (runs < given.runs and time.monotonic() < end_s):
+            runs += 1
             for name, found in chosen.items():
-                if time.monotonic() < end_s:
-                    found.append(choose(command, home, busy=name != "quiet"))
+                ratings.append(rate_all(home, given.bundle))
+                found.append(choose(command, home, busy=name != "quiet"))
+    medians = {key: statistics.median(one[key] for one in ratings) for key in ratings[0]}
+    ratios = {key: ratio / min(medians.values()) for key, ratio in medians.items()}
+    print(f"{len(ratios)} configs, up to {max(ratios.values()):.2f} x the best one's time")
+    for config in sorted(ratios, key=lambda key: ratios[key])[:SHOWN]:
+        low, _, high = statistics.quantiles(one[config] for one in ratings)
+        print(f"{ratios[config]:.4f}, half of all processes {low:.4f} to {high:.4f}: {config}")
     for name, found in chosen.items():
         regrets = [ratios[config] for config in found]
         near = sum(one <= 1.01 for one in regrets)

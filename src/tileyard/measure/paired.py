@@ -147,20 +147,22 @@ def rank(
     samples: Sequence[Sequence[float]],
     confidence: float,
     control: tuple[Sequence[float], Sequence[float]] | None = None,
+    *,
+    effect: float = MIN_EFFECT,
 ) -> Ranking:
     """Find the fastest of members timed by ``interleave``; ``samples`` is its result, or those of several batches joined.
 
     Only members with the most rounds can be the fastest: the others did not meet again.
     ``control`` are the samples of a binary and of its second entry. A member is tied with the
-    fastest unless its whole interval is above MIN_EFFECT and above both the half width and
-    the median of the control's interval, because a binary does not differ from itself.
+    fastest unless its whole interval is above ``effect``, the smallest difference that counts, and above both the
+    half width and the median of the control's interval, because a binary does not differ from itself.
     """
     itself = None if control is None else compare_pair(*control, confidence)
     most = max(map(len, samples))
     complete = [i for i, own in enumerate(samples) if len(own) == most]
     fastest = _unbeaten(complete, samples, confidence)
     ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
-    threshold = math.log1p(MIN_EFFECT)
+    threshold = math.log1p(effect)
     if itself is not None:
         half_width = (itself.high - itself.low) / 2.0
         threshold = max(threshold, half_width, abs(itself.median))

@@ -7,7 +7,7 @@ from itertools import accumulate
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.measure.paired import FEWEST_ROUNDS
+from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS
 from tileyard.model import (
     INFRASTRUCTURE,
     WELL,
@@ -25,7 +25,6 @@ from tileyard.tuning.finals import (
     is_disturbed,
     judge_finals,
     list_complete,
-    meeting_ns,
 )
 from tileyard.tuning.request import FINALS, TuneRequest, median_ns, one_per_binary
 from tileyard.tuning.silicon import Alike
@@ -33,6 +32,8 @@ from tileyard.tuning.silicon import Alike
 STUDY = "study"
 FEWEST_FINALISTS = 5
 """This many may meet, however long they take."""
+MEETING_NS = 1e9
+"""Nanoseconds for which a meeting is planned if others may follow."""
 MOST_TIMES = 3
 """Most screenings of a config, if the devices that ran it turn out to differ."""
 
@@ -183,7 +184,7 @@ class Contest:
             return []
         again = f".{self._meetings + 1}" if self._meetings else ""
         round_ns = 2 * sum(map(median_ns, [chosen[0], *chosen]))
-        in_time = max(FEWEST_ROUNDS, int(meeting_ns(passed) / round_ns))
+        time_ns = MEETING_NS if most > 1 else MOST_NS
         names = (self._name(f"f{i + 1:02d}{again}") for i in range(len(chosen)))
         cases = [self._case(name, t.config) for name, t in zip(names, chosen, strict=True)]
         cases.append(self._case(self._name(f"f00{again}"), chosen[0].config, control=True))
@@ -195,7 +196,7 @@ class Contest:
                 cases=tuple(cases),
                 order="interleaved",
                 process="fresh" if again else "warm",
-                rounds=min(self._request.rounds, in_time),
+                rounds=min(self._request.rounds, max(FEWEST_ROUNDS, int(time_ns / round_ns))),
                 repetition=repetition,
                 devices=self.proven_slots,
             )
@@ -241,7 +242,7 @@ class Contest:
         contenders = [t for t in passed[1:] if t.measurement and t.measurement.low_ns <= bound]
         chosen = [passed[0], *contenders[: max(self._request.finalists - 1, 0)]]
         spent_ns = accumulate(2 * FEWEST_ROUNDS * median_ns(trial) for trial in chosen)
-        time_ns = meeting_ns(passed)
+        time_ns = 2 * MEETING_NS if is_disturbed(passed) else MOST_NS
         return chosen[: max(FEWEST_FINALISTS, sum(one <= time_ns for one in spent_ns))]
 
     def _list_tied(self) -> list[Trial]:

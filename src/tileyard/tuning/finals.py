@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS, LogRatio, rank
+from tileyard.measure.paired import FEWEST_ROUNDS, MIN_EFFECT, LogRatio, rank
 from tileyard.measure.statistics import median_interval, spread
 from tileyard.model import Measurement, Record, Trial
 from tileyard.tuning.request import Control, Final
 
 MARGIN = 1.05
 """A config may win if its interval begins within this factor of the end of the best config's interval, on an undisturbed device."""
+
+BETWEEN_MEETINGS = 0.03
+"""On a disturbed device the ratio of two configs may differ by this much from one meeting to the next."""
 
 
 class Verdict(Record):
@@ -39,11 +42,6 @@ def is_disturbed(trials: Sequence[Trial]) -> bool:
     return contender_margin(trials) > MARGIN
 
 
-def meeting_ns(trials: Sequence[Trial]) -> float:
-    """The time for which a meeting of the finals is planned, in nanoseconds: less if several may follow."""
-    return MOST_NS / 3 if is_disturbed(trials) else MOST_NS
-
-
 def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: float) -> Verdict:
     """The winner of ``finals``, or the first of ``passed`` if too few finalists were timed.
 
@@ -54,16 +52,17 @@ def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: f
     by_config = {canonical_json(trial.config): trial for trial in passed}
     timed: dict[str, list[tuple[float, Measurement]]] = {}
     control: tuple[list[float], list[float]] = ([], [])
-    batches = sorted({trial.batch for trial in finals})
-    for number, batch in enumerate(batches):
+    meetings = 0
+    for batch in sorted({trial.batch for trial in finals}):
         times = {
             canonical_json(one.config): one.measurement
             for one in finals
             if one.batch == batch and not one.control and one.measurement
         }
-        again = [key for key in times if len(timed.get(key, ())) == number and key in by_config]
+        again = [key for key in times if len(timed.get(key, ())) == meetings and key in by_config]
         if not again:
             break
+        meetings += 1
         # All times of a meeting in one unit, so that processes of different speed can be joined.
         unit_ns = min(times[key].median_ns for key in again)
         for key in again:
@@ -77,7 +76,10 @@ def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: f
     if len(keys) < 2:
         return Verdict(best=passed[0] if passed else None)
     samples = [[t / unit for unit, one in timed[key] for t in one.samples_ns] for key in keys]
-    ranking = rank(samples, confidence, control if control[0] else None)
+    between = BETWEEN_MEETINGS / math.sqrt(meetings) if is_disturbed(passed) else 0.0
+    ranking = rank(
+        samples, confidence, control if control[0] else None, effect=max(MIN_EFFECT, between)
+    )
     joined = [tuple(t for _, one in timed[key] for t in one.samples_ns) for key in keys]
     fastest_ns = statistics.median(joined[ranking.fastest])
     is_reused = any(trial.reused for trial in finals if trial.control)

@@ -62,7 +62,7 @@ class TuneRequest(Record):
     limits: Limits = Limits()
     finalists: int = 16
     rounds: int = 240
-    meetings: int = 6
+    meetings: int = 8
     seed: int = 0
     require_check: bool = False
     draws: tuple[Draw, ...] = ()
