@@ -25,7 +25,7 @@ FEWEST_ROUNDS = 8
 MOST_NS: Final = 6e9
 """Nanoseconds for which members are timed in turn, unless their fewest rounds take longer."""
 CALM: Final = 1.05
-UNDISTURBED: Final = 1.3
+UNDISTURBED: Final = 1.15
 """Two members are compared in rounds in which neither took more than this times its own lower decile."""
 MIN_EFFECT: Final = 0.005
 """The smallest difference that counts."""
@@ -122,7 +122,7 @@ def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float
     """Compare head with base, round by round, in the rounds that both have; all values are positive.
 
     A round in which other work disturbed one of them does not count, if FEWEST_ROUNDS others are
-    left: on a busy machine such rounds are so many that they would hide small differences.
+    left. While other work slows the device, ratios vary more, and are nearer to one.
 
     The interval is that of a median by order statistics, which only assumes independent rounds:
     times have long right tails, so a mean or a normal interval would follow single disturbed

@@ -50,7 +50,7 @@ def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: f
     the canonical order of configs.
     """
     by_config = {canonical_json(trial.config): trial for trial in passed}
-    timed: dict[str, list[tuple[float, Measurement]]] = {}
+    timed: dict[str, list[Measurement]] = {}
     control: tuple[list[float], list[float]] = ([], [])
     meetings = 0
     for batch in sorted({trial.batch for trial in finals}):
@@ -63,37 +63,30 @@ def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: f
         if not again:
             break
         meetings += 1
-        # All times of a meeting in one unit, so that processes of different speed can be joined.
-        unit_ns = min(times[key].median_ns for key in again)
         for key in again:
-            timed.setdefault(key, []).append((unit_ns, times[key]))
+            timed.setdefault(key, []).append(times[key])
         for one in finals:
             twin = times.get(canonical_json(one.config))
             if one.batch == batch and one.control and one.measurement and twin is not None:
                 for own, measured in zip(control, (twin, one.measurement), strict=True):
-                    own.extend(time_ns / unit_ns for time_ns in measured.samples_ns)
+                    own.extend(measured.samples_ns)
     keys = sorted(timed)
     if len(keys) < 2:
         return Verdict(best=passed[0] if passed else None)
-    samples = [[t / unit for unit, one in timed[key] for t in one.samples_ns] for key in keys]
+    # Not scaled: of a meeting in which the device was slow no round should count.
+    samples = [tuple(t for one in timed[key] for t in one.samples_ns) for key in keys]
     between = BETWEEN_MEETINGS / math.sqrt(meetings) if is_disturbed(passed) else 0.0
     ranking = rank(
         samples, confidence, control if control[0] else None, effect=max(MIN_EFFECT, between)
     )
-    joined = [tuple(t for _, one in timed[key] for t in one.samples_ns) for key in keys]
-    fastest_ns = statistics.median(joined[ranking.fastest])
+    fastest_ns = statistics.median(samples[ranking.fastest])
     is_reused = any(trial.reused for trial in finals if trial.control)
     return Verdict(
         best=by_config[keys[ranking.fastest]],
         finals=tuple(
             _final(
                 by_config[keys[i]],
-                _join(
-                    timed[keys[i]][0][1],
-                    joined[i],
-                    samples[i],
-                    fastest_ns * ranking.ratios[i].ratio,
-                ),
+                _join(timed[keys[i]][0], samples[i], fastest_ns * ranking.ratios[i].ratio),
                 ranking.ratios[i],
                 tied=i in ranking.tied,
             )
@@ -109,18 +102,16 @@ def list_complete(finals: Sequence[Final]) -> list[Final]:
     return [one for one, own in zip(finals, rounds, strict=True) if own == max(rounds)]
 
 
-def _join(
-    first: Measurement, joined_ns: tuple[float, ...], samples: Sequence[float], median_ns: float
-) -> Measurement:
+def _join(first: Measurement, samples_ns: tuple[float, ...], median_ns: float) -> Measurement:
     """The measurement of a finalist in all its meetings, of which the first one is given, with this median."""
-    interval = median_interval(samples, first.confidence)
+    interval = median_interval(samples_ns, first.confidence)
     unit_ns = median_ns / interval.median
     return replace(
         first,
         median_ns=median_ns,
         low_ns=interval.low * unit_ns,
         high_ns=interval.high * unit_ns,
-        samples_ns=joined_ns,
+        samples_ns=samples_ns,
     )
 
 

@@ -191,9 +191,9 @@ def test_single_disturbed_rounds_do_not_move_the_ratio() -> None:
 
 
 def test_rounds_in_which_one_was_disturbed_do_not_count() -> None:
-    """Also if they are most of the rounds, and disturb one member more than the other."""
-    base = [100.0, 100.0, 100.0, 150.0] * 10
-    head = [101.0, 180.0, 190.0, 101.0] * 10
+    """Also if they are most of the rounds, and disturb one member more than the other, or slow both."""
+    base = [100.0, 100.0, 120.0, 150.0] * 10
+    head = [101.0, 180.0, 118.0, 101.0] * 10
     expected = 10
 
     found = compare_pair(base, head, 0.95)

@@ -80,6 +80,7 @@ class Bench:
         self.wrong_in: set[tuple[str, int]] = set()
         self.wrong_outcome = Outcome.MISMATCH
         self.speeds: dict[str, float] = {}
+        self.speeds_of: dict[tuple[str, int], float] = {}
         self.turns = itertools.cycle(device.name for device in devices)
         self.asked: list[Batch] = []
         self.devices = devices
@@ -91,7 +92,7 @@ class Bench:
         for case in batch.cases:
             tile = int(case.config["tile"])
             latency_ns = self.latencies_ns[tile] * self.slower.get(device, 1.0)
-            latency_ns *= self.speeds.get(batch.id, 1.0)
+            latency_ns *= self.speeds.get(batch.id, 1.0) * self.speeds_of.get((batch.id, tile), 1.0)
             assert isinstance(case.work, KernelWork)
             ok = latency_ns > 0 and (tile, case.work.draw) not in self.wrong
             ok = ok and (batch.id, tile) not in self.wrong_in
@@ -214,6 +215,18 @@ def test_processes_of_different_speed_are_joined() -> None:
     assert result.control is not None
     assert not result.control.is_wide
     assert result.count(Outcome.MISMATCH) == 1
+
+
+def test_a_meeting_in_which_the_device_was_slow_does_not_count() -> None:
+    """What was faster while other work slowed everything is not the winner."""
+    bench = Bench({16: 100.0, 32: 102.0}, meetings=2)
+    bench.spread = 0.05
+    bench.speeds = {"finals.2": 1.5}
+    bench.speeds_of = {("finals.2", 32): 0.9}
+    result = bench.drive()
+    assert len(bench.finals) == 2
+    assert [final.config["tile"] for final in result.finals] == [16, 32]
+    assert [final.ratio for final in result.finals] == pytest.approx([1.0, 1.02])
 
 
 def test_slow_configs_meet_in_smaller_numbers() -> None:
