@@ -372,12 +372,17 @@ def test_a_launch_outside_of_a_block_leases_to_the_end_of_the_function(tree: Tre
 
 
 @pytest.mark.parametrize(
-    ("tests", "options"), [(24, "--tileyard-workers=2"), (10, "-n2")], ids=["alone", "xdist"]
+    ("tests", "options", "at_once"),
+    [(24, "--tileyard-workers=2", 2), (10, "-n2", 1)],
+    ids=["alone", "xdist"],
 )
 def test_a_tree_holds_the_device_for_a_tenth_of_the_time(
-    tree: Tree, tests: int, options: str
+    tree: Tree, tests: int, options: str, at_once: int
 ) -> None:
-    """Each test has a kernel of its own: builds overlap, and the ledger has under 10 % of the wall time."""
+    """Each test has a kernel of its own: builds overlap, and the ledger has under 10 % of the wall time.
+
+    Under xdist they may not: on a busy machine one of its workers can start when the other has run nearly everything.
+    """
     spec = importlib.util.spec_from_file_location("pytest_tree", ROOT / "benchmarks/pytest_tree.py")
     assert spec is not None
     assert spec.loader is not None
@@ -385,7 +390,7 @@ def test_a_tree_holds_the_device_for_a_tenth_of_the_time(
     spec.loader.exec_module(benchmark)
     benchmark.make_tree(tree.folder / "tree", tests)
     ran = tree.run("tree", options)
-    expected = {"share": 0.1, "at_once": min(2, len(os.sched_getaffinity(0)))}
+    expected = {"share": 0.1, "at_once": min(at_once, len(os.sched_getaffinity(0)))}
     report = ran.report
     assert ran.code == 0, ran.text
     assert [entry["outcome"] for entry in report["tests"]] == ["passed"] * tests

@@ -330,10 +330,11 @@ def private_folder(root: Path) -> Iterator[Path]:
                         raise
             yield folder
     finally:
-        # Only empty folders are removed, hence none into which anything was published.
-        for folder in made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        # A store in which anything was published keeps its tmp: other processes may be about to use it.
+        with contextlib.suppress(OSError):
+            if {*root.iterdir()} <= {parent}:
+                for folder in made:
+                    folder.rmdir()
 
 
 def _files(listing: Listing) -> Iterator[Digest]:

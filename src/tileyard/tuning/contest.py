@@ -175,7 +175,7 @@ class Contest:
         """A meeting of the finals: the leader twice (the second time as control) and all configs that may still beat it.
 
         The first of several configs with the same binary, in the order of configs, represents all of them. On a disturbed
-        device those that are tied meet again, each time in another process: a config's times differ between processes too.
+        device those that are tied meet again, each time in another process: ratios change from one meeting to the next.
         """
         passed = self.rank()
         chosen = self._choose(passed) if not self._meetings else self._list_tied()

@@ -703,3 +703,13 @@ def test_an_empty_folder_that_others_remove_is_made_again(tmp_path: Path) -> Non
     finally:
         ended.set()
         remover.join()
+
+
+def test_a_store_into_which_something_was_published_keeps_its_tmp(tmp_path: Path) -> None:
+    """Others may be about to use it. A store that has nothing else is removed with it."""
+    for name in ("full", "empty"):
+        root = tmp_path / name
+        with private_folder(root):
+            if name == "full":
+                (root / "sha").mkdir()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["full", "sha", "tmp"]
