@@ -6,7 +6,7 @@ The configs are those of the GEMM example, or of a bundle that ``tileyard compil
 runs again and again in processes of its own, with the same builds; in every second run another process computes on one core. Before each
 run all configs meet in one more process: which of two close ones is faster changes within seconds, so ratings are spread over the
 whole time. A config's rating is its median ratio to the best one's time over all these meetings. The regret of a run is the rating of its
-winner. No run begins after ``--seconds``.
+winner. No pair of runs begins after ``--seconds``.
 """
 
 import argparse

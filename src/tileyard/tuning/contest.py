@@ -242,6 +242,7 @@ class Contest:
         contenders = [t for t in passed[1:] if t.measurement and t.measurement.low_ns <= bound]
         chosen = [passed[0], *contenders[: max(self._request.finalists - 1, 0)]]
         spent_ns = accumulate(2 * FEWEST_ROUNDS * median_ns(trial) for trial in chosen)
+        # The first meeting may be longer than planned: what is not in it cannot win.
         time_ns = 2 * MEETING_NS if is_disturbed(passed) else MOST_NS
         return chosen[: max(FEWEST_FINALISTS, sum(one <= time_ns for one in spent_ns))]
 
