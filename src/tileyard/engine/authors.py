@@ -15,12 +15,14 @@ from tileyard.model import Outcome, Side
 from tileyard.processes.limits import time_limit
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import Answered, Failed
+from tileyard.workers.protocol import Answered, ElaborateConfig, ElaboratedConfig, Failed
 from tileyard.workers.question import AnswerT, Question, Spent
 
 START_LIMIT_S = 120.0
 ATTEMPTS = 3
 """Number of times a question is asked if the process is killed or stopped from outside."""
+MOST_KEPT = 500
+"""Most elaborated configs that are kept: each may be megabytes."""
 
 
 class Author(Protocol):
@@ -146,6 +148,7 @@ class Authors:
         self.sides = {side.name: side for side in sides}
         self._make = make
         self._authors: dict[tuple[str, str], Author] = {}
+        self._elaborated: dict[bytes, ElaboratedConfig] = {}
 
     async def begin(self, side: str, file: str) -> None:
         """Start the author of a file ahead of the first question, if that pays."""
@@ -156,6 +159,20 @@ class Authors:
         if (side, file) not in self._authors:
             self._authors[side, file] = self._make(self.sides[side], file)
         return self._authors[side, file]
+
+    async def elaborate(
+        self, side: str, file: str, request: ElaborateConfig, limit_s: float
+    ) -> ElaboratedConfig | Failed:
+        """Ask the author of a file, once per config: in the finals the same configs are needed again and again."""
+        key = msgspec.msgpack.encode((side, file, request), order="sorted")
+        if key in self._elaborated:
+            return self._elaborated[key]
+        reply = await self.of(side, file).ask(request, limit_s)
+        if not isinstance(reply, Failed):
+            self._elaborated[key] = reply
+            if len(self._elaborated) > MOST_KEPT:
+                del self._elaborated[next(iter(self._elaborated))]
+        return reply
 
     async def close(self) -> None:
         """End all authors."""

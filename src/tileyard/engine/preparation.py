@@ -349,8 +349,8 @@ class Preparation:
             pipeline=side.pipeline,
             target=case.target if side.pipeline or PIPELINE in work.config else "",
         )
-        author = self._yard.authors.of(case.side, work.file)
-        reply = await author.ask(request, case.limits.elaborate_s)
+        limit_s = case.limits.elaborate_s
+        reply = await self._yard.authors.elaborate(case.side, work.file, request, limit_s)
         if isinstance(reply, Failed) or not options:
             return reply
         kernel = reply.elaborated.kernel

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from tests.simulated_yard import open_simulated_yard
 
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Build
+from tileyard.engine import authors
 from tileyard.engine.authors import Authors
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.preparation import Preparation
@@ -138,6 +140,30 @@ def test_a_config_with_a_pipeline_is_elaborated_for_its_target(tmp_path: Path) -
     ]
 
 
+def test_a_config_is_elaborated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each side and file, also without stored answers; of many configs the first ones are forgotten."""
+    monkeypatch.setattr(authors, "MOST_KEPT", 2)
+    author = OneKernel()
+    ours = Authors([Side(), Side(name="head")], (0,), lambda side, file: author)
+
+    def ask(tile: int, side: str = "") -> None:
+        request = ElaborateConfig(kernel="add", arguments={}, config={"tile": tile})
+        asyncio.run(ours.elaborate(side, "k.py", request, 1.0))
+
+    for tile in (1, 2, 1, 2):
+        ask(tile)
+    assert len(author.asked) == 2
+    ask(2, side="head")
+    ask(2)
+    assert len(author.asked) == 3
+    ask(1)
+    assert len(author.asked) == 4
+    author.refusal = Failed(message="no", outcome=Outcome.INFRA_ERROR)
+    ask(3)
+    ask(3)
+    assert len(author.asked) == 6
+
+
 def test_what_an_author_refuses_is_in_the_record_of_its_build(tmp_path: Path) -> None:
     """Outcome, message and what is known in parts, as if a target had refused it."""
     reason = Diagnostic(message="no such copy", operation="copy")
@@ -178,8 +204,8 @@ def test_cases_that_are_prepared_side_by_side_share_a_golden_result(tmp_path: Pa
         counts.append(ledger_yard.authors.lanes.count_left("", "k.py"))
 
     cases = [make_case(size, block) for size in (1, 2) for block in range(4)]
-    authors = Authors([Side()], (0,), lambda side, file: author)
-    with open_simulated_yard(tmp_path, (), (0,), authors=authors) as ledger_yard:
+    ours = Authors([Side()], (0,), lambda side, file: author)
+    with open_simulated_yard(tmp_path, (), (0,), authors=ours) as ledger_yard:
         ledger = Ledger(ledger_yard, "run")
         for case in cases:
             ledger.open(case, Batch(id="b", cases=tuple(cases)))
