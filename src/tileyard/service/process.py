@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from pathlib import Path
 
 import msgspec
@@ -60,6 +61,9 @@ def main() -> None:
     go_on_with_parent_gone()
     logging.basicConfig(level=logging.WARNING, format="tileyard engine: %(message)s")
     asyncio.run(serve())
+    # All is closed. To free each module would take another tenth of a second, for which the client waits.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
