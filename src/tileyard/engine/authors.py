@@ -22,7 +22,7 @@ START_LIMIT_S = 120.0
 ATTEMPTS = 3
 """Number of times a question is asked if the process is killed or stopped from outside."""
 MOST_KEPT = 500
-"""Most elaborated configs that are kept: each may be megabytes."""
+"""Most elaborated configs that are kept: with TVM's JSON that of a matrix product takes 44 KB."""
 
 
 class Author(Protocol):
