@@ -18,7 +18,7 @@ MARGIN = 1.05
 SHARED_MARGIN = 2.0
 """The least such factor on a disturbed device: what shares its core with other work takes twice the time."""
 
-BETWEEN_MEETINGS = 0.03
+BETWEEN_MEETINGS = 0.04
 """On a disturbed device the ratio of two configs may differ by this much from one meeting to the next."""
 
 
