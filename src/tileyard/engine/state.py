@@ -252,14 +252,20 @@ class EngineState:
         self._start_preparing()
         self._start_judging()
         self._look_after_sick()
-        if not (self._stopping or self._exhausted or self._asked):
-            window = max(self.site.window, 4 * self._hot * len(self.site.devices))
-            if (room := window - self.cases.batches) > 0:
-                self._asked, self._is_outdated = True, False
-                self._due.append(Ask(limit=room))
+        if (room := self._room) > 0:
+            self._asked, self._is_outdated = True, False
+            self._due.append(Ask(limit=room))
         commands = self._due.copy()
         self._due.clear()
         return commands
+
+    @property
+    def _room(self) -> int:
+        """The most batches for which the source is to be asked now."""
+        if self._stopping or self._exhausted or self._asked:
+            return 0
+        window = max(self.site.window, 4 * self._hot * len(self.site.devices))
+        return window - self.cases.batches
 
     @property
     def _hot(self) -> int:
@@ -337,15 +343,15 @@ class EngineState:
     def _idle(self, device: Borrowing) -> None:
         """Keep an idle device for a moment, but only if more cases may come that do not need its cores first.
 
-        If the source has no more batches, verdicts usually lead to no further cases.
+        Once the time of the last config is judged, finals usually follow. Other verdicts lead to no further cases.
         """
-        is_asked_soon = bool(self._unjudged.rivals) and not self._exhausted
+        is_asked_soon = self._room > 0 or bool(self._unjudged.rivals)
         is_more_to_come = self._is_more_to_come or self._asked or is_asked_soon
         rivals = [one.name for one in self._devices.rivals(device)]
         is_wanted = any(map(self.cases.ready.count, rivals))
         # A batch that is looked up may also wait for one that runs like it: no device is asked for it.
         is_useful = is_more_to_come or self.cases.looked_up_now
-        if is_wanted or is_shared(device, self.site) or not is_useful:
+        if is_wanted or self._is_built_on(device) or not is_useful:
             self._release(device)
         else:
             self._linger(device)

@@ -19,6 +19,7 @@ from tileyard.engine.commands import (
     Leased,
     Linger,
     LingerOver,
+    NothingKnown,
     Release,
     Released,
     Run,
@@ -196,14 +197,30 @@ def test_a_device_that_waits_for_room_is_given_back_after_a_while() -> None:
 def test_a_device_is_held_for_verdicts_that_more_may_follow(
     *, is_rival: bool, is_exhausted: bool
 ) -> None:
-    """Times that spare others are waited for where the source has more to give; others lead to nothing."""
+    """Times that spare others are waited for, since finals follow the last of them; other verdicts lead to nothing."""
     names = "abcd"
     state = make_state(*names, judge=OTHER, window=4, exhausted=is_exhausted, room_bytes=1000)
     begin(state, *names)
     for name in names:
         commands = run_well(state, name, is_rival=is_rival)
-    expected = Linger if is_rival and not is_exhausted else Release
+    expected = Linger if is_rival else Release
     assert expected(device="d") in commands
+
+
+def test_finals_run_on_the_device_that_is_still_held() -> None:
+    """It waits for the last verdict on cores that it shares, for the source's answer, and while they are looked up."""
+    state = make_state("a")
+    begin(state, "a")
+    commands = run_well(state, "a")
+    assert judged(commands) == [("a",)]
+    commands += state.step(CaseFinished(case="a"))
+    finals = tuple(Case(id=name, work=KernelWork(kernel="k")) for name in "fg")
+    batch = Batch(id="finals", cases=finals, order="interleaved")
+    commands += state.step(BatchesPlanned(batches=(batch,), exhausted=True))
+    commands += prepare(state, "f", "g")
+    commands += state.step(AuthorFreed(), AuthorFreed(), NothingKnown(batch="finals"))
+    assert not [one for one in commands if isinstance(one, Release | Acquire)]
+    assert runs(commands) == [("f", "g")]
 
 
 def test_a_batch_with_more_outputs_than_room_runs_in_parts() -> None:
@@ -301,7 +318,7 @@ def test_the_last_outputs_are_judged_once_the_device_is_given_back() -> None:
     """Nothing else is to run on it; then its cores are free."""
     state = make_state("a")
     begin(state, "a")
-    commands = run_well(state, "a")
+    commands = run_well(state, "a", is_rival=False)
     assert any(isinstance(command, Release) for command in commands)
     assert judged(commands) == [("a",)]
     state.step(Released(device="d"))
