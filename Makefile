@@ -31,13 +31,9 @@ test-all: export TILEYARD_KILLS = 20
 test-all: export TILEYARD_DISK_FAULTS = 1
 test-all: export TILEYARD_EXAMPLE_CASES = 1
 test-all: export TILEYARD_HITS = 300
-test-all: export TILEYARD_CONTAINED = 1
-test-all: export TILEYARD_SYNC_SWEEP = 1
+test-all: export TILEYARD_SWEEPS = 1
 test-all: export TILEYARD_PASS_PROGRAMS = 600
 test-all: export TILEYARD_PLAN_PROGRAMS = 300
-test-all: export TILEYARD_CUDA_EXAMPLES = 1
-test-all: export TILEYARD_PLANTED = 1
-test-all: export TILEYARD_PAGES = 1
 test-all: test
 
 check: $(VENV)/.dev

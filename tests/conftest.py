@@ -2,12 +2,13 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ SHARED = "shared"
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of long tests come first, so that where files are run side by side none is left for the end.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a sweep need not run; files of long tests come first, so that none is left for the end.
 
     Raises UsageError where finding tests has imported what takes seconds, once for each test process.
     """
@@ -43,7 +44,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(
             f"{' and '.join(found)} imported to find tests: import in a fixture"
         )
+    if "TILEYARD_SWEEPS" not in os.environ:
+        left_out = list_left_out(items)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
+def list_left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Cases of tests marked ``sweep`` but for as many as the mark says, which are the same ones each time."""
+    sweeps: dict[str, list[pytest.Item]] = {}
+    sizes: dict[str, int] = {}
+    for item in items:
+        for mark in item.iter_markers("sweep"):
+            test = item.nodeid.partition("[")[0]
+            sizes[test] = mark.args[0]
+            sweeps.setdefault(test, []).append(item)
+    left_out: set[pytest.Item] = set()
+    for test, cases in sweeps.items():
+        cases.sort(key=lambda item: item.nodeid)
+        kept = random.Random(0).sample(cases, min(sizes[test], len(cases)))
+        left_out.update(cases)
+        left_out.difference_update(kept)
+    return left_out
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """Our kernels, from TileLang to cubins for two architectures, and how they are launched.
 
-No GPU is needed. What is built here is built once for each architecture, by one process. Unless TILEYARD_CUDA_EXAMPLES is set, a
+No GPU is needed. What is built here is built once for each architecture, by one process. Unless TILEYARD_SWEEPS is set, a
 third of the examples is built, in turns for one architecture or the other.
 """
 
@@ -65,7 +65,7 @@ SHOWING = {
     *(("conv2d", "sm_90a"), ("neighbours", "sm_90a"), ("two launches", "sm_90a")),
 }
 """Examples with launches that few others have."""
-IS_WHOLE = "TILEYARD_CUDA_EXAMPLES" in os.environ
+IS_WHOLE = "TILEYARD_SWEEPS" in os.environ
 TRIED = [
     (name, architecture)
     for number, name in enumerate(EXAMPLES)

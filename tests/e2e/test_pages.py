@@ -1,7 +1,6 @@
 """The commands that pages show do what the pages say: those marked ``run`` are run, page by page."""
 
 import os
-import random
 import re
 import shlex
 import shutil
@@ -19,10 +18,7 @@ from tests.reduction.planted import IMPORT, PLANTED
 
 pytestmark = pytest.mark.slow
 
-SAMPLED = 4
 RUN = [page for page in PAGES if any("run" in block.words for block in list_blocks(page))]
-if "TILEYARD_PAGES" not in os.environ:
-    RUN = random.Random(1292).sample(RUN, SAMPLED)
 
 PROJECT = ROOT / "tests" / "pages" / "project"
 SCRIPT = "my_gpu_script.py"
@@ -181,6 +177,7 @@ def follow(page: Path, shell: Shell) -> Iterator[str]:
 
 
 @pytest.mark.timeout(3600)  # a page may have an hour of a busy machine
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_do_what_it_says(
     page: Path, knowing: CommandLine, tmp_path: Path

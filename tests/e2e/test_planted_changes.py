@@ -105,7 +105,7 @@ SAMPLE = ("a program on PATH", "a library", "the locale", "what a simulator says
 """The changes that are planted where not all are asked for."""
 CORE = min(os.sched_getaffinity(0))
 SLOTS = ("--slots", "2")
-SWEEP = bool(os.environ.get("TILEYARD_PLANTED"))
+SWEEP = bool(os.environ.get("TILEYARD_SWEEPS"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from tests.endings import has_ended
 
 pytestmark = pytest.mark.slow
 
-EVERY = "TILEYARD_CONTAINED" in os.environ
+EVERY = "TILEYARD_SWEEPS" in os.environ
 """Whether each worker is stopped and killed, and not one of each kind."""
 HANG_S = 60.0
 """No command of these tests takes that long unless it hangs."""

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 Modules = Callable[[str], ModuleType]
 
 SYNC = KERNELS.parent / "sync"
-EVERYTHING = os.environ.get("TILEYARD_SYNC_SWEEP", "") == "1"
+EVERYTHING = os.environ.get("TILEYARD_SWEEPS", "") == "1"
 SAMPLE = (
     ("gemm", 0),
     ("gemm", 3),

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 Modules = Callable[[str], ModuleType]
 
-EVERYTHING = os.environ.get("TILEYARD_SYNC_SWEEP", "") == "1"
+EVERYTHING = os.environ.get("TILEYARD_SWEEPS", "") == "1"
 SAMPLE = (
     *("gemm", "attention", "backward", "int4 gemm", "dynamic linear", "three roles"),
     *("cummax", "reverse warp"),

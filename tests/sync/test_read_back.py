@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parent
 ARCHITECTURES = ("sm_80", "sm_90a")
-EVERYTHING = os.environ.get("TILEYARD_SYNC_SWEEP", "") == "1"
+EVERYTHING = os.environ.get("TILEYARD_SWEEPS", "") == "1"
 SAMPLE = (
     "gemm, ragged",
     "attention",
