@@ -5,17 +5,13 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
 
 import psutil
 import pytest
 
 from tileyard.artifacts.manifest import Build
-from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine import compilers
-from tileyard.engine.authors import Authors
 from tileyard.engine.compilers import CompilePool
-from tileyard.engine.yard import Yard
 from tileyard.model import BuildKey, Elaborated, Kernel, Outcome, Side
 from tileyard.settings import Settings
 from tileyard.workers.protocol import BuildKernel
@@ -33,21 +29,15 @@ def _findable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def open_pool(home: Path, target: str = "slow") -> AsyncIterator[CompilePool]:
+async def open_pool(home: Path) -> AsyncIterator[CompilePool]:
     """A pool of one worker."""
-    yard = Yard(
-        settings=Settings(
-            home=home,
-            lock_dir=home,
-            cores=(0,),
-            plugins={"slow": "slow_target:SlowTarget"},
-        ),
-        store=cast(Any, None),
-        objects=ObjectStore(home / "objects"),
-        authors=Authors((Side(),), (0,), cast(Any, None)),
-        grounds={target: ()},
+    settings = Settings(
+        home=home,
+        lock_dir=home,
+        cores=(0,),
+        plugins={"slow": "slow_target:SlowTarget"},
     )
-    pool = CompilePool(yard, (0,))
+    pool = CompilePool(settings, {"": Side()}, (0,))
     try:
         yield pool
     finally:
@@ -79,7 +69,7 @@ def build(home: Path, *names: str, target: str = "slow") -> dict[str, Build]:
     """Build kernels of these names together, in a worker of their own."""
 
     async def run() -> dict[str, Build]:
-        async with open_pool(home, target) as pool:
+        async with open_pool(home) as pool:
             return await build_in(pool, *names, target=target)
 
     return asyncio.run(run())
@@ -97,7 +87,7 @@ async def find_compiler() -> psutil.Process:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("state", ["starting", "idle", "building"])
+@pytest.mark.parametrize("state", ["begun", "starting", "idle", "building"])
 def test_lost_persistent_workers_are_started_again(
     state: str, how: signal.Signals, tmp_path: Path
 ) -> None:
@@ -105,17 +95,41 @@ def test_lost_persistent_workers_are_started_again(
 
     async def run() -> dict[str, Build]:
         async with open_pool(tmp_path) as pool:
-            if state != "starting":
+            if state == "begun":
+                await pool.begin(("", "slow"))
+                (await find_compiler()).send_signal(how)
+            elif state != "starting":
                 await build_in(pool, "before", limit_s=60.0)
             building = asyncio.create_task(build_in(pool, "slow", limit_s=60.0))
-            if state != "idle":
+            if state in ("starting", "building"):
                 await asyncio.sleep(0.01 if state == "starting" else 0.2)
-            (await find_compiler()).send_signal(how)
+            if state != "begun":
+                (await find_compiler()).send_signal(how)
             return {**await building, **await build_in(pool, "after", limit_s=60.0)}
 
     built = outcomes(asyncio.run(run()))
     assert built.pop("slow") in (Outcome.PASSED, Outcome.INFRA_ERROR)  # who asked asks again
     assert built == {"after": Outcome.PASSED}
+
+
+def test_a_worker_that_was_begun_is_the_one_that_builds(tmp_path: Path) -> None:
+    """No second one is started beside it; one that is never asked ends with the pool."""
+
+    async def run() -> tuple[psutil.Process, psutil.Process]:
+        async with open_pool(tmp_path) as pool:
+            await pool.begin(("", "slow"))
+            begun = await find_compiler()
+            built = await build_in(pool, "fine", limit_s=60.0)
+            assert outcomes(built) == {"fine": Outcome.PASSED}
+            builder = await find_compiler()
+        async with open_pool(tmp_path) as pool:
+            await pool.begin(("", "slow"))
+            unasked = await find_compiler()
+        assert not unasked.is_running()
+        return begun, builder
+
+    begun, builder = asyncio.run(run())
+    assert begun == builder
 
 
 def outcomes(built: dict[str, Build]) -> dict[str, Outcome]:

@@ -4,17 +4,21 @@ Their address space is limited, so that excessive memory use of a compiler ends 
 """
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import AsyncIterator, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from tileyard.artifacts.manifest import Build
-from tileyard.engine.yard import Yard
+from tileyard.clock import Clock
 from tileyard.errors import WorkerLostError
-from tileyard.model import Outcome
+from tileyard.model import Device, Outcome, Side
 from tileyard.processes.limits import Limit, time_limit
 from tileyard.processes.outcomes import Verdict
 from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.settings import Settings
 from tileyard.targets.command.target import CommandTarget
 from tileyard.targets.registry import COMMAND, find_needs
 from tileyard.workers.environment import host_memory_bytes, worker_environment
@@ -49,27 +53,42 @@ class CompilePool:
     """Compile workers by number, separate ones for each builder; those of number ``i`` are pinned to ``cores[i]``.
 
     At most one worker of each number builds at a time. Build tools that start processes of their own are not pinned.
-    Their logs are in the folder of ``run``, or in the folder of all logs if there is no run.
+    ``sides`` are by name; ``group_size`` is as in a yard.
     """
 
-    def __init__(self, yard: Yard, cores: tuple[int, ...], run: str = "") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        sides: Mapping[str, Side],
+        cores: tuple[int, ...],
+        group_size: int | None = None,
+    ) -> None:
         self.cores = cores
-        self._yard = yard
-        self._run = run
+        self._settings = settings
+        self._sides = sides
+        self._group_size = group_size
+        self._clock = Clock()
+        self._begun: dict[tuple[Builder, int], Worker] = {}
         self._workers: dict[tuple[Builder, int], Worker] = {}
         self._used: set[tuple[Builder, int]] = set()
-        self._logs: set[Path] = set()
+        # Each has its own log, without a name: the last lines decide what the worker has died of.
+        self._logs: dict[tuple[Builder, int], IO[bytes]] = {}
         self._memory_bytes = choose_memory(host_memory_bytes(), len(cores))
         self._infos: dict[Builder, TargetInfo] = {}
+
+    async def begin(self, builder: Builder) -> None:
+        """Start the worker that describes a target, without waiting for its imports."""
+        which = (builder, 0)
+        if not self._is_own(builder):
+            with contextlib.suppress(WorkerLostError):  # then it is started again when it is needed
+                self._begun[which] = await Worker.start(self._command(which))
 
     async def describe(self, builder: Builder) -> TargetInfo:
         """The target's information about itself on that side. Raises ToolMissingError if the target cannot be used.
 
         Our own target for programs needs no worker for it: many suites build nothing.
         """
-        side, target = builder
-        is_own = target == COMMAND and COMMAND not in self._yard.settings.plugins
-        if builder not in self._infos and is_own and not self._yard.authors.sides[side].python:
+        if builder not in self._infos and self._is_own(builder):
             own = CommandTarget()
             self._infos[builder] = TargetInfo(
                 fingerprint=own.fingerprint(), needs_tir=own.needs_tir
@@ -83,8 +102,10 @@ class CompilePool:
         worker: tuple[Builder, int],
         kernels: Sequence[BuildKernel],
         limits_s: Sequence[float],
+        *,
+        anew: bool = False,
     ) -> AsyncIterator[Build]:
-        """Build kernels together; yield a verdict for each.
+        """Build kernels together, ``anew`` even if their binaries exist; yield a verdict for each.
 
         A compiler that hangs, crashes or eats memory becomes an outcome. If that happened to
         several kernels at once, each is built again alone, so that only the guilty one is blamed: a
@@ -94,22 +115,27 @@ class CompilePool:
         """
         left = {k.case: (k, limit_s) for k, limit_s in zip(kernels, limits_s, strict=True)}
         if len(kernels) > 1:
-            for built in await self._try(worker, kernels, max(limits_s)):
+            for built in await self._try(worker, kernels, max(limits_s), anew=anew):
                 if built.outcome is not Outcome.INFRA_ERROR:
                     del left[built.case]
                     yield built
         for kernel, limit_s in left.values():
             was_used = worker in self._used
-            (built,) = await self._try(worker, [kernel], limit_s)
+            (built,) = await self._try(worker, [kernel], limit_s, anew=anew)
             if was_used and built.outcome is Outcome.OUT_OF_MEMORY:
-                (built,) = await self._try(worker, [kernel], limit_s)
+                (built,) = await self._try(worker, [kernel], limit_s, anew=anew)
             yield built
 
     async def _try(
-        self, worker: tuple[Builder, int], kernels: Sequence[BuildKernel], limit_s: float
+        self,
+        worker: tuple[Builder, int],
+        kernels: Sequence[BuildKernel],
+        limit_s: float,
+        *,
+        anew: bool,
     ) -> Sequence[Build]:
         """The verdicts of a compile worker on all of these; for several kernels, nothing if it died."""
-        started = self._yard.clock.monotonic_s()
+        started = self._clock.monotonic_s()
         try:
             process = await self._worker(worker)
         except WorkerLostError as error:
@@ -119,7 +145,7 @@ class CompilePool:
             try:
                 async with time_limit(limit_s) as limit:
                     watch = _BuildWatch(limit, limit_s)
-                    request = BuildKernels(kernels=tuple(kernels), anew=self._yard.rebuild)
+                    request = BuildKernels(kernels=tuple(kernels), anew=anew)
                     await process.send(request)
                     while not isinstance(
                         reply := await process.receive(CompilerReply), BuiltKernels
@@ -137,20 +163,20 @@ class CompilePool:
                 case=kernels[0].case,
                 build=kernels[0].build,
                 outcome=end.outcome,
-                build_s=self._yard.clock.monotonic_s() - started,
+                build_s=self._clock.monotonic_s() - started,
                 message=f"the compile worker {end.message}",
                 printed=printed,
             ),
         )
 
     async def close(self) -> None:
-        """End every worker; remove empty logs."""
-        workers = list(self._workers.values())
+        """End every worker."""
+        workers = [*self._workers.values(), *self._begun.values()]
         self._workers.clear()
+        self._begun.clear()
         await asyncio.gather(*(worker.kill("run ended") for worker in workers))
-        for log in self._logs:
-            if log.is_file() and not log.stat().st_size:
-                log.unlink()
+        while self._logs:
+            self._logs.popitem()[1].close()
 
     def _forget(self, worker: tuple[Builder, int]) -> None:
         del self._workers[worker]
@@ -162,7 +188,7 @@ class CompilePool:
             self._forget(which)
         if which not in self._workers:
             for left in reversed(range(ATTEMPTS)):
-                process = await Worker.start(self._command(which))
+                process = self._begun.pop(which, None) or await Worker.start(self._command(which))
                 try:
                     async with time_limit(START_LIMIT_S):
                         await process.send(request := self._describe_target(which[0]))
@@ -179,22 +205,28 @@ class CompilePool:
             self._workers[which] = process
         return self._workers[which]
 
+    def _is_own(self, builder: Builder) -> bool:
+        """Whether it is our own target for programs, which is described without a worker."""
+        side, target = builder
+        is_ours = target == COMMAND and COMMAND not in self._settings.plugins
+        return is_ours and not self._sides[side].python
+
     def _describe_target(self, builder: Builder) -> DescribeTarget:
-        side = self._yard.authors.sides[builder[0]]
+        side = self._sides[builder[0]]
         return DescribeTarget(
             target=builder[1],
-            plugins=self._yard.settings.plugins,
-            group_size=self._yard.group_size or 0,
+            plugins=self._settings.plugins,
+            group_size=self._group_size or 0,
             # Images of compilers' memory fit only processes with the same libraries.
             caches=side.name if side.python else "",
         )
 
     def _command(self, which: tuple[Builder, int]) -> WorkerCommand:
         (side_name, target), number = which
-        side = self._yard.authors.sides[side_name]
-        # A separate log: its last lines decide what a worker has died of.
-        log = self._yard.home / "logs" / self._run / f"compiler-{len(self._logs) + 1}.log"
-        self._logs.add(log)
+        side = self._sides[side_name]
+        if which in self._logs:
+            self._logs[which].close()
+        self._logs[which] = log = tempfile.TemporaryFile(prefix="tileyard-compiler-")  # noqa: SIM115 - see close
         is_wide = find_needs(target).uses_all_cores
         return WorkerCommand(
             argv=(
@@ -202,14 +234,14 @@ class CompilePool:
                 "-P",
                 "-m",
                 "tileyard.workers.compiler",
-                str(self._yard.home),
+                str(self._settings.home),
             ),
             env={
-                **worker_environment(threads=len(self._yard.settings.cores) if is_wide else 1),
+                **worker_environment(threads=len(self._settings.cores) if is_wide else 1),
                 **side.variables,
             },
             cwd=str(Path.cwd()),
-            log=str(log),
+            log=f"/proc/self/fd/{log.fileno()}",
             memory_bytes=self._memory_bytes,
             cores=() if is_wide else (self.cores[number],),
             fixed=True,  # compilers keep images of their memory, which fit only where they were made
@@ -241,3 +273,12 @@ class _BuildWatch:
 def choose_memory(host_bytes: int, workers: int) -> int:
     """The address space of each worker, in bytes."""
     return max(LEAST_MEMORY_BYTES, int(MEMORY_SHARE * host_bytes) // max(workers, 1))
+
+
+def choose_cores(
+    settings: Settings, devices: Sequence[Device], workers: int | None
+) -> tuple[int, ...]:
+    """The core of each compile worker: those that no device owns, if there are any."""
+    owned = {core for device in devices for core in device.cores}
+    free = tuple(core for core in settings.cores if core not in owned) or settings.cores
+    return tuple(free[number % len(free)] for number in range(workers or len(free)))

@@ -41,7 +41,7 @@ from tileyard.engine.commands import (
     Strand,
     TrimAsked,
 )
-from tileyard.engine.compilers import CompilePool
+from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.handed_over import READY
 from tileyard.engine.judging import Judging
 from tileyard.engine.ledger import Ledger, Progress
@@ -83,7 +83,12 @@ class Driver:
         self._source = source
         self._yard = yard
         self._provider = provider or LocalDevices(yard, yard.devices)
-        self._pool = CompilePool(yard, _choose_cores(yard), run)
+        self._pool = yard.compilers or CompilePool(
+            yard.settings,
+            yard.authors.sides,
+            choose_cores(yard.settings, yard.devices, yard.compile_workers),
+            yard.group_size,
+        )
         self._ledger = Ledger(yard, run)
         self._preparation = prepare_for(yard, self._ledger, self._pool)
         self._pins = contextlib.ExitStack()
@@ -400,11 +405,3 @@ class Driver:
             burst=BURST,
             overlap=yard.overlap,
         )
-
-
-def _choose_cores(yard: Yard) -> tuple[int, ...]:
-    """The core of each compile worker: those that no device owns, if there are any."""
-    owned = {core for device in yard.devices for core in device.cores}
-    free = tuple(core for core in yard.settings.cores if core not in owned) or yard.settings.cores
-    count = yard.compile_workers or len(free)
-    return tuple(free[number % len(free)] for number in range(count))

@@ -265,7 +265,9 @@ class Preparation:
         ]
         process, done = (builder_of(members[0].case), worker), 0
         try:
-            async for built in self._pool.build(process, requests, limits_s):
+            async for built in self._pool.build(
+                process, requests, limits_s, anew=self._yard.rebuild
+            ):
                 done += 1
                 yield built
         except HOST_FAULTS as error:

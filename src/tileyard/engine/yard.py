@@ -10,6 +10,7 @@ from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Authors
+from tileyard.engine.compilers import CompilePool
 from tileyard.engine.judge import JUDGE
 from tileyard.engine.programs import Programs
 from tileyard.engine.runners import RunnerSite
@@ -57,7 +58,7 @@ class Workplace:
 class Yard(Workplace, RunnerSite):
     """What the engine and its runners work with.
 
-    ``programs`` answers for cases of programs, None if there are none.
+    ``programs`` answers for cases of programs, None if there are none. ``compilers`` were begun before the run; None for those that it makes itself.
 
     ``listeners`` receive every event, ``unwritten`` names what they were warned about as not writable, and ``flushes`` are called
     after events: a listener may keep events until then. ``sync_unchecked`` are the works of cases whose synchronization was to be checked and was not.
@@ -72,6 +73,7 @@ class Yard(Workplace, RunnerSite):
     objects: ObjectStore
     authors: Authors
     programs: Programs | None = None
+    compilers: CompilePool | None = None
     listeners: list[Listener] = field(default_factory=list)
     flushes: list[Callable[[], None]] = field(default_factory=list)
     packed: FindEntry | None = None

@@ -1,4 +1,4 @@
-"""The resources of a verb in the engine process. Light to import: authors start before the rest of a run is loaded."""
+"""The resources of a verb in the engine process. Light to import: authors and compilers start before the rest of a run is loaded."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,11 +13,12 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.engine.author_lanes import AuthorLanes, Lanes
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
+from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.errors import blame_host
 from tileyard.model import Device, Side
 from tileyard.service.conversation import Client, ClientAuthor
-from tileyard.service.verbs import ResultT, Verb
+from tileyard.service.verbs import ResultT, StartCompile, StartTune, Verb
 from tileyard.settings import Settings
 from tileyard.targets.registry import BUILT_IN, make_target
 
@@ -29,7 +30,10 @@ HERE = Side()
 
 
 class Bench:
-    """The resources of a verb in the engine process. Resources opened here are closed when the run is over."""
+    """The resources of a verb in the engine process. Resources opened here are closed when the run is over.
+
+    ``compilers`` are those of ``begin``, None without it.
+    """
 
     def __init__(self, settings: Settings, conversation: Client) -> None:
         self.settings = settings
@@ -37,6 +41,7 @@ class Bench:
         self.objects = ObjectStore(settings.home / "objects")
         self.started_s = self.clock.monotonic_s()
         self.conversation = conversation
+        self.compilers: CompilePool | None = None
         self._store: Store | None = None
         self._run = ""
         self._stack = AsyncExitStack()
@@ -83,6 +88,16 @@ class Bench:
         authors = Authors(sides, free, make, lanes)
         self._stack.push_async_callback(authors.close)
         return authors
+
+    async def begin(
+        self, start: StartTune | StartCompile, authors: Authors, devices: Sequence[Device] = ()
+    ) -> None:
+        """Start the author of the file, and the compile worker that describes the target, without waiting for their imports."""
+        await authors.begin("", start.file)
+        cores = choose_cores(self.settings, devices, start.compile_workers)
+        self.compilers = CompilePool(self.settings, authors.sides, cores, start.group_size)
+        self._stack.push_async_callback(self.compilers.close)
+        await self.compilers.begin(("", start.target))
 
     def _make_author(
         self, cores: tuple[int, ...], lanes: Lanes, side: Side, file: str, *, recall: bool

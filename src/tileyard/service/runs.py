@@ -158,6 +158,7 @@ def _open_yard(plan: Plan[ResultT], bench: Bench, log: EventLog) -> Yard:
         store=bench.store,
         objects=bench.objects,
         authors=plan.authors,
+        compilers=bench.compilers,
         grounds={target: tuple(devices) for target, devices in plan.grounds.items()},
         listeners=[log.add, bench.conversation.tell_event, *plan.listeners],
         flushes=[log.flush],

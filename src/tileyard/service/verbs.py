@@ -87,8 +87,8 @@ class StartTune(Verb[StudyResult], kw_only=True):
             return await open_packed_study(self, bench)
         devices = choose_devices(self.devices, self.target, bench.settings)
         authors = bench.make_authors(devices=devices, recall=self.reuse)
-        await authors.begin("", self.file)
-        # Half a second of imports, made while the author's process is making its own.
+        await bench.begin(self, authors, devices)
+        # Half a second of imports, made while these processes are making their own.
         from tileyard.service.tuning import open_study
 
         return await open_study(self, bench, devices, authors)
@@ -111,7 +111,7 @@ class StartTable(Verb[TableResult], kw_only=True):
 
         devices = choose_devices(self.tune.devices, self.tune.target, bench.settings)
         authors = bench.make_authors(devices=devices, recall=self.tune.reuse)
-        await authors.begin("", self.tune.file)
+        await bench.begin(self.tune, authors, devices)
         # As above, and half a second of SciPy's.
         from tileyard.service.tables import open_table
 
@@ -196,7 +196,7 @@ class StartCompile(Verb[CompileResult], kw_only=True):
         """See ``Verb``."""
         sides = (Side(pass_options=self.pass_options, pipeline=self.pipeline),)
         authors = bench.make_authors(sides=sides, recall=self.reuse)
-        await authors.begin("", self.file)
+        await bench.begin(self, authors)
         await bench.check_tools(self.target)
         from tileyard.service.compiling import open_compiling
 
