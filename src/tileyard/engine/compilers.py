@@ -278,7 +278,7 @@ def choose_memory(host_bytes: int, workers: int) -> int:
 def choose_cores(
     settings: Settings, devices: Sequence[Device], workers: int | None
 ) -> tuple[int, ...]:
-    """The core of each compile worker: those that no device owns, if there are any."""
+    """The core of each compile worker, ``workers`` of them or, if None, one per core: those that no device owns, if there are any."""
     owned = {core for device in devices for core in device.cores}
     free = tuple(core for core in settings.cores if core not in owned) or settings.cores
     return tuple(free[number % len(free)] for number in range(workers or len(free)))
