@@ -3,6 +3,7 @@
 # make test JOBS=0 runs them one after another.
 PYTHON ?= python3
 JOBS ?= 3
+TESTS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 # What is imported is compiled when it first is: a fraction of all that pip would compile, one file at a time.
@@ -11,15 +12,22 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # Thousands of processes are started by tests: none compiles again what another has compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
+# Each test process has a parent that counts what its orphans cost (tests/costs.py).
+SIDE_BY_SIDE := $(if $(filter-out 0,$(JOBS)),--dist loadfile --no-loadscope-reorder --tx '$(JOBS)*popen//python=$(BIN)/python tools/reaping.py')
+
 GPU_ARCHITECTURES ?= sm_90a sm_80
 
-.PHONY: demo test quick test-all check format site bench gpu-artifacts gpu-check clean
+.PHONY: demo test test-cost quick test-all check format site bench gpu-artifacts gpu-check clean
 
 demo: $(VENV)/.run
 	$(BIN)/tileyard demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(TESTS)
+
+# CPU seconds, started processes and compiled kernels of each folder, each file and the dearest tests, on two cores.
+test-cost: $(VENV)/.dev
+	taskset -c 0,1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) --cost-table $(TESTS)
 
 # What a change needs before it is committed: the checks, and the quick tests of its rooms and of those above.
 quick: check

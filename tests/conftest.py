@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.costs import Costs, Counting, read_budget
+from tests.in_process import no_engine, run_here
 from tests.warm_python import KERNELS as KERNELS_AHEAD
 from tests.warm_python import close_all, warm
 
@@ -27,6 +29,7 @@ settings.load_profile("shared")
 ROOT = Path(__file__).parent.parent
 collect_ignore = ["pages/project"]  # what the commands of pages work on
 KERNELS = ROOT / "tests" / "kernels"
+BUDGET = ROOT / "tests" / "budget.toml"
 LONG = ("e2e", "faults", "security", "differential")
 OWN_FOLDER = pytest.StashKey[Path]()
 """The folder that this run made for its tests."""
@@ -67,6 +70,13 @@ def list_left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         left_out.update(cases)
         left_out.difference_update(kept)
     return left_out
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare what is printed of costs."""
+    text = "print what each folder, each file and the 50 dearest tests cost"
+    parser.addoption("--cost-table", action="store_true", help=text)
+    parser.addoption("--cost-file", type=Path, help="write what each test costs to a file, as JSON")
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +140,11 @@ class CommandLine:
         module = KERNELS_AHEAD if is_of_kernels else "tileyard"
         return warm(module).run(arguments, self.cwd, self.environment(extra))
 
+    def refuse(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end in this process; the test fails if it would start an engine."""
+        with no_engine():
+            return run_here(arguments, self.cwd, self.environment(extra))
+
     def run_json(self, *arguments: str) -> dict[str, Any]:
         """Run a command with --json and decode what it prints."""
         done = self.run(*arguments, "--json")
@@ -147,6 +162,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="tileyard-tests-")
         config.stash[OWN_FOLDER] = Path(config.option.basetemp)
+    if config.getoption("dist", "no") == "no" or hasattr(
+        config, "workerinput"
+    ):  # not the process that only hands tests out
+        folder = Path(config.option.basetemp)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        config.pluginmanager.register(Counting(folder.with_name(f"{folder.name}-starts")))
+    if not hasattr(config, "workerinput"):
+        is_whole = "TILEYARD_SWEEPS" in os.environ
+        budget = {} if is_whole else read_budget(BUDGET)
+        config.pluginmanager.register(
+            Costs(budget, config.getoption("cost_file"), has_table=config.getoption("cost_table"))
+        )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -4,23 +4,18 @@ For what commands say and print of kernels. That an author is a process of its o
 a shell sees of a command, one test of each verb's looks at.
 """
 
-import contextlib
-import io
 import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
+from tests.in_process import run_here
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli import passes_session, reduce_session
-from tileyard.cli.lease import run_lease
-from tileyard.cli.main import main
 from tileyard.errors import TileyardError
 from tileyard.model import Side
 from tileyard.requests import checking
@@ -79,32 +74,11 @@ class OwnCommandLine(CommandLine):
 
     def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        printed = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patched, forgetting(self.cwd):
+        with pytest.MonkeyPatch.context() as patched:
             for opened in OPENED:
                 patched.setattr(opened, "WorkerAuthor", self._open)
-            for name, text in self.environment(extra).items():
-                patched.setenv(name, text)
-            patched.chdir(self.cwd)
-            with contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1]):
-                is_lease = arguments[:1] == ("lease",)
-                code = run_lease([*arguments[1:]]) if is_lease else main([*arguments])
-        stdout, stderr = (stream.getvalue() for stream in printed)
-        return subprocess.CompletedProcess(["tileyard", *arguments], code, stdout, stderr)
+            return run_here(arguments, self.cwd, self.environment(extra))
 
     def _open(self, file: Path, home: Path, cores: tuple[int, ...], side: Side) -> OwnAuthor:
         assert side == Side(name="")
         return OwnAuthor(file, home, cores, self.answered)
-
-
-@contextlib.contextmanager
-def forgetting(folder: Path) -> Iterator[None]:
-    """Let no module of a folder stay imported, nor found."""
-    path = list(sys.path)
-    try:
-        yield
-    finally:
-        sys.path[:] = path
-        for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", "")).startswith(f"{folder}/"):
-                del sys.modules[name]

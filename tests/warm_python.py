@@ -1,10 +1,10 @@
 """Processes that have imported what takes long to import, and run modules in copies of themselves.
 
-Of Tileyard, what is imported ahead are the rooms of its command line and of its engine: they read
+Of Tileyard, what is imported ahead are the rooms of its command line, of its engine and of its workers: they read
 nothing when they are imported. An engine that a copy starts is a copy, too, and otherwise what it
-would be: a child of its own session with an environment, signals and descriptors of its own. So is an
-author with its keeper where TileLang is imported ahead, which takes seconds. Other workers are fresh processes, and so
-is all that ``CommandLine.start`` begins.
+would be: a child of its own session with an environment, signals and descriptors of its own. So are workers with
+their keepers, authors only where TileLang is imported ahead, which takes seconds. Fresh processes are compile workers for
+GPUs, whose compilers need their addresses fixed, and all that ``CommandLine.start`` begins.
 """
 
 import contextlib
@@ -29,6 +29,14 @@ from typing import Any, NoReturn
 SESSIONS = ("artifact", "ci", "inspect", "kernel", "suite")
 ENGINE = "tileyard.service.process"
 AUTHOR = "tileyard.workers.author"
+COMPILER = "tileyard.workers.compiler"
+WORKERS = (
+    AUTHOR,
+    COMPILER,
+    *(f"tileyard.workers.{name}" for name in ("judge", "runner", "step_host")),
+)
+SPACE_BYTES = 8 << 30
+"""The address space that a limited worker must have left, or it is a fresh process."""
 KEEPER = "tileyard.processes.keeper"
 HEARD = (
     "TILELANG_",
@@ -49,10 +57,12 @@ COMMANDS = (
     *(f"tileyard.cli.{name}_session" for name in SESSIONS),
     *(f"tileyard.requests.{name}" for name in ("predicting", "regressing")),
     *(f"tileyard.service.{name}" for name in ("compiling", "static_building", "suites", "tuning")),
-    "tileyard.targets.cpu.target",
+    *("tileyard.targets.command.target", "tileyard.targets.cpu.target"),
+    *(name for name in WORKERS if name != AUTHOR),
 )
 KERNELS = "tileyard.__main__"
 """What runs a command that is about a file of kernels, or a script: a copy of the larger process costs 0.1 s more."""
+C_COMPILERS = ("cc", "gcc", "clang", "ziglang")
 AHEAD = {
     "tileyard": COMMANDS,
     KERNELS: (
@@ -68,13 +78,39 @@ AHEAD = {
 """What is imported before a module is run."""
 
 
+_COUNTED: list[str] = []
+"""The file to which each start adds a letter, if starts are counted."""
+
+
+def count_starts(path: str) -> None:
+    """Add a letter to a file for each start in this process and in those that are forked from it: c for a compiler, else p."""
+    _COUNTED.append(path)
+    sys.addaudithook(hear_start)
+
+
+def hear_start(event: str, given: tuple[Any, ...]) -> None:
+    """Add a letter for what is started."""
+    if event in ("subprocess.Popen", "os.posix_spawn"):
+        words = [os.fsdecode(word) for word in given[1] or ()]
+        is_compiler = any(Path(word).name in C_COMPILERS for word in words[:4]) and "-o" in words
+        add_letter(b"c" if is_compiler else b"p")
+
+
+def add_letter(letter: bytes) -> None:
+    """Add a letter, which no other process does at the same moment."""
+    for path in _COUNTED:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.write(file, letter)
+        os.close(file)
+
+
 class WarmPython:
     """Runs ``python -m module`` one after another, each in a process of its own."""
 
     def __init__(self, module: str) -> None:
         self._module = module
         self._process = subprocess.Popen(
-            [sys.executable, __file__, module],
+            [sys.executable, __file__, module, *_COUNTED],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -97,6 +133,7 @@ class WarmPython:
                 "cores": sorted(os.sched_getaffinity(0)),
                 "printed": [str(path) for path in paths],
             }
+            add_letter(b"p")
             print(json.dumps(asked), file=self._process.stdin, flush=True)
             code = int(self._process.stdout.readline())
             stdout, stderr = (path.read_text(encoding="utf-8") for path in paths)
@@ -166,8 +203,8 @@ class EngineCopy(subprocess.Popen[bytes]):
         )
 
 
-class AuthorCopy(subprocess.Popen[bytes]):
-    """What ``subprocess.Popen`` is; an author of this Python, and its keeper, are copies of this process."""
+class WorkerCopy(subprocess.Popen[bytes]):
+    """What ``subprocess.Popen`` is; a worker of this Python, and its keeper, are copies of this process."""
 
     def __init__(  # noqa: PLR0913 - what subprocess.Popen is given
         self,
@@ -181,8 +218,6 @@ class AuthorCopy(subprocess.Popen[bytes]):
         pass_fds: Sequence[int],
         start_new_session: bool,
     ) -> None:
-        begin = (sys.executable, "-P", "-m", AUTHOR)
-        is_ours = tuple(argv[argv.index("--") + 1 :][: len(begin)]) == begin
         super().__init__(
             argv,
             stdin=stdin,
@@ -193,9 +228,25 @@ class AuthorCopy(subprocess.Popen[bytes]):
             pass_fds=pass_fds,
             start_new_session=start_new_session,
             preexec_fn=partial(become_keeper, argv, env, pass_fds)
-            if is_ours and heard(env) == HEARD_AHEAD
+            if is_copied(argv) and heard(env) == HEARD_AHEAD
             else None,
         )
+
+
+def is_copied(argv: Sequence[str]) -> bool:
+    """Whether the worker of a keeper's command line can be a copy of this process."""
+    options, worker = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
+    *begin, module = worker[:4]
+    if begin != [sys.executable, "-P", "-m"] or module not in WORKERS:
+        return False
+    if module == COMPILER and worker[-1] not in ("command", "cpu"):
+        return False
+    memory = max(
+        int(word.removeprefix("memory=")) for word in options if word.startswith("memory=")
+    )
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    is_roomy = not memory or memory >= pages * os.sysconf("SC_PAGE_SIZE") + SPACE_BYTES
+    return is_roomy and (module != AUTHOR or "tilelang" in sys.modules)
 
 
 def heard(environment: Mapping[str, str]) -> dict[str, str]:
@@ -260,10 +311,10 @@ def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) ->
 def become_keeper(
     argv: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
 ) -> NoReturn:
-    """Be an author's keeper, whose author is a copy of it."""
+    """Be a worker's keeper, whose worker is a copy of it."""
     become_fresh(environment, descriptors)
     run, worker = (importlib.import_module(f"{KEEPER}.{name}") for name in ("run", "worker"))
-    worker.start_program = partial(become_author, worker)  # type: ignore[attr-defined]
+    worker.start_program = partial(become_worker, worker)  # type: ignore[attr-defined]
     try:
         own = next(place for place, word in enumerate(argv) if word.startswith("parent="))
         run.main([*argv[own:]])
@@ -271,10 +322,10 @@ def become_keeper(
         os._exit(1)
 
 
-def become_author(
+def become_worker(
     worker: types.ModuleType, argv: Sequence[str], environment: Mapping[str, str], keeper: int
 ) -> NoReturn:
-    """Be the author: what ``start_program`` does, but for the program."""
+    """Be the worker: what ``start_program`` does, but for the program."""
     worker.libc.sigprocmask(worker.SIG_SETMASK, worker.ctypes.byref(worker.signal_set()), None)
     worker.libc.prctl(worker.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != keeper:
@@ -288,11 +339,13 @@ def become_author(
     ):  # what is buffered in the others is not ours
         stream = os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
         setattr(sys, name, stream)
-    sys.argv = [AUTHOR, *argv[4:]]
+    module = argv[3]
+    sys.argv = [module, *argv[4:]]
     sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *PLACES]
-    sys.modules.pop(AUTHOR, None)
-    sys.modules["torch"].set_num_threads(int(environment["OMP_NUM_THREADS"]))
-    run_to_the_end(AUTHOR)
+    sys.modules.pop(module, None)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
+    run_to_the_end(module)
 
 
 def is_inherited(descriptor: int) -> bool:
@@ -319,13 +372,14 @@ if __name__ == "__main__":
         importlib.import_module(name)
     ours = importlib.import_module("tileyard")
     ours.__doc__ = f"{ours.__doc__} PYTEST_DONT_REWRITE"  # or pytest warns that it cannot any more
+    if sys.argv[2:]:
+        count_starts(sys.argv[2])
     gc.freeze()  # so that no copy has to touch, and thereby to copy, all that is there
     if is_copy():
         if launch := sys.modules.get("tileyard.processes.launch"):
             copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": EngineCopy})
             launch.subprocess = copying  # type: ignore[attr-defined]
-        supervise = sys.modules.get("tileyard.processes.supervise")
-        if supervise and "tilelang" in sys.modules:
-            copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": AuthorCopy})
+        if supervise := sys.modules.get("tileyard.processes.supervise"):
+            copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": WorkerCopy})
             supervise.subprocess = copying  # type: ignore[attr-defined]
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -235,6 +235,7 @@ class CompilePool:
                 "-m",
                 "tileyard.workers.compiler",
                 str(self._settings.home),
+                target,
             ),
             env={
                 **worker_environment(threads=len(self._settings.cores) if is_wide else 1),

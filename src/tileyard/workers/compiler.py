@@ -216,8 +216,8 @@ def _describe(found: Diagnostic | None) -> str:
     return f"{place}{found.message}"
 
 
-def main(home: str) -> None:
-    """Serve requests until the engine closes the channel."""
+def main(home: str, _target: str) -> None:
+    """Serve requests until the engine closes the channel. The target is named for those who look at processes."""
     with Channel.serving() as channel:
         compiler = Compiler(Path(home), channel.send)
         while (request := channel.receive(CompilerRequest)) is not None:
@@ -227,4 +227,4 @@ def main(home: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
