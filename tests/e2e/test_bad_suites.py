@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
+from tests.e2e.own_process import refuse_run
 
 pytestmark = pytest.mark.slow
 
@@ -26,18 +27,22 @@ def refuse(cli: CommandLine, text: str, *options: str) -> str:
     """What the command says of a suite that it refuses, without the folder's name."""
     path = cli.cwd / "suite.toml"
     path.write_text(text, encoding="utf-8")
-    done = cli.run("test", str(path), *options)
+    done = refuse_run(cli, "test", str(path), *options)
     assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done.stderr.replace(f"{cli.cwd}/", "")
 
 
 def test_the_good_suite_is_green(cli: CommandLine) -> None:
-    """What the other tests break is whole at first."""
+    """What the other tests break is whole at first; with a mistake in it, the command says so in one line."""
     (cli.cwd / "suite.toml").write_text(GOOD, encoding="utf-8")
     done = cli.run("test", str(cli.cwd / "suite.toml"))
     expected = 0
     assert done.returncode == expected, done.stderr
+    (cli.cwd / "suite.toml").write_text(GOOD.replace("tags", "tag"), encoding="utf-8")
+    bad = cli.run("test", str(cli.cwd / "suite.toml"))
+    assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (2, "", 1)
+    assert "suite.toml:6: testcase[0].tag: unknown key" in bad.stderr
 
 
 @pytest.mark.parametrize(

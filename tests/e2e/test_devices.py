@@ -1,35 +1,39 @@
 """``tileyard devices`` and ``tileyard doctor`` as a user runs them."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
+from tests.e2e.own_process import OwnProcess
 
 pytestmark = pytest.mark.slow
 
-DECLARED = f"""
+DECLARED = """
 [[device]]
 name = "npu:0"
 id = "0000:c1:00.0"
-probe = ["{sys.executable}", "-c", "import os, sys; sys.exit(os.path.exists(sys.argv[1]))", "SICK"]
+probe = ["test", "!", "-e", "SICK"]
 """
 
 
 @pytest.fixture
-def host(cli: CommandLine, tmp_path: Path) -> CommandLine:
+def host(tmp_path: Path) -> OwnProcess:
     """A host with one declared accelerator, which is sick while there is a file ``sick``."""
     (tmp_path / "etc").mkdir()
     text = DECLARED.replace("SICK", str(tmp_path / "sick"))
     (tmp_path / "etc/devices.toml").write_text(text, encoding="utf-8")
-    cli.env["TILEYARD_HOST_CONFIG"] = str(tmp_path / "etc")
-    return cli
+    return OwnProcess(tmp_path, {"TILEYARD_HOST_CONFIG": str(tmp_path / "etc")})
 
 
-def test_devices_are_listed(host: CommandLine) -> None:
+def in_a_process(host: OwnProcess) -> CommandLine:
+    """The same host, with a process for each command."""
+    return CommandLine(host.cwd, host.env)
+
+
+def test_devices_are_listed(host: OwnProcess) -> None:
     """People get a table, machines one document with the same facts."""
-    shown = host.run("devices")
+    shown = in_a_process(host).run("devices")
     survey = host.run_json("devices", "--window", "10ms")
     expected = {"cpu:0": "cpu", "npu:0": "npu"}
     listed = {device["name"]: device["class"] for device in survey["devices"]}
@@ -41,7 +45,7 @@ def test_devices_are_listed(host: CommandLine) -> None:
     assert all(name in shown.stdout for name in expected)
 
 
-def test_a_sick_device_leaves_and_comes_back(host: CommandLine, tmp_path: Path) -> None:
+def test_a_sick_device_leaves_and_comes_back(host: OwnProcess, tmp_path: Path) -> None:
     """A failed probe puts it into quarantine, three good ones or a person bring it back."""
     (tmp_path / "sick").touch()
     failed = host.run("devices", "probe", "npu:0")
@@ -59,7 +63,7 @@ def test_a_sick_device_leaves_and_comes_back(host: CommandLine, tmp_path: Path) 
     assert again.stdout == "npu:0 was not in quarantine\n"
 
 
-def test_all_that_is_in_quarantine_can_be_probed_at_once(host: CommandLine) -> None:
+def test_all_that_is_in_quarantine_can_be_probed_at_once(host: OwnProcess) -> None:
     """For cron: what is well is left alone, and the third good round brings devices back."""
     host.run("devices", "quarantine", "npu:0", "smoke")
     rounds = [host.run("devices", "probe", "--quarantined") for _ in range(4)]
@@ -84,7 +88,7 @@ def test_all_that_is_in_quarantine_can_be_probed_at_once(host: CommandLine) -> N
     ],
 )
 def test_bad_requests_are_one_line(
-    host: CommandLine, arguments: tuple[str, ...], message: str
+    host: OwnProcess, arguments: tuple[str, ...], message: str
 ) -> None:
     """Exit status 2, and what was wrong."""
     done = host.run("devices", *arguments)
@@ -94,7 +98,7 @@ def test_bad_requests_are_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_an_odd_lock_directory_is_refused(host: CommandLine, tmp_path: Path) -> None:
+def test_an_odd_lock_directory_is_refused(host: OwnProcess, tmp_path: Path) -> None:
     """One line says what is odd about it."""
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks").chmod(0o777)
@@ -104,7 +108,7 @@ def test_an_odd_lock_directory_is_refused(host: CommandLine, tmp_path: Path) -> 
     assert "is not sticky" in done.stderr
 
 
-def test_a_broken_declaration_names_file_and_key(host: CommandLine, tmp_path: Path) -> None:
+def test_a_broken_declaration_names_file_and_key(host: OwnProcess, tmp_path: Path) -> None:
     """So does the doctor, and goes on with the other checks."""
     (tmp_path / "etc/devices.toml").write_text('[[device]]\nname = "npu:0"\n', encoding="utf-8")
     done = host.run("devices")
@@ -121,9 +125,9 @@ def test_a_broken_declaration_names_file_and_key(host: CommandLine, tmp_path: Pa
     assert findings[0]["subject"] == "python"
 
 
-def test_the_doctor_finds_a_fresh_host_well(host: CommandLine, tmp_path: Path) -> None:
+def test_the_doctor_finds_a_fresh_host_well(host: OwnProcess, tmp_path: Path) -> None:
     """One line a check, none of which fails; nothing is made by looking."""
-    done = host.run("doctor")
+    done = in_a_process(host).run("doctor")
     expected = 0
     assert done.returncode == expected, done.stdout
     assert "fail" not in [line.split()[0] for line in done.stdout.splitlines()]
@@ -131,7 +135,7 @@ def test_the_doctor_finds_a_fresh_host_well(host: CommandLine, tmp_path: Path) -
     assert not host.home.exists()
 
 
-def test_the_doctor_tells_two_lock_directories_apart(host: CommandLine, tmp_path: Path) -> None:
+def test_the_doctor_tells_two_lock_directories_apart(host: OwnProcess, tmp_path: Path) -> None:
     """A token that one side writes is found by a side that sees the same directory only."""
     token = host.run("doctor", "--lock-token", "write").stdout.strip()
     same = host.run("doctor", "--lock-token", token)
