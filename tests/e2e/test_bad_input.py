@@ -1,15 +1,22 @@
 """Bad input gets one clear line and exit status 2, never a traceback, and records nothing."""
 
+import asyncio
+import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.conftest import KERNELS, CommandLine
+from tests.e2e.own_kernels import refuse_kernels
+from tests.own_authors import OwnAuthor
 
-FAULTS = str(KERNELS / "faults.py")
+from tileyard.model import Outcome
+from tileyard.workers.protocol import ElaborateConfig, Failed
+
 REFUSED = str(KERNELS / "refused.py")
-LIGHT = str(KERNELS / "light.py")
+LIGHT = "light.py"
 
 pytestmark = pytest.mark.slow
 
@@ -29,9 +36,15 @@ def sized(N):
 """
 
 
-def refused(cli: CommandLine, *arguments: str, **env: str) -> str:
-    """The one line with which a command is refused."""
-    done = cli.run(*arguments, **env)
+@pytest.fixture
+def cli(cli: CommandLine) -> CommandLine:
+    """A folder with a kernel that costs nothing to import."""
+    shutil.copy(KERNELS / "light.py", cli.cwd)
+    return cli
+
+
+def read_line(cli: CommandLine, done: subprocess.CompletedProcess[str]) -> str:
+    """The one line with which a command was refused."""
     lines = done.stderr.strip().splitlines()
     assert done.returncode == 2, done.stderr
     assert len(lines) == 1, done.stderr
@@ -52,35 +65,32 @@ def recorded(home: Path) -> int:
         return int(database.execute("select count(*) from trials").fetchone()[0])
 
 
+def test_a_process_says_what_an_engine_refuses(cli: CommandLine) -> None:
+    """One line of a process of its own, before there is a home: on the arguments, on the kernels, and on how they are built."""
+    before = [path.name for path in cli.cwd.iterdir()]
+    assert "--trials" in read_line(cli, cli.run("tune", LIGHT, "--trials", "0"))
+    line = read_line(cli, cli.run("tune", f"{LIGHT}::nothing"))
+    assert "there is no kernel 'nothing'" in line
+    assert [path.name for path in cli.cwd.iterdir()] == before
+    line = read_line(cli, cli.run("tune", LIGHT, "--group-size", "4"))
+    assert "cpu builds kernels one by one" in line
+    assert "tpu" in read_line(cli, cli.run("tune", LIGHT, "--target", "tpu"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (("tune", "missing.py"), "there is no file missing.py"),
         (("doctor", "--only", "queue"), "there is no subject 'queue' (subjects: python, "),
-        (("tune", f"{LIGHT}::nothing"), "there is no kernel 'nothing'"),
-        (("tune", LIGHT, "--arg", "Q=3"), "add_one has no argument 'Q'"),
-        (("tune", LIGHT, "--config", "tile=3"), "add_one has no config key 'tile'"),
-        (("tune", LIGHT, "--config", "BLOCK=3"), "did you mean block?"),
-        (("tune", LIGHT, "--shape", "huge"), "add_one has no shape 'huge' (it has: default)"),
-        (("tune", LIGHT, "--config", "block=wide"), "block"),
-        (("tune", LIGHT, "--reference", "nothing"), "nothing"),
         (("tune", LIGHT, "--arg", "N"), "--arg 'N' is not of the form KEY=VALUE"),
         (("tune", LIGHT, "--budget", "soon"), "'soon' is not a duration"),
-        (("tune", LIGHT, "--target", "tpu"), "tpu"),
-        (("tune", LIGHT, "--devices", "gpu:7"), "gpu:7"),
-        (("tune", LIGHT, "--devices", "cpu:0", "--devices", "cpu:cores=0"), "share a core"),
         (("tune", LIGHT, "--group-size", "0"), "--group-size"),
         (("tune", LIGHT, "--trials", "0"), "--trials"),
-        (("tune", LIGHT, "--budget", "0s"), "the budget is 0, which is enough for no config"),
-        (("tune", LIGHT, "--run-limit", "0s"), "the limit of a run is 0"),
         (("run", LIGHT, "--shape", "default", "--shape", "other"), "--shape is given twice"),
         (("run", LIGHT, "--check", "--no-check"), "--check is given twice"),
-        (("tune", LIGHT, "--arg", "N=128.5"), "N=128.5 has the wrong type: N takes int"),
         (("compile", LIGHT, "--arg", "N=512,1024"), "--config N=512,1024 tries each"),
         (("tune", LIGHT, "--config", "block=32,"), "--config block=32, has an empty value"),
-        (("tune", LIGHT, "--arg", "block=32", "--config", "block=64"), "as an argument and as a"),
         (("tune", LIGHT, "--reference", "add_one", "--no-check"), "--reference has no effect"),
-        (("tune", LIGHT, "--group-size", "4"), "cpu builds kernels one by one"),
         (
             ("compile", LIGHT, "--reference", "add_one"),
             "--reference has no effect without a bundle",
@@ -98,14 +108,38 @@ def recorded(home: Path) -> int:
 )
 def test_wrong_arguments(cli: CommandLine, arguments: tuple[str, ...], expected: str) -> None:
     """What is wrong with the arguments is named."""
-    assert expected in refused(cli, *arguments)
+    assert expected in read_line(cli, cli.refuse(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("tune", f"{LIGHT}::nothing"), "there is no kernel 'nothing'"),
+        (("tune", LIGHT, "--arg", "Q=3"), "add_one has no argument 'Q'"),
+        (("tune", LIGHT, "--config", "tile=3"), "add_one has no config key 'tile'"),
+        (("tune", LIGHT, "--config", "BLOCK=3"), "did you mean block?"),
+        (("tune", LIGHT, "--shape", "huge"), "add_one has no shape 'huge' (it has: default)"),
+        (("tune", LIGHT, "--config", "block=wide"), "block"),
+        (("tune", LIGHT, "--reference", "nothing"), "nothing"),
+        (("tune", LIGHT, "--devices", "gpu:7"), "gpu:7"),
+        (("tune", LIGHT, "--devices", "cpu:0", "--devices", "cpu:cores=0"), "share a core"),
+        (("tune", LIGHT, "--budget", "0s"), "the budget is 0, which is enough for no config"),
+        (("tune", LIGHT, "--run-limit", "0s"), "the limit of a run is 0"),
+        (("tune", LIGHT, "--arg", "N=128.5"), "N=128.5 has the wrong type: N takes int"),
+        (("tune", LIGHT, "--arg", "block=32", "--config", "block=64"), "as an argument and as a"),
+    ],
+)
+def test_wrong_requests(cli: CommandLine, arguments: tuple[str, ...], expected: str) -> None:
+    """What an engine finds wrong with a kernel, its arguments or its devices is named, and no home is left behind."""
+    assert expected in read_line(cli, refuse_kernels(cli, *arguments))
+    assert not cli.home.exists()
 
 
 def test_a_lock_directory_that_is_none(cli: CommandLine) -> None:
     """A run that cannot ask for its device is refused before anything is kept of it."""
     (cli.cwd / "locks").touch()
     cli.env["TILEYARD_LOCK_DIR"] = str(cli.cwd / "locks")
-    assert "the lock directory" in refused(cli, "tune", LIGHT)
+    assert "the lock directory" in read_line(cli, cli.run("tune", LIGHT))
     assert not cli.home.exists()
 
 
@@ -118,14 +152,16 @@ def test_an_unknown_dtype(cli: CommandLine) -> None:
         encoding="utf-8",
     )
     expected = "dtype='flaot16' is not a dtype (did you mean float16?)"
-    assert expected in refused(cli, "tune", "typed.py", "--arg", "dtype=flaot16")
+    assert expected in read_line(
+        cli, refuse_kernels(cli, "tune", "typed.py", "--arg", "dtype=flaot16")
+    )
 
 
 def test_a_fraction_as_a_size(cli: CommandLine) -> None:
     """A parameter of which nothing is known takes no fraction that its kernel cannot be built with."""
     file = cli.cwd / "sized.py"
     file.write_text(SIZED, encoding="utf-8")
-    line = refused(cli, "tune", "sized.py", "--arg", "N=128.5")
+    line = read_line(cli, refuse_kernels(cli, "tune", "sized.py", "--arg", "N=128.5"))
     expected = "sized cannot take N=128.5 (it takes whole numbers, unless"
     assert expected in line
 
@@ -134,16 +170,25 @@ def test_a_file_without_a_kernel(cli: CommandLine) -> None:
     """A file that holds no kernel says how one is declared."""
     (cli.cwd / "empty.py").write_text("x = 1\n", encoding="utf-8")
     expected = "no kernel"
-    assert expected in refused(cli, "tune", "empty.py")
+    assert expected in read_line(cli, refuse_kernels(cli, "tune", "empty.py"))
 
 
 def test_a_file_that_cannot_be_imported(cli: CommandLine) -> None:
     """An error in the user's file is named with its line."""
     (cli.cwd / "broken.py").write_text("x = 1\nimport nowhere_to_be_found\n", encoding="utf-8")
-    line = refused(cli, "tune", "broken.py")
+    line = read_line(cli, refuse_kernels(cli, "tune", "broken.py"))
     expected = "broken.py:2"
     assert expected in line
     assert "nowhere_to_be_found" in line
+
+
+def test_a_kernel_that_cannot_be_lowered(cli: CommandLine) -> None:
+    """The outcome is ``compile_error``; the operation is named with the user's line."""
+    result = cli.run_json("compile", f"{REFUSED}::shuffled")
+    (config,) = result["configs"]
+    assert config["outcome"] == "compile_error"
+    assert "tl.shfl_xor_sync is not covered" in config["message"]
+    assert "refused.py:15" in config["message"]
 
 
 @pytest.mark.parametrize(
@@ -155,15 +200,17 @@ def test_a_file_that_cannot_be_imported(cli: CommandLine) -> None:
         ("unknown", 47, "ValueError: unknown dtype `nothing`"),
     ],
 )
-def test_a_kernel_that_cannot_be_lowered(
+def test_what_cannot_be_lowered_has_its_line(
     cli: CommandLine, kernel: str, line: int, expected: str
 ) -> None:
-    """The outcome is ``compile_error``; the operation or type is named with the user's line."""
-    result = cli.run_json("compile", f"{REFUSED}::{kernel}")
-    (config,) = result["configs"]
-    assert config["outcome"] == "compile_error"
-    assert expected in config["message"]
-    assert f"refused.py:{line}" in config["message"]
+    """An operation or a type, as the author of the file answers: whoever builds it reports that."""
+    author = OwnAuthor(Path(REFUSED), cli.home, (0,), {})
+    question = ElaborateConfig(kernel=kernel, arguments={}, config={})
+    reply = asyncio.run(author.ask(question, 60.0))
+    assert isinstance(reply, Failed)
+    assert reply.outcome is Outcome.COMPILE_ERROR
+    assert expected in reply.message
+    assert f"refused.py:{line}" in reply.message
 
 
 def test_several_kernels_in_a_file(cli: CommandLine) -> None:
@@ -176,7 +223,7 @@ def test_several_kernels_in_a_file(cli: CommandLine) -> None:
         "def second(a): ...\n",
         encoding="utf-8",
     )
-    line = refused(cli, "tune", "two.py")
+    line = read_line(cli, refuse_kernels(cli, "tune", "two.py"))
     expected = "first, second"
     assert expected in line
 
@@ -190,14 +237,14 @@ def test_a_where_that_rejects_everything(cli: CommandLine) -> None:
         encoding="utf-8",
     )
     expected = "no config of k is left to try: all 2 are rejected"
-    assert expected in refused(cli, "tune", "none.py")
+    assert expected in read_line(cli, refuse_kernels(cli, "tune", "none.py"))
 
 
 def test_no_c_compiler(cli: CommandLine, tmp_path: Path) -> None:
     """Without a C compiler the message says what to install."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    line = refused(cli, "tune", LIGHT, PATH=str(tools), CC="")
+    line = read_line(cli, cli.run("tune", LIGHT, PATH=str(tools), CC=""))
     expected = "C compiler"
     assert expected in line
 
@@ -205,7 +252,7 @@ def test_no_c_compiler(cli: CommandLine, tmp_path: Path) -> None:
 def test_a_home_that_cannot_be_written(cli: CommandLine) -> None:
     """A home below a plain file cannot be made."""
     (cli.cwd / "file").write_text("", encoding="utf-8")
-    line = refused(cli, "tune", LIGHT, TILEYARD_HOME=str(cli.cwd / "file" / "home"))
+    line = read_line(cli, cli.run("tune", LIGHT, TILEYARD_HOME=str(cli.cwd / "file" / "home")))
     expected = "file/home"
     assert expected in line
 
@@ -216,14 +263,7 @@ def test_a_store_of_a_newer_version(cli: CommandLine) -> None:
     with closing(sqlite3.connect(cli.home / "store.db")) as database, database:
         database.execute("pragma user_version = 9999")
     before = (cli.home / "store.db").read_bytes()
-    line = refused(cli, "tune", LIGHT)
+    line = read_line(cli, cli.run("tune", LIGHT))
     expected = "newer"
     assert expected in line
     assert (cli.home / "store.db").read_bytes() == before
-
-
-def test_a_fresh_directory_stays_fresh(cli: CommandLine) -> None:
-    """A command that is refused leaves no home behind."""
-    refused(cli, "tune", FAULTS, "--arg", "Q=3")
-    expected: list[str] = []
-    assert [path.name for path in cli.cwd.iterdir()] == expected
