@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import KERNELS, CommandLine
 from tests.faults.test_leases import as_nobody
+from tests.in_process import no_engine, run_here
 
 import tileyard
 from tileyard.artifacts.objects import ObjectStore
@@ -66,6 +67,14 @@ class SharedFolder:
             check=False,
         )
 
+    def refuse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that needs no engine likewise, in this process."""
+        with pytest.MonkeyPatch.context() as patched, no_engine():
+            for name in list(os.environ):
+                if name.startswith("TILEYARD_"):
+                    patched.delenv(name)
+            return run_here(arguments, self.path, {"TILEYARD_LOCK_DIR": str(self.locks)})
+
 
 @pytest.fixture
 def shared(tmp_path: Path) -> SharedFolder:
@@ -94,7 +103,8 @@ def _declare(shared: SharedFolder, folder: str) -> None:
 def test_a_strangers_home_is_refused(shared: SharedFolder, arguments: tuple[str, ...]) -> None:
     """It is beside the working directory; its devices are not probed, and the message names it."""
     _declare(shared, ".tileyard")
-    done = shared.run(*arguments)
+    is_real = arguments[0] in ("devices", "lease")
+    done = (shared.run if is_real else shared.refuse)(*arguments)
     home = shared.path / ".tileyard"
     assert done.returncode in (2, 69)
     assert f"{home} belongs to another user (uid {STRANGER})" in done.stderr
@@ -109,7 +119,7 @@ def test_a_strangers_project_is_passed_over(shared: SharedFolder) -> None:
     mine = shared.path / "mine"
     mine.mkdir()
     own = SharedFolder(mine, shared.proof, shared.locks)
-    assert own.run("devices", "probe", "cpu").returncode == 0
+    assert own.refuse("devices", "probe", "cpu").returncode == 0
     assert not shared.proof.exists()
 
 

@@ -7,19 +7,20 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from tests.conftest import CommandLine
 from tests.endings import has_ended
-from tests.own_authors import OwnCommandLine
 
 from tileyard.artifacts.bundle_manifest import Kind
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
+from tileyard.cli.entry import run
 
 pytestmark = pytest.mark.slow
 
@@ -47,9 +48,16 @@ def refuse(cli: CommandLine, *arguments: str) -> str:
     return done.stderr.replace(f"{cli.cwd}/", "")
 
 
+def read(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that needs no engine to its end, in this process."""
+    return cli.refuse(*arguments)
+
+
 def refuse_here(cli: CommandLine, *arguments: str) -> str:
-    """The same of a command that needs no engine, in this process."""
-    return refuse(OwnCommandLine(cli.cwd), *arguments)
+    """The one line that a command says of what it refuses, in this process, without an engine."""
+    done = cli.refuse(*arguments)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    return done.stderr.replace(f"{cli.cwd}/", "")
 
 
 def refuse_suite(cli: CommandLine, expected: str, *options: str, is_first: bool = True) -> None:
@@ -98,8 +106,8 @@ def test_declarations_that_are_nested_too_deeply(cli: CommandLine) -> None:
     """A file of devices is refused by its name, also by a lease, which has a code of its own."""
     write(cli.cwd / "tileyard.toml", "x = " + "[" * DEEP + "]" * DEEP)
     expected = "tileyard.toml: is not valid TOML: it is nested too deeply"
-    assert expected in refuse(cli, "devices")
-    leased = cli.run("lease", "--", "true")
+    assert expected in refuse_here(cli, "devices")
+    leased = cli.refuse("lease", "--", "true")
     assert expected in leased.stderr
     assert "Traceback" not in leased.stderr
 
@@ -187,7 +195,27 @@ def run_nowhere(cli: CommandLine, *arguments: str) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
-def test_a_working_directory_that_is_gone(cli: CommandLine) -> None:
+def run_nowhere_here(
+    cli: CommandLine, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, list[str]]:
+    """The same in this process."""
+    gone = cli.cwd / "gone"
+    gone.mkdir()
+    with pytest.MonkeyPatch.context() as patched:
+        for name, text in cli.environment().items():
+            patched.setenv(name, text)
+        patched.setattr(sys, "argv", ["tileyard", *arguments])
+        patched.chdir(gone)
+        gone.rmdir()
+        with pytest.raises(SystemExit) as ended:
+            run()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, capsys.readouterr().err.splitlines()
+
+
+def test_a_working_directory_that_is_gone(
+    cli: CommandLine, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every command says so in one line; help is still given."""
     suite = str(write(cli.cwd / "suite.toml", GOOD))
     expected = ["tileyard: the working directory no longer exists (change to one that does)"]
@@ -202,9 +230,11 @@ def test_a_working_directory_that_is_gone(cli: CommandLine) -> None:
         ("ci", "matrix", suite, "--jobs", "2"),
         ("cache", "gc", "--keep-days", "1"),
     ):
-        assert run_nowhere(cli, *arguments) == (2, expected), arguments
+        assert run_nowhere_here(cli, capsys, *arguments) == (2, expected), arguments
     for arguments in (("--help",), ("test", "--help"), ("lease", "--help"), ("exec", "--help")):
-        assert run_nowhere(cli, *arguments) == (0, []), arguments
+        assert run_nowhere_here(cli, capsys, *arguments) == (0, []), arguments
+    assert run_nowhere(cli, "test", suite) == (2, expected)
+    assert run_nowhere(cli, "test", "--help") == (0, [])
 
 
 # ---- names of inputs ----------------------------------------------------------------------------
@@ -256,39 +286,48 @@ WHY = {
 """The message for each of these."""
 
 
-def run_cases(cli: CommandLine, text: str) -> dict[str, tuple[str, str]]:
-    """Outcome and message of each case of a suite that has one for each of these."""
+def run_cases(cli: CommandLine, steps: Mapping[str, str]) -> dict[str, dict[str, tuple[str, str]]]:
+    """Outcome and message of each case of a suite that has one for each of these, by step."""
     write(cli.cwd / "leave.py", LEAVE)
-    cases = "".join(f'[[testcase]]\nname = "{kind}"\ncase = [{{ name = "c" }}]\n' for kind in KINDS)
-    write(
-        cli.cwd / "suite.toml",
-        f'name = "s"\nlimits = {{ golden_s = 20, run_s = 20 }}\n{text}\n{cases}',
+    testcases = "".join(
+        f'[[testcase]]\nname = "{step}_{kind}"\nvars.kind = "{kind}"\n'
+        f'{lines}\ncase = [{{ name = "c" }}]\n'
+        for step, lines in steps.items()
+        for kind in KINDS
     )
-    found = cli.run_json("test", "suite.toml")
+    limits = "limits = { golden_s = 20, run_s = 20 }"
+    write(cli.cwd / "suite.toml", f'name = "s"\n{limits}\nvars.kind = ""\n{testcases}')
+    verdicts = cli.run_json("test", "suite.toml")["verdicts"]
     assert not list((cli.home / "tmp").glob("*"))
-    assert cli.run("cache", "gc", "--max-size", "0").returncode == 0
-    return {v["case"].split("/")[0]: (v["outcome"], v["message"]) for v in found["verdicts"]}
+    assert read(cli, "cache", "gc", "--max-size", "0").returncode == 0
+    ends = {v["case"].split("/")[0]: (v["outcome"], v["message"]) for v in verdicts}
+    return {step: {kind: ends[f"{step}_{kind}"] for kind in KINDS} for step in steps}
 
 
-@pytest.mark.parametrize(
-    ("step", "outcome"), [("golden", "runtime_error"), ("build", "compile_error")]
-)
-def test_what_cannot_be_kept(cli: CommandLine, step: str, outcome: str) -> None:
-    """A golden or build step that leaves such a thing fails its case, says which it is, and nothing stays."""
-    argv = '["{python}", "{suite}/leave.py", "{testcase}", "{out}"]'
-    found = run_cases(cli, f'run = ["true"]\n{step} = {argv}')
-    for kind, (ended, message) in found.items():
-        assert ended == outcome
-        assert message.startswith(f"{step} step: left what cannot be kept: {WHY[kind]}")
+def leave(place: str) -> str:
+    """A step that leaves one of these in a place, in TOML."""
+    return f'["{{python}}", "{{suite}}/leave.py", "{{kind}}", "{{{place}}}"]'
 
 
-@pytest.mark.parametrize("step", ["run", "check"])
-def test_what_lies_in_the_folder_of_a_case(cli: CommandLine, step: str) -> None:
-    """A run or check step may leave what it likes: its folder is not kept, and can be collected."""
-    first = "" if step == "run" else 'run = ["true"]\n'
-    argv = '["{python}", "{suite}/leave.py", "{testcase}", "{work}"]'
-    found = run_cases(cli, f"{first}{step} = {argv}")
-    assert {outcome for outcome, _ in found.values()} == {"passed"}
+def test_what_steps_leave(cli: CommandLine) -> None:
+    """What a golden or build step leaves and cannot be kept fails its case, which says so, and nothing stays.
+
+    A run or check step may leave what it likes: its folder is not kept, and can be collected.
+    """
+    run = 'run = ["true"]\n'
+    steps = {
+        "golden": f"{run}golden = {leave('out')}",
+        "build": f"{run}build = {leave('out')}",
+        "run": f"run = {leave('work')}",
+        "check": f"{run}check = {leave('work')}",
+    }
+    found = run_cases(cli, steps)
+    for step, outcome in (("golden", "runtime_error"), ("build", "compile_error")):
+        for kind, (ended, message) in found[step].items():
+            assert ended == outcome
+            assert message.startswith(f"{step} step: left what cannot be kept: {WHY[kind]}")
+    for step in ("run", "check"):
+        assert {outcome for outcome, _ in found[step].values()} == {"passed"}
 
 
 def test_an_output_that_is_a_pipe(cli: CommandLine) -> None:
@@ -319,7 +358,8 @@ def test_inputs_that_hold_such_things(cli: CommandLine) -> None:
     for kind in KINDS:
         (cli.cwd / kind).mkdir()
         subprocess.run([sys.executable, cli.cwd / "leave.py", kind, cli.cwd / kind], check=True)
-    found = run_cases(cli, 'run = { argv = ["true"], inputs = ["{testcase}"] }')
+    lines = 'run = { argv = ["true"], inputs = ["{kind}"] }'
+    found = run_cases(cli, {"inputs": lines})["inputs"]
     remove_folder(cli.cwd / "long")  # pytest could not
     remove_folder(cli.cwd / "deep")
     outcomes = {kind: outcome for kind, (outcome, _) in found.items()}
@@ -345,8 +385,8 @@ def test_a_daemon_of_the_program_that_lists_cases(cli: CommandLine, ending: str)
     write(cli.cwd / "list.sh", script)
     listed = GOOD.replace("case = ", 'list = { argv = ["sh", "list.sh"], limit_s = 2 }\ncase = ')
     write(cli.cwd / "suite.toml", listed)
-    for command in ("test", "plan"):
-        done = cli.run(command, "suite.toml")
+    for run_it in (cli.run, cli.refuse):
+        done = run_it("test" if run_it == cli.run else "plan", "suite.toml")
         assert done.returncode == (2 if ending else 0), done.stderr
         assert ("list: ran past its limit of 2 s" in done.stderr) == bool(ending)
         assert has_ended(int((cli.cwd / "daemon").read_text()), 10.0)
@@ -361,45 +401,69 @@ def test_a_program_that_lists_without_end(cli: CommandLine) -> None:
 # ---- the store ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("record", ["x'ff00'", "'text'", "7", "'[' || zeroblob(9)"])
-def test_a_record_that_cannot_be_read(cli: CommandLine, record: str) -> None:
-    """It is passed over, and the commands that would have shown it say so."""
-    write(cli.cwd / "suite.toml", GOOD)
-    for _ in range(2):
-        assert cli.run("test", "suite.toml").returncode == 0
-    (whole, broken) = json.loads(cli.run("trials", "--json").stdout)
+RECORDS = ("x'ff00'", "'text'", "7", "'[' || zeroblob(9)")
+"""What no record is, in SQL."""
+COLUMNS = (
+    "run_s = 'soon'",
+    "run_s = 9e999",
+    "case_id = x'2f00'",
+    "case_id = cast(x'2fff' as text)",
+)
+"""What no attempt has, in SQL."""
+
+
+def write_cases(cli: CommandLine, count: int) -> None:
+    """A suite of so many cases that pass."""
+    cases = ", ".join(f'{{ name = "{number}" }}' for number in range(count))
+    write(cli.cwd / "suite.toml", GOOD.replace('{ name = "a" }', cases))
+
+
+def change_store(cli: CommandLine, *statements: str) -> None:
+    """Carry out some SQL on the store of a home."""
     with contextlib.closing(sqlite3.connect(cli.home / "store.db")) as database, database:
-        database.execute(f"update trials set record = {record} where id = ?", (broken["id"],))
-    said = f"tileyard: skipped what cannot be read: 1 row of {cli.home}/store.db"
-    listed = cli.run("trials", "--json")
+        for statement in statements:
+            database.execute(statement)
+
+
+def test_records_that_cannot_be_read(cli: CommandLine) -> None:
+    """They are passed over, and the commands that would have shown them say so."""
+    write_cases(cli, len(RECORDS) + 1)
+    assert cli.run("test", "suite.toml").returncode == 0
+    (whole, *broken) = json.loads(read(cli, "trials", "--json").stdout)
+    changes = zip(RECORDS, broken, strict=True)
+    change_store(
+        cli, *(f"update trials set record = {r} where id = '{t['id']}'" for r, t in changes)
+    )
+    row = f"tileyard: skipped what cannot be read: 1 row of {cli.home}/store.db"
+    rows = row.replace("1 row", f"{len(RECORDS)} rows")
+    listed = read(cli, "trials", "--json")
     assert [trial["id"] for trial in json.loads(listed.stdout)] == [whole["id"]]
-    assert listed.stderr.splitlines() == [said]
-    shown = cli.run("show", broken["id"])
-    assert (shown.returncode, shown.stderr.splitlines()[0]) == (2, said)
-    for command in (
-        "history",
-        "plan suite.toml",
-        "test suite.toml",
-        "test suite.toml --changed any",
-    ):
-        done = cli.run(*command.split())
+    assert listed.stderr.splitlines() == [rows]
+    for trial in broken:
+        shown = read(cli, "show", trial["id"])
+        assert (shown.returncode, shown.stderr.splitlines()[0]) == (2, row)
+    for command in ("history", "plan suite.toml"):
+        done = read(cli, *command.split())
+        assert done.returncode == 0, done.stderr
+    for changed in ((), ("--changed", "any")):
+        done = cli.run("test", "suite.toml", *changed)
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "column",
-    ["run_s = 'soon'", "run_s = 9e999", "case_id = x'2f00'", "case_id = cast(x'2fff' as text)"],
-)
-def test_columns_that_make_no_sense(cli: CommandLine, column: str) -> None:
-    """The commands that expect times of a row pass it over, and say so."""
-    write(cli.cwd / "suite.toml", GOOD)
-    for _ in range(2):
-        assert cli.run("test", "suite.toml").returncode == 0
-    with contextlib.closing(sqlite3.connect(cli.home / "store.db")) as database, database:
-        database.execute(f"update suite_trials set {column} where number = 1")
-    said = f"skipped what cannot be read: 1 row of {cli.home}/store.db"
-    for command in ("history", "plan suite.toml", "test suite.toml"):
-        done = cli.run(*command.split())
+def test_columns_that_make_no_sense(cli: CommandLine) -> None:
+    """The commands that expect times of rows pass these over, and say so."""
+    write_cases(cli, len(COLUMNS) + 1)
+    assert cli.run("test", "suite.toml").returncode == 0
+    change_store(
+        cli,
+        *(
+            f"update suite_trials set {column} where case_id = 't/{number}'"
+            for number, column in enumerate(COLUMNS)
+        ),
+    )
+    said = f"skipped what cannot be read: {len(COLUMNS)} rows of {cli.home}/store.db"
+    ended = [read(cli, *command.split()) for command in ("history", "plan suite.toml")]
+    for done in (*ended, cli.run("test", "suite.toml")):
         assert done.returncode == 0, done.stderr
         assert said in done.stdout + done.stderr
 
@@ -409,7 +473,7 @@ def test_a_store_is_rebuilt_from_its_streams(cli: CommandLine, is_empty: bool) -
     """Whatever command comes first rebuilds it, and says how many lines could not be read."""
     write(cli.cwd / "suite.toml", GOOD)
     assert cli.run("test", "suite.toml").returncode == 0
-    before = json.loads(cli.run("trials", "--json").stdout)
+    before = json.loads(read(cli, "trials", "--json").stdout)
     for file in cli.home.glob("store.db*"):
         file.unlink()
     if is_empty:
@@ -418,25 +482,25 @@ def test_a_store_is_rebuilt_from_its_streams(cli: CommandLine, is_empty: bool) -
     with stream.open("ab") as file:
         file.write(b"nonsense\n\xff\n" + b"[" * DEEP + b"\n")
     os.mkfifo(cli.home / "runs" / "pipe.jsonl")
-    listed = cli.run("trials", "--json")
+    listed = read(cli, "trials", "--json")
     assert json.loads(listed.stdout) == before
     said = f"tileyard: skipped what cannot be read: 3 lines of {cli.home}/runs"
     assert listed.stderr.splitlines() == [said]
-    assert cli.run("trials").stderr == ""
-    assert cli.run("cache", "gc", "--keep-days", "0", "--dry-run").returncode == 0
+    assert read(cli, "trials").stderr == ""
+    assert read(cli, "cache", "gc", "--keep-days", "0", "--dry-run").returncode == 0
 
 
 # ---- bundles ------------------------------------------------------------------------------------
 
 
-def pack(folder: Path, kind: Kind, details: str, cases: bytes) -> Path:
+def pack(folder: Path, kind: Kind, details: str, cases: bytes, name: str = "bad.tyb") -> Path:
     """A bundle that is whole, of a tree with one file."""
     objects = ObjectStore(folder / "elsewhere" / "objects")
     content = folder / "content"
-    content.mkdir()
+    content.mkdir(exist_ok=True)
     write(content / "file", "text")
     tree = Trees(objects).put(content)
-    path = folder / "bad.tyb"
+    path = folder / name
     packing = Packing(kind=kind, commit="abc", trees=(tree,), details=details)
     write_bundle(packing, objects, path, cases)
     return path
@@ -446,39 +510,53 @@ LAYOUT = '{"programs": ["bin"], "python": [], "libraries": []}'
 
 
 @pytest.mark.parametrize(
-    ("kind", "details", "cases", "expected"),
+    ("kind", "command", "bad"),
     [
-        ("selection", "", b"{}", "the bundle holds no suite"),
-        ("selection", "", b'{"x":' * DEEP, "the bundle holds no suite: it is nested too deeply"),
-        ("toolchain", LAYOUT, b"", "is not a sound toolchain"),
-        ("toolchain", "{}", b"", "is not a sound toolchain: its manifest is invalid"),
+        (
+            "selection",
+            ("test", "--from"),
+            (
+                ("", b"{}", "the bundle holds no suite"),
+                ("", b'{"x":' * DEEP, "the bundle holds no suite: it is nested too deeply"),
+            ),
+        ),
+        (
+            "toolchain",
+            ("test", "suite.toml", "--toolchain"),
+            (
+                (LAYOUT, b"", "is not a sound toolchain"),
+                ("{}", b"", "is not a sound toolchain: its manifest is invalid"),
+            ),
+        ),
     ],
+    ids=["selection", "toolchain"],
 )
 def test_a_refused_bundle_leaves_nothing(
-    cli: CommandLine, kind: Kind, details: str, cases: bytes, expected: str
+    cli: CommandLine,
+    kind: Kind,
+    command: tuple[str, ...],
+    bad: tuple[tuple[str, bytes, str], ...],
 ) -> None:
     """Whatever is wrong with it, and however late that shows: nothing of it is in the data directory."""
-    bad = pack(cli.cwd, kind, details, cases)
-    write(cli.cwd / "cut.tyb", "").write_bytes(bad.read_bytes()[:-20])
     write(cli.cwd / "suite.toml", GOOD)
-    commands = {
-        "selection": ("test", "--from"),
-        "toolchain": ("test", "suite.toml", "--toolchain"),
-    }
-    for arguments, reason in (
-        ((*commands[kind], "bad.tyb"), expected),
-        ((*commands[kind], "cut.tyb"), "cut.tyb is not a sound bundle: it is cut off"),
-        ((*commands[kind], "bad.tyb", "--commit", "fff"), "commit: fff is needed, found abc"),
-        (("bundle", "--inspect", "cut.tyb"), "cut.tyb is not a sound bundle: it is cut off"),
-    ):
+    cut = "cut.tyb is not a sound bundle: it is cut off"
+    asked = [((*command, "cut.tyb"), cut)]
+    for number, (details, cases, expected) in enumerate(bad):
+        path = pack(cli.cwd, kind, details, cases, f"bad{number}.tyb")
+        asked.append(((*command, path.name), expected))
+    write(cli.cwd / "cut.tyb", "").write_bytes(path.read_bytes()[:-20])
+    asked.append(((*command, path.name, "--commit", "fff"), "commit: fff is needed, found abc"))
+    for arguments, reason in asked:
         assert reason in refuse(cli, *arguments)
         assert {path.name for path in cli.home.rglob("*")} <= {".gitignore"}, arguments
+    assert cut in refuse_here(cli, "bundle", "--inspect", "cut.tyb")
+    assert {path.name for path in cli.home.rglob("*")} <= {".gitignore"}
 
 
 def test_a_toolchain_that_does_not_say_what_it_is(cli: CommandLine) -> None:
     """To look at it is refused in one line."""
     pack(cli.cwd, "toolchain", "{}", b"")
-    done = cli.run("bundle", "--inspect", "bad.tyb")
+    done = cli.refuse("bundle", "--inspect", "bad.tyb")
     expected = "tileyard: bad.tyb is not a sound toolchain: its manifest is invalid"
     assert (done.returncode, done.stderr.splitlines()) == (2, [expected])
 
@@ -498,14 +576,20 @@ def test_nothing_that_is_shown_is_obeyed(cli: CommandLine) -> None:
     write(cli.cwd / "bad.toml", f'name = "s"\n"{HOSTILE!a}\\u001b[31m" = 1\n'.replace("'", ""))
     write(cli.cwd / f"{HOSTILE}.toml", 'name = "s"\nnonsense = 1\n')
     reports = ("--junit", "junit.xml", "--json")
-    run = json.loads(cli.run("test", "suite.toml", *reports).stdout)["run"]
+    told = cli.run("test", "suite.toml", *reports)
+    run = json.loads(told.stdout)["run"]
     ElementTree.parse(cli.cwd / "junit.xml")
-    for arguments in (
+    of_processes = (
         ("test", "suite.toml"),
-        ("test", "suite.toml", "--json"),
         ("test", "bad.toml"),
         ("test", f"{HOSTILE}.toml"),
         ("test", HOSTILE),
+        ("run-artifact", HOSTILE),
+        ("tune", f"{HOSTILE}.toml"),
+        ("exec", HOSTILE),
+        ("doctor",),
+    )
+    of_ours = (
         ("plan", f"{HOSTILE}.toml"),
         ("plan", "suite.toml", "--select", HOSTILE),
         ("trials",),
@@ -517,18 +601,15 @@ def test_nothing_that_is_shown_is_obeyed(cli: CommandLine) -> None:
         ("history", "--tail"),
         ("inspect", HOSTILE),
         ("bundle", "--inspect", f"{HOSTILE}.toml"),
-        ("run-artifact", HOSTILE),
         ("lease", f"--{HOSTILE}", "--", "true"),
-        ("exec", HOSTILE),
         ("devices", "--window", HOSTILE),
-        ("doctor",),
-        ("tune", f"{HOSTILE}.toml"),
         (HOSTILE,),
-    ):
-        done = cli.run(*arguments)
+    )
+    ended = [told, *(cli.run(*arguments) for arguments in of_processes)]
+    for done in (*ended, *(read(cli, *arguments) for arguments in of_ours)):
         assert "Traceback" not in done.stderr, done.stderr
-        assert not SEEN.search(done.stdout + done.stderr), (arguments, done.stdout, done.stderr)
-    shown = cli.run("show", f"{run}.1").stdout
+        assert not SEEN.search(done.stdout + done.stderr), (done.args, done.stdout, done.stderr)
+    shown = read(cli, "show", f"{run}.1").stdout
     assert "\\x1b]0;owned\\x07\\x9b31m\\u202egnp\\x7f" in shown
     assert "and\nmore\n" in shown
 
@@ -536,7 +617,8 @@ def test_nothing_that_is_shown_is_obeyed(cli: CommandLine) -> None:
 def test_a_name_that_looks_like_markup(cli: CommandLine) -> None:
     """Names of cases are shown as they are, also where they look like styles of a terminal."""
     write(cli.cwd / "suite.toml", GOOD.replace('"a"', '"a[/b][red]"'))
-    for command in ("test suite.toml", "trials", "plan suite.toml", "history --tail"):
-        done = cli.run(*command.split())
+    assert cli.run("test", "suite.toml").returncode == 0
+    for command in ("trials", "plan suite.toml", "history --tail"):
+        done = read(cli, *command.split())
         assert done.returncode == 0, done.stderr
-    assert "t/a[/b][red]" in cli.run("trials").stdout
+    assert "t/a[/b][red]" in read(cli, "trials").stdout
