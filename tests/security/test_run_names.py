@@ -43,20 +43,16 @@ def test_runs_that_would_have_the_same_name_get_two(cli: CommandLine) -> None:
         }
 
 
-@pytest.mark.parametrize(
-    "name", ["../../secret", "../secret.jsonl", "/etc/passwd", "a/b", "..", ""]
-)
-def test_a_name_that_leads_elsewhere_names_nothing(
-    cli: CommandLine, name: str, tmp_path: Path
-) -> None:
+def test_a_name_that_leads_elsewhere_names_nothing(cli: CommandLine, tmp_path: Path) -> None:
     """Every command that is given the name of a run or a trial refuses a path and reads nothing there."""
     (tmp_path / "suite.toml").write_text(SUITE, encoding="utf-8")
     (tmp_path / "secret").write_text("outside", encoding="utf-8")
     assert cli.run("test", "suite.toml").returncode == 0
 
-    for command in ("show", "inspect", "run-artifact"):
-        done = cli.run(command, name)
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-        assert "outside" not in done.stdout + done.stderr
-    listed = cli.run("trials", "--json", "--run", name or "..")
-    assert json.loads(listed.stdout) == []
+    for name in ("../../secret", "../secret.jsonl", "/etc/passwd", "a/b", "..", ""):
+        for command in ("show", "inspect", "run-artifact"):
+            done = cli.refuse(command, name)
+            assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+            assert "outside" not in done.stdout + done.stderr
+        listed = cli.refuse("trials", "--json", "--run", name or "..")
+        assert json.loads(listed.stdout) == []
