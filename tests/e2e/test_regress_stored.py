@@ -72,24 +72,53 @@ def bare(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return compare
 
 
-def bundle(cli: CommandLine, what: str, name: str, *options: str) -> str:
-    """The path of a bundle of a suite or of a file of kernels."""
-    path = str(cli.cwd / f"{name}.tyb")
-    done = cli.run("bundle", what, "-o", path, *options)
+def bundle(cli: CommandLine, what: str, name: str, *options: str) -> None:
+    """Make a bundle of a suite or of a file of kernels."""
+    done = cli.run("bundle", what, "-o", f"{name}.tyb", *options)
     assert done.returncode == 0, done.stderr
-    return path
+
+
+def write_kernels(cli: CommandLine, values: dict[str, Any]) -> None:
+    """The file of kernels."""
+    (cli.cwd / "kernels.py").write_text(KERNELS % values)
+
+
+def write_programs(cli: CommandLine, name: str, work: int, start: str) -> None:
+    """The suite of programs, one of which has this name, and one does so much."""
+    shutil.rmtree(cli.cwd / "suite", ignore_errors=True)
+    (cli.cwd / "suite").mkdir()
+    files = programs({name: WORK, "slow": work, "same": WORK}, start)
+    for file, text in files.items():
+        (cli.cwd / "suite" / file).write_text(text)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    """Bundles of kernels as they were, config by config, and as they are; of programs; of a toolchain; and a file that is none."""
+    cli = CommandLine(tmp_path_factory.mktemp("stored"))
+    write_kernels(cli, LIGHT)
+    bundle(cli, "kernels.py", "light", "--commit", "c0ffee1234567890")
+    asked = ("compile", "kernels.py::scale", "--config", "block=1024", "--shape", "two")
+    assert cli.run(*asked, "-o", "configs.tyb").returncode == 0
+    write_kernels(cli, HEAVY)
+    bundle(cli, "kernels.py", "heavy")
+    for name, work, start in (("gone", WORK, "0"), ("new", WORK * 3 // 2, "1")):
+        write_programs(cli, name, work, start)
+        bundle(cli, "suite", name)
+    (cli.cwd / "tree").mkdir()
+    (cli.cwd / "tree" / "tool").touch()
+    tools = ("--tree", "tree", "--commit", "c0ffee", "-o", "tools.tyb")
+    assert cli.run("bundle", *tools).returncode == 0
+    (cli.cwd / "text.tyb").write_text("no bundle")
+    return cli
 
 
 def test_two_bundles_are_compared_where_nothing_can_be_built(
-    cli: CommandLine, bare: Callable[..., dict[str, Any]]
+    packed: CommandLine, bare: Callable[..., dict[str, Any]]
 ) -> None:
     """Kernels that are slower, gone, new or the same; one of another size is not timed against the old one."""
-    kernels = cli.cwd / "kernels.py"
-    kernels.write_text(KERNELS % LIGHT)
-    base = bundle(cli, "kernels.py", "base", "--commit", "c0ffee1234567890")
-    kernels.write_text(KERNELS % HEAVY)
-    head = bundle(cli, "kernels.py", "head")
-    kernels.unlink()
+    (packed.cwd / "kernels.py").unlink()
+    base, head = (str(packed.cwd / f"{name}.tyb") for name in ("light", "heavy"))
     document = bare(1, base, head, "--margin", "15%", "--each", "90s")
     assert verdicts(document) == {
         "scale/two": "failed",
@@ -101,20 +130,15 @@ def test_two_bundles_are_compared_where_nothing_can_be_built(
     assert document["base"] == f"{base} (c0ffee1234)"
     failed = document["rows"][0]["head_message"]
     assert failed == "cannot be compared: it has N=16384, and on base N=8192"
-    (same,) = bare(0, base, head, "--select", "same", "--target", "cpu")["rows"]
+    asked = ("light.tyb", "heavy.tyb", "--select", "same", "--target", "cpu")
+    (same,) = packed.run_json("regress", *asked)["rows"]
     assert same["verdict"] == "unchanged"
 
 
-def test_files_are_built_beside_a_bundle(cli: CommandLine) -> None:
+def test_files_are_built_beside_a_bundle(packed: CommandLine) -> None:
     """By the same names; of a kernel that was packed config by config, with the arguments and configs of the bundle."""
-    kernels = cli.cwd / "kernels.py"
-    kernels.write_text(KERNELS % LIGHT)
-    suite = bundle(cli, "kernels.py", "suite")
-    configs = str(cli.cwd / "configs.tyb")
-    asked = ("compile", "kernels.py::scale", "--config", "block=1024", "--shape", "two")
-    assert cli.run(*asked, "-o", configs).returncode == 0
-    kernels.write_text(KERNELS % OTHER)
-    found = cli.run_json("regress", suite, ".", "kernels.py")
+    write_kernels(packed, OTHER)
+    found = packed.run_json("regress", "light.tyb", ".", "kernels.py")
     assert verdicts(found) == {
         "first/default": "missing",
         "scale/one": "unchanged",
@@ -122,24 +146,21 @@ def test_files_are_built_beside_a_bundle(cli: CommandLine) -> None:
         "second/default": "new",
         "same/default": "unchanged",
     }
-    one = cli.run_json("regress", ".", suite, "kernels.py::same/default")
+    one = packed.run_json("regress", ".", "light.tyb", "kernels.py::same/default")
     assert verdicts(one) == {"same/default": "unchanged"}
-    kernels.write_text(KERNELS % HEAVY)
-    longer = ("--margin", "15%", "--each", "90s")
-    found = cli.run_json("regress", configs, ".", "kernels.py::scale", *longer)
-    assert verdicts(found) == {"scale/block=1024": "regressed"}
-    timed = {trial["arguments"]["N"] for trial in cli.run_json("trials", "--run", found["run"])}
-    assert timed == {1 << 13}
+    found = packed.run_json("regress", "configs.tyb", ".", "kernels.py::scale")
+    assert verdicts(found) == {"scale/block=1024": "unchanged"}
+    built = {one["arguments"]["N"] for one in packed.run_json("trials", "--run", found["run"])}
+    assert built == {1 << 13}
 
 
-def test_a_recorded_run_is_a_side_as_long_as_its_binaries_are_there(cli: CommandLine) -> None:
+def test_a_recorded_run_is_a_side_as_long_as_its_binaries_are_there(packed: CommandLine) -> None:
     """What was collected as garbage is a row that says so, and the rest is compared."""
-    kernels = cli.cwd / "kernels.py"
-    kernels.write_text(KERNELS % LIGHT)
-    run = cli.run_json("test", "kernels.py")["run"]
-    tuned = cli.run_json("tune", "kernels.py::scale", "--shape", "one", *ONE)["run"]
-    kernels.write_text(KERNELS % OTHER)
-    found = cli.run_json("regress", f"run:{run}", ".", "kernels.py")
+    write_kernels(packed, LIGHT)
+    run = packed.run_json("test", "kernels.py")["run"]
+    tuned = packed.run_json("tune", "kernels.py::scale", "--shape", "one", *ONE)["run"]
+    write_kernels(packed, OTHER)
+    found = packed.run_json("regress", f"run:{run}", ".", "kernels.py")
     expected = {
         "first/default": "missing",
         "scale/one": "unchanged",
@@ -148,12 +169,14 @@ def test_a_recorded_run_is_a_side_as_long_as_its_binaries_are_there(cli: Command
         "same/default": "unchanged",
     }
     assert verdicts(found) == expected
-    kernels.write_text(KERNELS % HEAVY)
-    found = cli.run_json("regress", f"run:{tuned}", ".", "kernels.py::scale", "--margin", "15%")
+    write_kernels(packed, HEAVY)
+    found = packed.run_json("regress", f"run:{tuned}", ".", "kernels.py::scale", "--margin", "15%")
     assert verdicts(found) == {"scale/N=4096,block=512": "regressed"}
-    collect(cli.home, Keep(max_bytes=0))
-    assert cli.run("test", "kernels.py", "--select", "same").returncode == 0
-    done = cli.run("regress", f"run:{run}", ".", "kernels.py", "--json")
+    timed = {one["arguments"]["N"] for one in packed.run_json("trials", "--run", found["run"])}
+    assert timed == {1 << 12}
+    collect(packed.home, Keep(max_bytes=0))
+    assert packed.run("test", "kernels.py", "--select", "same").returncode == 0
+    done = packed.run("regress", f"run:{run}", ".", "kernels.py", "--json")
     assert done.returncode == 1, done.stderr
     document = json.loads(done.stdout)
     assert verdicts(document) == {
@@ -167,75 +190,58 @@ def test_a_recorded_run_is_a_side_as_long_as_its_binaries_are_there(cli: Command
 
 
 def test_programs_of_bundles_are_compared(
-    cli: CommandLine, bare: Callable[..., dict[str, Any]]
+    packed: CommandLine, bare: Callable[..., dict[str, Any]]
 ) -> None:
     """On a bare host, and with the working tree; what both sides use alike is not run."""
-    bundles = []
-    for name, work, start in (("gone", WORK, "0"), ("new", WORK * 3 // 2, "1")):
-        shutil.rmtree(cli.cwd / "suite", ignore_errors=True)
-        (cli.cwd / "suite").mkdir()
-        files = programs({name: WORK, "slow": work, "same": WORK}, start)
-        for file, text in files.items():
-            (cli.cwd / "suite" / file).write_text(text)
-        bundles.append(bundle(cli, "suite", name))
+    write_programs(packed, "new", WORK * 3 // 2, "1")
     expected = {"gone/a": "missing", "slow/a": "regressed", "new/a": "new", "same/a": "unchanged"}
     asked = ("--margin", "15%", "--each", "10s")
-    beside = cli.run_json("regress", bundles[0], ".", "suite", *asked)
+    beside = packed.run_json("regress", "gone.tyb", ".", "suite", *asked)
     assert verdicts(beside) == expected
-    assert verdicts(cli.run_json("regress", bundles[1], ".", "suite")) == {
+    assert verdicts(packed.run_json("regress", "new.tyb", ".", "suite")) == {
         "slow/a": "unchanged",
         "new/a": "unchanged",
         "same/a": "unchanged",
     }
-    shutil.rmtree(cli.cwd / "suite")
+    shutil.rmtree(packed.cwd / "suite")
+    bundles = (str(packed.cwd / f"{name}.tyb") for name in ("gone", "new"))
     assert verdicts(bare(1, *bundles, *asked)) == expected
 
 
-@pytest.fixture
-def packed(cli: CommandLine) -> CommandLine:
-    """A bundle of kernels, one of programs, one of a toolchain, and files that are none."""
-    (cli.cwd / "kernels.py").write_text(KERNELS % LIGHT)
-    (cli.cwd / "suite").mkdir()
-    for file, text in programs({"slow": WORK}, "0").items():
-        (cli.cwd / "suite" / file).write_text(text)
-    bundle(cli, "kernels.py", "kernels", "--select", "same")
-    bundle(cli, "suite", "programs")
-    (cli.cwd / "tree").mkdir()
-    (cli.cwd / "tree" / "tool").touch()
-    tools = ("--tree", "tree", "--commit", "c0ffee", "-o", "tools.tyb")
-    assert cli.run("bundle", *tools).returncode == 0
-    (cli.cwd / "text.tyb").write_text("no bundle")
-    return cli
-
-
 def test_bad_input_is_one_line(packed: CommandLine) -> None:
-    """With exit status 2."""
-    recorded = packed.run_json("test", "suite")["run"]
-    compared = packed.run_json("regress", "kernels.tyb", ".", "kernels.py::same")["run"]
+    """With exit status 2, whether the command's own process finds it or the engine, which opens what is built."""
+    write_kernels(packed, OTHER)
+    write_programs(packed, "new", WORK, "1")
+    recorded = packed.run_json("test", "suite", "--select", "same")["run"]
+    compared = packed.run_json("regress", "light.tyb", ".", "kernels.py::same")["run"]
     shutil.copy(packed.cwd / "kernels.py", packed.cwd / "more.py")
-    for words, expected in {
-        ("gone.tyb", "kernels.tyb"): "cannot read the bundle gone.tyb: No such file",
-        ("text.tyb", "kernels.tyb"): "text.tyb is not a sound bundle",
+    early = {
+        ("none.tyb", "light.tyb"): "cannot read the bundle none.tyb: No such file",
         (
             "tools.tyb",
-            "kernels.tyb",
+            "light.tyb",
         ): "tools.tyb is a toolchain, and steps of a suite use one (name a suite)",
-        ("kernels.tyb", "programs.tyb"): "base is built for cpu and head is built for programs",
-        ("kernels.tyb", "."): "kernels.tyb is built: name the FILEs or the suite of the other",
-        ("kernels.tyb", "kernels.tyb", "kernels.py"): "FILE has no effect where both sides",
-        ("kernels.tyb", ".", "suite"): "base has kernels, and a suite of programs is named",
-        (".", "programs.tyb", "kernels.py"): "head has a suite of programs, and kernels is named",
-        ("kernels.tyb", ".", "kernels.py::first"): "base has 0 cases and head has 1 case",
-        ("kernels.tyb", ".", "kernels.py", "more.py"): "has a case first/default, and so has",
-        ("kernels.tyb", ".", "gone.py"): "neither side has a file gone.py",
-        ("kernels.tyb", "kernels.tyb", "--select", "scale"): "--select scale matches none",
-        ("kernels.tyb", "kernels.tyb", "--target", "cuda:sm_90a"): "--target cuda:sm_90a has no",
-        ("programs.tyb", "programs.tyb", "--fail-on", "spills:+0"): "--fail-on has no effect on",
-        ("kernels.tyb", "kernels.tyb", "--all-configs"): "--all-configs has no effect",
+        ("light.tyb", "."): "light.tyb is built: name the FILEs or the suite of the other",
+        ("light.tyb", "light.tyb", "kernels.py"): "FILE has no effect where both sides",
+        ("light.tyb", ".", "none.py"): "neither side has a file none.py",
+        ("light.tyb", "light.tyb", "--all-configs"): "--all-configs has no effect",
+    }
+    late = {
+        ("text.tyb", "light.tyb"): "text.tyb is not a sound bundle",
+        ("light.tyb", "gone.tyb"): "base is built for cpu and head is built for programs",
+        ("light.tyb", ".", "suite"): "base has kernels, and a suite of programs is named",
+        (".", "gone.tyb", "kernels.py"): "head has a suite of programs, and kernels is named",
+        ("light.tyb", ".", "kernels.py::second"): "base has 0 cases and head has 1 case",
+        ("light.tyb", ".", "kernels.py", "more.py"): "has a case same/default, and so has",
+        ("light.tyb", "light.tyb", "--select", "other"): "--select other matches none",
+        ("light.tyb", "light.tyb", "--target", "cuda:sm_90a"): "--target cuda:sm_90a has no",
+        ("gone.tyb", "gone.tyb", "--fail-on", "spills:+0"): "--fail-on has no effect on",
         ("run:20200101-0000-0000", ".", "kernels.py"): "there is no run 20200101-0000-0000",
         (f"run:{recorded}", ".", "suite"): f"run {recorded} ran programs",
         (f"run:{compared}", ".", "kernels.py"): f"run {compared} is itself a comparison",
-    }.items():
-        done = packed.run("regress", *words)
+    }
+    for words, expected in (early | late).items():
+        run = packed.refuse if words in early else packed.run
+        done = run("regress", *words)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), (words, done.stderr)
         assert expected in done.stderr

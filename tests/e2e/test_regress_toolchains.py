@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
@@ -52,35 +51,32 @@ TOOLS = {
 }
 
 
-@pytest.fixture
-def place(cli: CommandLine, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     """A folder with a suite, in no repository, and two toolchains, the second of which makes one program slower and one wrong."""
-    cli.cwd = tmp_path / "place"
+    folder = tmp_path_factory.mktemp("toolchains")
+    names = {name: str(folder / name.lower()) for name in ("HOME", "LOCK_DIR")}
+    cli = CommandLine(folder / "place", {f"TILEYARD_{name}": path for name, path in names.items()})
     cli.cwd.mkdir()
-    cli.env |= {
-        "TILEYARD_HOME": str(tmp_path / "home"),
-        "TILEYARD_LOCK_DIR": str(tmp_path / "locks"),
-    }
     (cli.cwd / "suite.toml").write_text(SUITE)
     for name, times, result in (("slow", "TIMES", "7"), ("even", "100", "7")):
         (cli.cwd / f"{name}.c").write_text(SOURCE % (times, result))
     (cli.cwd / "wrong.c").write_text((SOURCE % ("100", "7")).replace('"7"', "ANSWER"))
     for name, times, answer, commit in (("old", 100, "7", "0" * 40), ("new", 110, "8", "1" * 40)):
         for file, text in (TOOLS | {"bin/compile": LIBRARY % (times, answer)}).items():
-            path = tmp_path / name / file
+            path = folder / name / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             path.chmod(0o755)
-        whole = ("--tree", str(tmp_path / name), "--commit", commit, "-o", f"{name}.tyb")
+        whole = ("--tree", str(folder / name), "--commit", commit, "-o", f"{name}.tyb")
         done = cli.run("bundle", *whole)
         assert done.returncode == 0, done.stderr
-    return cli.cwd
+    return cli
 
 
-def test_the_program_that_a_toolchain_made_slower_is_named(cli: CommandLine, place: Path) -> None:
+def test_the_program_that_a_toolchain_made_slower_is_named(place: CommandLine) -> None:
     """Each side's steps get its own toolchain, all four of them; the sides are named by bundle and commit."""
-    assert place.is_dir()
-    done = cli.run("regress", "old.tyb", "new.tyb", "suite.toml", "--json")
+    done = place.run("regress", "old.tyb", "new.tyb", "suite.toml", "--json")
     assert done.returncode == 1, done.stderr
     document = json.loads(done.stdout)
     rows = {row["case"]: row for row in document["rows"]}
@@ -96,39 +92,38 @@ def test_the_program_that_a_toolchain_made_slower_is_named(cli: CommandLine, pla
     assert document["head"] == "new.tyb (1111111111)"
 
 
-def test_the_same_toolchain_changes_nothing(cli: CommandLine, place: Path) -> None:
+def test_the_same_toolchain_changes_nothing(place: CommandLine) -> None:
     """Nothing is run, under whatever name its bundle is."""
-    shutil.copy(place / "old.tyb", place / "again.tyb")
-    document = cli.run_json("regress", "old.tyb", "again.tyb", "suite.toml")
+    shutil.copy(place.cwd / "old.tyb", place.cwd / "again.tyb")
+    document = place.run_json("regress", "old.tyb", "again.tyb", "suite.toml")
     assert {row["verdict"] for row in document["rows"]} == {"unchanged"}
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("old.tyb", "new.tyb", "kernels.py"), "old.tyb is a toolchain, and steps of a suite use"),
-        (("old.tyb", "new.tyb"), "old.tyb is a toolchain, and steps of a suite use one"),
-        ((".", "new.tyb", "--exec", "a.py"), "new.tyb is a toolchain, and steps of a suite use"),
-        ((".", "new.tyb", "--static", "a.py"), "new.tyb is a toolchain, and steps of a suite use"),
-        (("old.tyb", "new.tyb", "none.toml"), "neither side has a suite none.toml"),
-        (("old.tyb", "none.tyb", "suite.toml"), "none.tyb"),
-        (("old.tyb", "junk.tyb", "suite.toml"), "junk.tyb"),
-        (("old.tyb", "v1", "suite.toml"), "suite.toml is in no git repository"),
-        (("old.tyb", "other.tyb", "suite.toml"), "other.tyb"),
-        (("old.tyb", "new.tyb", "suite.toml", "--clean"), "--clean: working tree"),
-    ],
-)
-def test_bad_input_is_one_line(
-    cli: CommandLine, place: Path, words: tuple[str, ...], expected: str
-) -> None:
+def test_bad_input_is_one_line(place: CommandLine, cli: CommandLine) -> None:
     """With exit status 2."""
-    (place / "kernels.py").write_text("")
-    (place / "junk.tyb").write_text("junk")
-    (place / "other.tyb").write_bytes((place / "old.tyb").read_bytes()[:-100])
-    if "--clean" in words:
-        git(place, "init", "-q")
-        git(place, "commit", "-q", "--allow-empty", "-m", "empty")
-    done = cli.run("regress", *words)
-    assert done.returncode == 2, done.stderr
+    shutil.copytree(place.cwd, cli.cwd, dirs_exist_ok=True)
+    (cli.cwd / "kernels.py").write_text("")
+    (cli.cwd / "junk.tyb").write_text("junk")
+    (cli.cwd / "other.tyb").write_bytes((cli.cwd / "old.tyb").read_bytes()[:-100])
+    for words, expected in {
+        ("old.tyb", "new.tyb", "kernels.py"): "old.tyb is a toolchain, and steps of a suite use",
+        ("old.tyb", "new.tyb"): "old.tyb is a toolchain, and steps of a suite use one",
+        (".", "new.tyb", "--exec", "a.py"): "new.tyb is a toolchain, and steps of a suite use",
+        (".", "new.tyb", "--static", "a.py"): "new.tyb is a toolchain, and steps of a suite use",
+        ("old.tyb", "new.tyb", "none.toml"): "neither side has a suite none.toml",
+        ("old.tyb", "none.tyb", "suite.toml"): "none.tyb",
+        ("old.tyb", "junk.tyb", "suite.toml"): "junk.tyb",
+        ("old.tyb", "v1", "suite.toml"): "suite.toml is in no git repository",
+        ("old.tyb", "other.tyb", "suite.toml"): "other.tyb",
+    }.items():
+        refuse(cli, words, expected)
+    git(cli.cwd, "init", "-q")
+    git(cli.cwd, "commit", "-q", "--allow-empty", "-m", "empty")
+    refuse(cli, ("old.tyb", "new.tyb", "suite.toml", "--clean"), "--clean: working tree")
+
+
+def refuse(cli: CommandLine, words: tuple[str, ...], expected: str) -> None:
+    """What is refused says why, in one line."""
+    done = cli.refuse("regress", *words)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), (words, done.stderr)
     assert expected in done.stderr
-    assert len(done.stderr.splitlines()) == 1, done.stderr
