@@ -1,9 +1,9 @@
-"""``tileyard inspect``: an artifact that nothing here can run, in every form in which it can be read."""
+"""What ``tileyard compile`` made for a GPU that is not here, in every form in which it can be read: printed, packed, inspected."""
 
+import importlib.util
 import json
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,62 +11,97 @@ from typing import Any
 import pytest
 from tests.conftest import CommandLine
 from tests.e2e.gpu_builds import make_place
+from tests.in_process import run_here
+
+from tileyard.devices.cuda import has_driver
 
 pytestmark = pytest.mark.slow
 
 
 @dataclass
 class Built:
-    """A place where both configs of the kernel are built, and a bundle of them."""
+    """A place where both configs of the kernel are built, a bundle of them, and what the run printed."""
 
     cli: CommandLine
     bundle: Path
-    configs: list[dict[str, Any]]
-    said: str
+    keys: dict[str, str]
+    run: subprocess.CompletedProcess[str]
 
     @property
     def key(self) -> str:
         """The build key of the first config."""
-        return str(self.configs[0]["build"])
+        return self.keys["block=128"]
+
+    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that needs no engine in this process."""
+        return run_here(arguments, self.cli.cwd, self.cli.environment())
 
     def inspect(self, *arguments: str) -> str:
         """What is shown."""
-        done = self.cli.run("inspect", *arguments)
+        done = self.ask("inspect", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def refuse(self, *arguments: str) -> str:
         """The one line that says why nothing is shown."""
-        done = self.cli.run("inspect", *arguments)
+        done = self.cli.refuse("inspect", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
         return line
 
+    def list_trials(self) -> list[dict[str, Any]]:
+        """What is recorded, newest first."""
+        trials: list[dict[str, Any]] = json.loads(self.ask("trials", "--json").stdout)
+        return trials
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> Built:
-    """The kernel for sm_80, with all of its configs."""
+    """The kernel for sm_80, with all of its configs, printed and packed."""
     cli = make_place(tmp_path_factory.mktemp("inspect"), gpu_caches)
-    asked = (
-        "compile",
-        "third.py",
-        "--target",
-        "cuda:sm_80",
-        "--all-configs",
-        "--compile-workers",
-        "1",
-    )
-    result = cli.run_json(*asked, "-o", "third.tyb")
-    again = cli.run(*asked, "--report")
-    assert again.returncode == 0, again.stderr
-    return Built(cli, cli.cwd / "third.tyb", result["configs"], again.stdout)
+    target = ("--target", "cuda:sm_80", "--compile-workers", "1")
+    printed = ("--all-configs", "--emit", "cuda", "--report", "-o", "third.tyb")
+    run = cli.run("compile", "third.py", *target, *printed)
+    assert run.returncode == 0, run.stderr
+    built = Built(cli, cli.cwd / "third.tyb", {}, run)
+    built.keys.update({trial["case"]: trial["keys"]["build"] for trial in built.list_trials()})
+    assert len(built.keys) == 2
+    return built
 
 
 def test_compile_says_how_to_look_at_what_it_built(built: Built) -> None:
     """The table names each artifact, and a line below says what to do with such a name."""
-    expected = [config["build"][:10] for config in built.configs]
-    assert all(name in built.said for name in expected)
-    assert f"tileyard inspect {expected[0]}" in built.said
+    assert all(key[:10] in built.run.stderr for key in built.keys.values())
+    assert f"tileyard inspect {built.key[:10]}" in built.run.stderr
+
+
+def test_what_was_generated_is_printed_alone(built: Built) -> None:
+    """The first config's source is on standard output for the next program; all else is on the other."""
+    expected = "blockIdx.x) * 128"  # the first block of the space
+    assert expected in built.run.stdout
+    assert "blockIdx.x) * 256" not in built.run.stdout
+    assert built.run.stdout.count("__global__") == 2  # a declaration and a definition
+    assert "regs" in built.run.stderr
+    assert "2 passed" in built.run.stderr
+
+
+def test_a_bundle_says_what_it_needs(built: Built) -> None:
+    """Target with architecture, and the drivers that load the cubin, stand in the bundle."""
+    done = built.ask("bundle", "--inspect", str(built.bundle))
+    expected = ("cuda:sm_80", "driver >=580")
+    assert done.returncode in (0, 2), done.stderr  # 2 where it does not fit this machine
+    assert all(part in done.stdout for part in expected), done.stdout
+
+
+@pytest.mark.skipif(has_driver(), reason="there is an NVIDIA driver")
+def test_a_bundle_is_refused_where_no_driver_is(cli: CommandLine, built: Built) -> None:
+    """A host that cannot run what is in a bundle says so before anything is unpacked."""
+    done = cli.run("test", "--from", str(built.bundle))
+    expected = "third.tyb cannot be used here: driver: >=580 is needed, found none"
+    assert done.returncode == 2, done.stderr
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not [*(cli.home / "objects" / "records").glob("build/**/*")]
 
 
 def test_summary(built: Built) -> None:
@@ -87,7 +122,7 @@ def test_summary(built: Built) -> None:
 @pytest.mark.parametrize("name", ["prefix", "trial", "config", "bundle"])
 def test_an_artifact_has_many_names(built: Built, name: str) -> None:
     """The beginning of a build key, a trial, a config and a case of a bundle all name the artifact."""
-    trials = built.cli.run_json("trials")
+    trials = built.list_trials()
     trial = next(t for t in trials if t["keys"]["build"] == built.key)
     builds = {t["keys"]["build"] for t in trials if t["case"] == "block=128"}
     names = {
@@ -104,7 +139,7 @@ def test_an_artifact_has_many_names(built: Built, name: str) -> None:
 def test_a_bundle_is_looked_into_where_nothing_was_built(built: Built, tmp_path: Path) -> None:
     """A bundle needs no home, and the home gets nothing of it."""
     cli = CommandLine(tmp_path)
-    shown = cli.run("inspect", f"{built.bundle}::third/block=256", "--launch-record")
+    shown = cli.run("inspect", f"{built.bundle}::third/block=256", "--launch-record")  # as users do
     assert shown.returncode == 0, shown.stderr
     assert "grid     4 x 1 x 1" in shown.stdout
     assert not cli.home.exists()
@@ -158,24 +193,13 @@ def test_machine_code_is_that_of_this_artifact_alone(built: Built) -> None:
     assert "EXIT" in shown
 
 
-def test_machine_code_without_nvdisasm(built: Built) -> None:
+def test_machine_code_without_nvdisasm(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nvdisasm is missing, one line says what to install; one beside the user does not count."""
     planted = built.cli.cwd / "nvdisasm"
     planted.write_text("#!/bin/sh\n")
     planted.chmod(0o755)
-    hidden = "import importlib.util; importlib.util.find_spec = lambda name, package=None: None"
-    script = built.cli.cwd / "without.py"
-    script.write_text(
-        f"import sys\n{hidden}\nfrom tileyard.cli.main import main\nsys.exit(main(sys.argv[1:]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, str(script), "inspect", built.key, "--sass"],
-        env=built.cli.environment({"PATH": ":/nonexistent"}),
-        cwd=built.cli.cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)
+    done = built.cli.refuse("inspect", built.key, "--sass", PATH=":/nonexistent")
     expected = "tileyard: nvdisasm is not on this machine (pip install nvidia-cuda-nvdisasm)\n"
     assert (done.returncode, done.stderr) == (2, expected)
 
@@ -209,17 +233,24 @@ def test_what_was_removed_is_said_to_be_gone(built: Built, tmp_path: Path) -> No
     """A trial whose artifact is not there any more says so."""
     shutil.copytree(built.cli.home, tmp_path / "home", symlinks=True)
     shutil.rmtree(tmp_path / "home" / "objects" / "records" / "build")
-    done = CommandLine(tmp_path).run("inspect", "block=128")
+    done = CommandLine(tmp_path).refuse("inspect", "block=128")
     assert done.returncode == 2
     assert "build it again" in done.stderr
 
 
 def test_an_artifact_for_the_cpu(built: Built) -> None:
-    """What a CPU's artifact has is shown, and what it has not is refused."""
-    (config,) = built.cli.run_json("compile", "third.py")["configs"]
-    assert "void" in built.inspect(config["build"], "--source")
-    assert "this artifact is for cpu" in built.refuse(config["build"], "--launch-record")
-    assert "has no compiler.log" in built.refuse(config["build"], "--log")
+    """What a CPU's artifact has is shown, and what it has not is refused, also by the run that builds it."""
+    done = built.cli.run("compile", "third.py", "--emit", "cuda")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no kernel.cu was generated for cpu (there is: program, c)" in done.stderr
+    (key,) = {
+        trial["keys"]["build"]
+        for trial in built.list_trials()
+        if (trial["target"], trial["outcome"]) == ("cpu", "skipped")  # built, and not run
+    }
+    assert "void" in built.inspect(key, "--source")
+    assert "this artifact is for cpu" in built.refuse(key, "--launch-record")
+    assert "has no compiler.log" in built.refuse(key, "--log")
 
 
 def test_pass_options_are_not_passed_over(built: Built) -> None:
