@@ -2,22 +2,24 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.e2e.race_verb import Race
+from tests.conftest import ROOT, CommandLine
+from tests.e2e.race_verb import Raced
 from tests.e2e.refusing_verb import MeetFullDisk, Refuse
+from tests.e2e.warm_script import run_script
 
 from tileyard.errors import HomeError, SickDeviceError
-from tileyard.events import CaseEnded, Event, RunStarted
-from tileyard.model import Outcome
+from tileyard.model import Outcome, Trial
 from tileyard.service.client import RunClient
 from tileyard.settings import Settings
 
 pytestmark = pytest.mark.slow
 
 KERNEL = '''
+from amount import TIMES
 import tilelang.language as T
 import tileyard
-from amount import TIMES
 
 @tileyard.kernel(reference=lambda A: A * 2.0**TIMES)
 def scale(N=1 << 14):
@@ -37,38 +39,55 @@ def scale(N=1 << 14):
 '''
 
 
-def race(folder: Path, base: str, head: str) -> tuple[float, list[Event]]:
-    """The ratio of a kernel with these numbers on either side, and what was told."""
-    (folder / "scale.py").write_text(KERNEL)
+CLIENT = """
+from pathlib import Path
+import msgspec
+from tests.e2e.race_verb import Race
+from tileyard.events import CaseEnded, RunStarted
+from tileyard.service.client import RunClient
+from tileyard.settings import Settings
+
+folder, events = Path.cwd(), []
+settings = Settings(home=folder / "home", lock_dir=folder / "locks", cores=(0,))
+verb = Race(file=str(folder / "scale.py"), folders=(str(folder / "base"), str(folder / "head")))
+raced = RunClient(verb, settings).run(events.append)
+begun = sum(isinstance(event, RunStarted) for event in events)
+trials = [event.trial for event in events if isinstance(event, CaseEnded)]
+print(msgspec.json.encode((raced, begun, trials)).decode())
+"""
+
+
+def race(cli: CommandLine, base: str, head: str) -> tuple[float, list[Trial]]:
+    """The ratio of a kernel with these numbers on either side, and how each case ended."""
+    (cli.cwd / "scale.py").write_text(KERNEL)
+    (cli.cwd / "client.py").write_text(CLIENT)
     for name, times in (("base", base), ("head", head)):
-        (folder / name).mkdir()
-        (folder / name / "amount.py").write_text(f"TIMES = {times}\n")
-    settings = Settings(home=folder / "home", lock_dir=folder / "locks", cores=(0,))
-    events: list[Event] = []
-    verb = Race(file=str(folder / "scale.py"), folders=(str(folder / "base"), str(folder / "head")))
-    raced = RunClient(verb, settings).run(events.append)
+        (cli.cwd / name).mkdir()
+        (cli.cwd / name / "amount.py").write_text(f"TIMES = {times}\n")
+    cli.env["PYTHONPATH"] = str(ROOT)
+    done = run_script(cli, cli.cwd / "client.py")
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()[-1]
+    raced, begun, trials = msgspec.json.decode(printed, type=tuple[Raced, int, list[Trial]])
+    assert begun == 1
     assert 1 <= raced.races <= 3
-    return raced.ratio, events
+    return raced.ratio, trials
 
 
-def test_two_sides_meet_in_one_run(tmp_path: Path) -> None:
+def test_two_sides_meet_in_one_run(cli: CommandLine) -> None:
     """The same kernel from two environments is built twice, timed in turn, and judged: more work takes longer."""
-    ratio, events = race(tmp_path, "1", "100")
+    ratio, trials = race(cli, "1", "100")
     assert ratio > 1
-    trials = [event.trial for event in events if isinstance(event, CaseEnded)]
     assert {trial.outcome for trial in trials} == {Outcome.PASSED}
     assert {trial.side for trial in trials} == {"base", "head"}
     assert len({trial.keys.build for trial in trials}) == 2
     assert len({(trial.device, trial.lease) for trial in trials[:2]}) == 1
-    assert sum(isinstance(event, RunStarted) for event in events) == 1
 
 
-def test_a_side_that_cannot_be_read_fails_alone(tmp_path: Path) -> None:
+def test_a_side_that_cannot_be_read_fails_alone(cli: CommandLine) -> None:
     """Its case says why, the other side passes, and the verb has its result all the same."""
-    ratio, events = race(tmp_path, "1", "many")
-    ended = {
-        event.trial.side: event.trial.outcome for event in events if isinstance(event, CaseEnded)
-    }
+    ratio, trials = race(cli, "1", "many")
+    ended = {trial.side: trial.outcome for trial in trials}
     assert ended["head"] not in (Outcome.PASSED, Outcome.NOT_RUN)
     assert ended["base"] is Outcome.PASSED
     assert ratio == 0
