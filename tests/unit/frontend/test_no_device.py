@@ -1,11 +1,13 @@
-"""TileLang as kernels are elaborated with it where there is no GPU."""
+"""TileLang as kernels are elaborated with it where there is no GPU: one fresh process, since importing it is part of the story."""
 
+import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.slow
 
 KERNEL = """
 import tilelang.language as T
@@ -27,43 +29,17 @@ def main(X: T.Tensor((8,), "float32"), Y: T.Tensor((8,), "float32")):
         T.copy(x, Y)
 """
 
-LOWER = """
-from tileyard.frontend.no_device import adjust_tilelang
-from tileyard.frontend.no_device import on_import
+SCRIPT = """
+import json
+import os
+from pathlib import Path
+
+from tileyard.frontend.no_device import assume_target, on_import
 
 on_import(
     "tilelang.cuda.target",
     lambda module: vars(module).update(check_cuda_availability=lambda: False),
 )
-adjust_tilelang()
-
-from pathlib import Path
-
-import kernel
-from tileyard.frontend.tilelang import lower_prim_func
-from tileyard.ir.walk import number_statements
-
-lowered = lower_prim_func(kernel.main)
-for number, stmt in number_statements(lowered.program):
-    where = lowered.lines[number]
-    print(stmt.__struct_config__.tag, f"{Path(where.file).name}:{where.line}")
-"""
-
-
-@pytest.mark.slow
-def test_lines_are_the_callers_and_assertions_stay_without_cuda(tmp_path: Path) -> None:
-    """Several calls on one line, comments and macros of the user's: each statement has its own line."""
-    (tmp_path / "kernel.py").write_text(KERNEL)
-    done = subprocess.run(
-        [sys.executable, "-c", LOWER], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    expected = ["copy 14", "print 14", "print 14", "assert 16", "let 6", "print 7", "copy 18"]
-    told = done.stdout.replace("kernel.py:", "").splitlines()
-    assert told == expected, done.stderr
-
-
-ASK = """
-from tileyard.frontend.no_device import assume_target
 
 
 def ask(question):
@@ -76,32 +52,71 @@ def ask(question):
 with assume_target():
     import torch
 
-    print(ask(torch.cuda.get_device_name))
+    assumed = [ask(torch.cuda.get_device_name)]
     from tilelang.carver.arch.driver import get_num_sms
 capability = torch.cuda.get_device_capability
 try:
     with assume_target():
-        print(ask(torch.cuda.get_device_capability), ask(get_num_sms))
+        assumed += [ask(torch.cuda.get_device_capability), ask(get_num_sms)]
         raise KeyError("the kernel's own")
 except KeyError:
     pass
 assert torch.cuda.get_device_capability is capability
-print(ask(capability), ask(get_num_sms))
+after = [ask(capability), ask(get_num_sms)]
+
+os.environ["TILELANG_DEFAULT_TARGET"] = '{"kind":"cuda","arch":"sm_80"}'
+with assume_target():
+    named = [ask(torch.cuda.get_device_name), ask(capability), ask(get_num_sms)]
+del os.environ["TILELANG_DEFAULT_TARGET"]
+
+import kernel
+from tileyard.frontend.tilelang import lower_prim_func
+from tileyard.ir.walk import number_statements
+
+lowered = lower_prim_func(kernel.main)
+lines = [
+    f"{stmt.__struct_config__.tag} {Path(lowered.lines[number].file).name}:{lowered.lines[number].line}"
+    for number, stmt in number_statements(lowered.program)
+]
+print(json.dumps({"assumed": assumed, "after": after, "named": named, "lines": lines}))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("named", "told"),
-    [
-        ("", ["NVIDIA H100", "(9, 0) 132", "unknown unknown"]),
-        ('{"kind":"cuda","arch":"sm_80"}', ["unknown", "unknown unknown", "unknown unknown"]),
-    ],
-)
-def test_code_that_asks_for_the_gpu_hears_of_the_assumed_one(named: str, told: list[str]) -> None:
-    """Where there is none and none is named, and while a file is imported or a kernel elaborated; also if that fails."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TILELANG_DEFAULT_TARGET": named}
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
+    """What such a process says."""
+    folder = tmp_path_factory.mktemp("no_device")
+    (folder / "kernel.py").write_text(KERNEL)
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TILELANG_DEFAULT_TARGET": ""}
     done = subprocess.run(
-        [sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", SCRIPT],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.stdout.splitlines() == told, done.stderr
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[object]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_lines_are_the_callers_and_assertions_stay_without_cuda(
+    told: dict[str, list[object]],
+) -> None:
+    """Several calls on one line, comments and macros of the user's: each statement has its own line."""
+    expected = ["copy 14", "print 14", "print 14", "assert 16", "let 6", "print 7", "copy 18"]
+    assert [str(line).replace("kernel.py:", "") for line in told["lines"]] == expected
+
+
+def test_code_that_asks_for_the_gpu_hears_of_the_assumed_one(told: dict[str, list[object]]) -> None:
+    """Where there is none and none is named, and while a file is imported or a kernel elaborated; also if that fails."""
+    assert told["assumed"] == ["NVIDIA H100", [9, 0], 132]
+    assert told["after"] == ["unknown", "unknown"]
+
+
+def test_code_that_asks_for_the_gpu_hears_the_truth_where_a_target_is_named(
+    told: dict[str, list[object]],
+) -> None:
+    """Whoever names a target knows which GPU is meant."""
+    assert told["named"] == ["unknown", "unknown", "unknown"]

@@ -64,7 +64,7 @@ def main(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
 
 made = make_kernel(main, with_tir=True)
 status = open("/proc/self/statm").read().split()
-limit = int(status[0]) * resource.getpagesize() + (300 << 20)
+limit = int(status[0]) * resource.getpagesize() + (64 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
     lower(Elaborated(kernel=made.kernel, tir=made.tir), "sm_80")

@@ -1,53 +1,35 @@
 """What makes lowering cheaper: the same source comes out, and what can be proved is proved.
 
-Each test is a process of its own, as the shortcuts stay in the process that has them.
+The shortcuts stay in the process that has them, so it is one of its own. This one has none.
 """
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE
-from tileyard.targets.cuda.shortcuts import NoRefuterError, load_refuter
+from tileyard.targets.cuda.shortcuts import SWITCH, NoRefuterError, import_tilelang, load_refuter
 
 ROOT = Path(__file__).parents[4]
 
-LOWER = """
-import hashlib, json, sys
-from pathlib import Path
-from tileyard.targets.cuda.shortcuts import import_tilelang
-
-refuter = import_tilelang(Path(sys.argv[1]))
-from tilelang import tvm
-from tileyard.frontend.tilelang import make_kernel
-from tileyard.model import Elaborated
-from tileyard.targets.cuda.lowering import lower
-
-sys.path[:0] = ["benchmarks", "tests/kernels"]
-import cuda_gemm, elementwise, reductions
-
-kernels = [cuda_gemm.gemm(**cuda_gemm.CONFIGS[i]) for i in (0, 5)]
-kernels += [elementwise.add.get_tir(M=64, N=4096), reductions.softmax.get_tir(M=64, N=256)]
-sources = []
-for func in kernels:
-    made = make_kernel(func, name="kernel", with_tir=True)
-    lowered = lower(Elaborated(kernel=made.kernel, tir=made.tir, lines={}, specs=(), scalars=()), "sm_80")
-    sources.append(hashlib.sha256(lowered.source.encode()).hexdigest())
-counts = [refuter.tileyard_refuter_asked(), refuter.tileyard_refuter_refuted()] if refuter else [0, 0]
-print(json.dumps([sources, counts]))
-"""
-
-PROVE = """
+SHORTENED = """
 import json, sys
 from pathlib import Path
 from tileyard.targets.cuda.shortcuts import import_tilelang
 
 refuter = import_tilelang(Path(sys.argv[1]))
+from tests.unit.targets.cuda.lowered_sources import lower_sources
 from tilelang import tvm
+
+sources = lower_sources()
+counts = [refuter.tileyard_refuter_asked(), refuter.tileyard_refuter_refuted()]
 
 x, y = tvm.tirx.Var("x", "int32"), tvm.tirx.Var("y", "int32")
 verdicts = []
@@ -58,35 +40,42 @@ for claim in (x * x >= x, x * x != 7, x * y <= 8 * y, x * x != 9):
     before = refuter.tileyard_refuter_asked(), refuter.tileyard_refuter_refuted()
     proved = bool(prover.can_prove(claim))
     verdicts.append([proved, refuter.tileyard_refuter_asked() - before[0], refuter.tileyard_refuter_refuted() - before[1]])
-print(json.dumps(verdicts))
+print(json.dumps({"sources": sources, "counts": counts, "verdicts": verdicts}))
 """
 
+pytestmark = pytest.mark.slow
 
-def _run(code: str, caches: Path, environ: dict[str, str]) -> list[list[int]]:
-    env = {**os.environ, TARGET_VARIABLE: ASSUMED_TARGET, **environ}
-    argv = [sys.executable, "-c", code, str(caches)]
+
+@pytest.fixture(scope="module")
+def shortened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a process with the shortcuts makes of some kernels, and proves."""
+    env = {**os.environ, TARGET_VARIABLE: ASSUMED_TARGET}
+    argv = [sys.executable, "-c", SHORTENED, str(tmp_path_factory.mktemp("caches"))]
     done = subprocess.run(argv, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: list[list[int]] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-@pytest.mark.slow
-def test_sources_are_the_same_with_and_without(tmp_path: Path) -> None:
-    """Gemms, an elementwise kernel and a reduction lower to the same text, with most questions answered."""
-    sources, (asked, refuted) = _run(LOWER, tmp_path, {})
-    expected, counts = _run(LOWER, tmp_path, {"TILEYARD_PLAIN_LOWERING": "1"})
-    assert sources == expected
-    assert counts == [0, 0]
+def test_sources_are_the_same_with_and_without(
+    shortened: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gemm, an elementwise kernel and a reduction lower to the same text, with most questions answered."""
+    monkeypatch.setenv(TARGET_VARIABLE, ASSUMED_TARGET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TileLang and torch warn while they are imported
+        assert import_tilelang(tmp_path, {SWITCH: "1"}) is None
+    lowered_sources = importlib.import_module("tests.unit.targets.cuda.lowered_sources")
+    assert shortened["sources"] == lowered_sources.lower_sources()
+    asked, refuted = shortened["counts"]
     assert asked > 100
     assert refuted > 0.9 * asked
 
 
-@pytest.mark.slow
-def test_what_holds_is_still_proved(tmp_path: Path) -> None:
+def test_what_holds_is_still_proved(shortened: dict[str, Any]) -> None:
     """True claims that need a search reach Z3 and are proved; false ones are denied without it."""
     expected = [[True, 1, 0], [True, 1, 0], [False, 1, 1], [False, 1, 1]]
-    assert _run(PROVE, tmp_path, {}) == expected
+    assert shortened["verdicts"] == expected
 
 
 def test_without_a_compiler_all_is_asked_of_z3(
