@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from tests.costs import Costs, Counting, read_budget
 from tests.in_process import no_engine, run_here
 from tests.warm_python import KERNELS as KERNELS_AHEAD
-from tests.warm_python import close_all, warm
+from tests.warm_python import close_all, use_compiled, warm
 
 from tileyard.devices import reprobing
 
@@ -167,6 +167,7 @@ def pytest_configure(config: pytest.Config) -> None:
     ):  # not the process that only hands tests out
         folder = Path(config.option.basetemp)
         folder.parent.mkdir(parents=True, exist_ok=True)
+        use_compiled(str(find_shared(folder) / "compiled"))
         config.pluginmanager.register(Counting(folder.with_name(f"{folder.name}-starts")))
     if not hasattr(config, "workerinput"):
         is_whole = "TILEYARD_SWEEPS" in os.environ
@@ -196,9 +197,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def shared_folder(base: Path) -> Path:
     """A folder for what is dear to make and large: one for all processes of a test run, and gone with it."""
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / SHARED
+    folder = find_shared(base)
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def find_shared(base: Path) -> Path:
+    """Where it is."""
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / SHARED
 
 
 @pytest.fixture

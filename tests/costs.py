@@ -65,6 +65,10 @@ class Counting:
         self._seen = 0
         count_starts(str(path))
 
+    def pytest_unconfigure(self) -> None:
+        """Remove the file of starts."""
+        self._path.unlink(missing_ok=True)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]

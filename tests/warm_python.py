@@ -9,11 +9,13 @@ GPUs, whose compilers need their addresses fixed, and all that ``CommandLine.sta
 
 import contextlib
 import gc
+import hashlib
 import importlib
 import json
 import logging
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +37,7 @@ WORKERS = (
     COMPILER,
     *(f"tileyard.workers.{name}" for name in ("judge", "runner", "step_host")),
 )
-SPACE_BYTES = 8 << 30
+SPACE_BYTES = 4 << 30
 """The address space that a limited worker must have left, or it is a fresh process."""
 KEEPER = "tileyard.processes.keeper"
 HEARD = (
@@ -51,6 +53,10 @@ HEARD = (
     "HOME",
 )
 """How the names of variables begin that are read when TileLang is imported, or the interpreter begins."""
+HEARD_WITHOUT = ("PYTHON", "LD_")
+"""Likewise for a worker that does not import TileLang."""
+UNHEARD = ("PYTHONPATH", "PYTHONSAFEPATH", "TILELANG_DEFAULT_TARGET")
+"""Variables by which ``sys.path`` begins, which a copy sets itself, and one that is read whenever it is used."""
 COMMANDS = (
     *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
     *("sqlalchemy", "tileyard.cli.main", "tileyard.cli.session", "zoneinfo"),
@@ -80,6 +86,46 @@ AHEAD = {
 
 _COUNTED: list[str] = []
 """The file to which each start adds a letter, if starts are counted."""
+_COMPILED: list[str] = []
+"""The folder of what C compilers have made, if it is used again."""
+
+
+def use_compiled(folder: str) -> None:
+    """Have copies compile no C text again that another copy of this test run has compiled."""
+    _COMPILED.append(folder)
+
+
+def compile_once(folder: Path) -> None:
+    """Have the cpu target copy what a C compiler has made of the same text before, for anyone who shares a folder."""
+    toolchain = importlib.import_module("tileyard.targets.cpu.toolchain")
+    run = toolchain.Toolchain._run
+
+    def look_first(self: Any, place: Path, arguments: tuple[str, ...]) -> Any:  # noqa: ANN401 - as its own
+        output, source = (arguments[arguments.index("-o") + step] for step in (1, 2))
+        program = shutil.which(self.command[0]) or ""
+        parts = (
+            *self.command,
+            *arguments,
+            self.version,
+            program,
+            Path(program or "/").stat().st_mtime_ns,
+        )
+        key = hashlib.sha256((place / source).read_bytes())
+        key.update("\0".join(map(str, parts)).replace(str(place), "").encode())
+        kept = folder / key.hexdigest()
+        if kept.exists():
+            shutil.copyfile(kept, place / output)
+            (place / output).chmod(0o755)
+            return toolchain.Compiled(ok=True, log="")
+        compiled = run(self, place, arguments)
+        if compiled == toolchain.Compiled(ok=True, log=""):
+            folder.mkdir(parents=True, exist_ok=True)
+            draft = folder / f"{kept.name}.{os.getpid()}.{threading.get_ident()}"
+            shutil.copyfile(place / output, draft)
+            draft.rename(kept)
+        return compiled
+
+    toolchain.Toolchain._run = look_first
 
 
 def count_starts(path: str) -> None:
@@ -110,7 +156,7 @@ class WarmPython:
     def __init__(self, module: str) -> None:
         self._module = module
         self._process = subprocess.Popen(
-            [sys.executable, __file__, module, *_COUNTED],
+            [sys.executable, __file__, module, *(_COUNTED or [""]), *_COMPILED],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -228,37 +274,41 @@ class WorkerCopy(subprocess.Popen[bytes]):
             pass_fds=pass_fds,
             start_new_session=start_new_session,
             preexec_fn=partial(become_keeper, argv, env, pass_fds)
-            if is_copied(argv) and heard(env) == HEARD_AHEAD
+            if is_copied(argv, env)
             else None,
         )
 
 
-def is_copied(argv: Sequence[str]) -> bool:
+def is_copied(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether the worker of a keeper's command line can be a copy of this process."""
     options, worker = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
     *begin, module = worker[:4]
     if begin != [sys.executable, "-P", "-m"] or module not in WORKERS:
         return False
-    if module == COMPILER and worker[-1] not in ("command", "cpu"):
+    if module == COMPILER and worker[-1].partition(":")[0] in ("cuda", "gpu"):
         return False
     memory = max(
         int(word.removeprefix("memory=")) for word in options if word.startswith("memory=")
     )
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     is_roomy = not memory or memory >= pages * os.sysconf("SC_PAGE_SIZE") + SPACE_BYTES
-    return is_roomy and (module != AUTHOR or "tilelang" in sys.modules)
+    names = HEARD if module == AUTHOR else HEARD_WITHOUT
+    is_same = heard(environment, names) == heard(ENVIRONMENT, names)
+    return is_roomy and is_same and (module != AUTHOR or "tilelang" in sys.modules)
 
 
-def heard(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that count when TileLang is imported, without those by which ``sys.path`` begins, which a copy sets itself."""
+def heard(environment: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    """The variables that begin with one of the names, but for those of ``UNHEARD``."""
     return {
         name: text
         for name, text in environment.items()
-        if name.startswith(HEARD) and name not in ("PYTHONPATH", "PYTHONSAFEPATH")
+        if name.startswith(names) and name not in UNHEARD and text != SET_AHEAD.get(name)
     }
 
 
-HEARD_AHEAD = heard(os.environ)
+ENVIRONMENT = dict(os.environ)
+SET_AHEAD: dict[str, str] = {}
+"""Variables that imports have set."""
 PLACES = [
     place for place in sys.path[1:] if place not in os.environ.get("PYTHONPATH", "").split(":")
 ]
@@ -370,10 +420,13 @@ def is_copy() -> bool:
 if __name__ == "__main__":
     for name in AHEAD[sys.argv[1]]:
         importlib.import_module(name)
+    SET_AHEAD.update(set(os.environ.items()) - set(ENVIRONMENT.items()))
     ours = importlib.import_module("tileyard")
     ours.__doc__ = f"{ours.__doc__} PYTEST_DONT_REWRITE"  # or pytest warns that it cannot any more
-    if sys.argv[2:]:
+    if sys.argv[2]:
         count_starts(sys.argv[2])
+    if sys.argv[3:]:
+        compile_once(Path(sys.argv[3]))
     gc.freeze()  # so that no copy has to touch, and thereby to copy, all that is there
     if is_copy():
         if launch := sys.modules.get("tileyard.processes.launch"):
