@@ -4,6 +4,7 @@
 PYTHON ?= python3
 JOBS ?= 3
 TESTS ?=
+PART ?=
 VENV := .venv
 BIN := $(VENV)/bin
 # What is imported is compiled when it first is: a fraction of all that pip would compile, one file at a time.
@@ -11,6 +12,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 
 # Thousands of processes are started by tests: none compiles again what another has compiled.
 export PYTHONDONTWRITEBYTECODE :=
+
+ifneq ($(PART),)
+export TILEYARD_PART := $(PART)
+endif
 
 # Each test process has a parent that counts what its orphans cost (tests/costs.py).
 SIDE_BY_SIDE := $(if $(filter-out 0,$(JOBS)),--dist loadfile --no-loadscope-reorder --tx '$(JOBS)*popen//python=$(BIN)/python tools/reaping.py')
@@ -33,7 +38,8 @@ test-cost: $(VENV)/.dev
 quick: check
 	$(BIN)/python tools/quick.py -n $(JOBS)
 
-# Everything in full of which make test runs a sample.
+# Everything in full of which make test runs a sample: some two hours on two cores. In parts: make test-all PART=2/6 is the second
+# of six, each about half an hour (tests/parts.py).
 test-all: export TILEYARD_STORM = 200
 test-all: export TILEYARD_KILLS = 20
 test-all: export TILEYARD_DISK_FAULTS = 1
@@ -42,6 +48,7 @@ test-all: export TILEYARD_HITS = 300
 test-all: export TILEYARD_SWEEPS = 1
 test-all: export TILEYARD_PASS_PROGRAMS = 600
 test-all: export TILEYARD_PLAN_PROGRAMS = 300
+test-all: export TILEYARD_SYNC_PROGRAMS = 40
 test-all: test
 
 check: $(VENV)/.dev

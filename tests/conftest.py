@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.costs import Costs, Counting, read_budget
 from tests.in_process import no_engine, run_here
+from tests.parts import choose_part
 from tests.warm_python import KERNELS as KERNELS_AHEAD
 from tests.warm_python import close_all, use_compiled, warm
 
@@ -39,7 +40,7 @@ SHARED = "shared"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a sweep need not run; files of long tests come first, so that none is left for the end.
+    """Leave out what a sweep need not run, and other parts; files of long tests come first, so that none is left for the end.
 
     Raises UsageError where finding tests has imported what takes seconds, once for each test process.
     """
@@ -47,8 +48,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(
             f"{' and '.join(found)} imported to find tests: import in a fixture"
         )
-    if "TILEYARD_SWEEPS" not in os.environ:
-        left_out = list_left_out(items)
+    left_out = set() if "TILEYARD_SWEEPS" in os.environ else list_left_out(items)
+    left_out |= list_other_parts(item for item in items if item not in left_out)
+    if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.path.parent.name not in LONG)
@@ -70,6 +72,16 @@ def list_left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         left_out.update(cases)
         left_out.difference_update(kept)
     return left_out
+
+
+def list_other_parts(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """What belongs to other parts than ``TILEYARD_PART``, as in ``2/6``; nothing where it is empty or not set."""
+    part, found = os.environ.get("TILEYARD_PART", ""), list(items)
+    if not part:
+        return set()
+    seconds = {file: cost.cpu_s for file, cost in read_budget(BUDGET).items()}
+    chosen = choose_part((item.nodeid for item in found), part, seconds)
+    return {item for item in found if item.nodeid not in chosen}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
