@@ -6,11 +6,12 @@ import shlex
 import shutil
 import subprocess
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT, CommandLine
+from tests.e2e.own_kernels import refuse_kernels
 
 pytestmark = pytest.mark.slow
 
@@ -97,19 +98,34 @@ def test_the_program_is_what_is_read_back(place: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("refuse", "arguments", "expected"),
     [
-        (("--config", "block=32,64"), "--config block has 2 values, and one config is run"),
-        (("--config", "tile=3"), "double has no config key 'tile'"),
-        (("--emit", "cuda"), "no kernel.cu was generated for cpu (there is: program, c)"),
-        (("--emit", "c", "--json"), "--emit and --json both print on standard output"),
+        (
+            CommandLine.refuse,
+            ("--config", "block=32,64"),
+            "--config block has 2 values, and one config is run",
+        ),
+        (refuse_kernels, ("--config", "tile=3"), "double has no config key 'tile'"),
+        (
+            CommandLine.run,
+            ("--emit", "cuda"),
+            "no kernel.cu was generated for cpu (there is: program, c)",
+        ),
+        (
+            CommandLine.refuse,
+            ("--emit", "c", "--json"),
+            "--emit and --json both print on standard output",
+        ),
     ],
 )
 def test_bad_input_is_told_in_one_line(
-    place: CommandLine, arguments: tuple[str, ...], expected: str
+    place: CommandLine,
+    refuse: Callable[..., subprocess.CompletedProcess[str]],
+    arguments: tuple[str, ...],
+    expected: str,
 ) -> None:
-    """With what to do instead."""
-    done = place.run("run", "double.py::double", *arguments)
+    """With what to do instead: before a run, when it is opened, or once it is known what was generated."""
+    done = refuse(place, "run", "double.py::double", *arguments)
     assert done.returncode == 2
     assert expected in done.stderr.splitlines()[-1]
     assert not done.stdout
@@ -145,6 +161,7 @@ def debug(
     )
 
 
+@pytest.mark.sweep(0)
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not on this machine")
 def test_gdb_steps_through_a_kernel(place: CommandLine) -> None:
     """The command that is told stops at the kernel, where its C, its frames and its variables are seen."""
@@ -170,12 +187,14 @@ def test_the_commands_of_the_page_work(place: CommandLine) -> None:
     asked = re.findall(r"(?m)^\(gdb\) (.*)$", page)
     shown = re.findall(r"(?s)```c\n(.*?)```", page)
     assert (len(commands), len(asked), len(shown)) == (2, 6, 1)
-    first, last = (place.run(*command) for command in commands)
+    first, last = place.run(*commands[0], "--emit", "c"), place.run(*commands[1])
     assert (first.returncode, last.returncode) == (0, 0), first.stderr + last.stderr
-    emitted = place.run(*commands[0], "--emit", "c").stdout
-    assert shown[0] in emitted
+    assert shown[0] in first.stdout
     if shutil.which("gdb") is not None:
         script = Path(last.stdout.splitlines()[-1].split()[-1])
-        debugged = debug(place, script, [*asked, "print k"])
+        debugged = debug(place, script, [*asked, "print k", "bt 1", "info locals"])
         assert "$1 = 0\n$2 = {" in re.sub(r"(?m)^(?!\$).*\n", "", debugged.stdout)
-        assert "$3 = 2\n" in debugged.stdout, debugged.stdout + debugged.stderr
+        missing = [
+            one for one in ("$3 = 2\n", "#0  gemm_blocks (", "k = 2") if one not in debugged.stdout
+        ]
+        assert not missing, debugged.stdout + debugged.stderr
