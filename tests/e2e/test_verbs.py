@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import json
+import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.conftest import ROOT, CommandLine
+from tests.e2e.own_kernels import FileAuthor
 
 import tileyard
+from tileyard.requests import checking
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +37,8 @@ case = [{ name = "1" }]
 
 @pytest.fixture
 def place(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """A folder, home and locks of its own, also for calls in this process."""
+    """A folder, home and locks of its own, also for calls in this process, on one core: one process of each kind is enough."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for name, text in cli.environment().items():
         monkeypatch.setenv(name, text)
     monkeypatch.chdir(cli.cwd)
@@ -80,9 +84,10 @@ def test_tune_and_compile(place: CommandLine, pipelines: ModuleType) -> None:
         assert built.exit_status == 0
 
 
-def test_check(place: CommandLine, pipelines: ModuleType) -> None:
+def test_check(place: CommandLine, pipelines: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a file, and of a function that this process has; also where a loop is running, as in a notebook."""
     told = place.run_json("check", "pipelines.py::scale", "--arg", "N=96")
+    monkeypatch.setattr(checking, "WorkerAuthor", FileAuthor)
     assert plain(tileyard.check("pipelines.py::scale", arg={"N": 96})) == told
 
     async def check() -> object:
