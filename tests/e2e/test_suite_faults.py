@@ -169,8 +169,9 @@ def find_engine(client: subprocess.Popen[str]) -> int:
     raise AssertionError("the client has no engine")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
-    "how", ["ctrl-c twice", "client killed", "engine killed", "terminated", "hung up"]
+    "how", ["ctrl-c twice", "client killed", "engine killed", "ended by SIGTERM", "hung up"]
 )
 def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
     """Neither the program of a case nor what it has sent into a session of its own.
@@ -198,7 +199,7 @@ def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
             os.kill(find_engine(process), signal.SIGKILL)
             expected = 3
         case _:
-            process.send_signal(signal.SIGTERM if how == "terminated" else signal.SIGHUP)
+            process.send_signal(signal.SIGTERM if how == "ended by SIGTERM" else signal.SIGHUP)
             expected = 130
     _, said = process.communicate()
     (daemon,) = (cli.home / "work").glob("*/t/*/data/daemon")
@@ -212,14 +213,15 @@ def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
         ]
         assert [(one["case"], one["outcome"], one["message"]) for one in cases] == expected_ends
         assert (cli.cwd / "junit.xml").read_text().count("<testcase ") == len(cases)
-        listed = json.loads(cli.run("trials", "--json").stdout)
+        listed = json.loads(cli.refuse("trials", "--json").stdout)
         assert [trial["outcome"] for trial in listed] == ["not_run", "not_run"]
     assert has_ended(pid, DEADLINE_S)
     assert has_ended(int(daemon.read_text()), DEADLINE_S)
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("second", "expected"), [("echo", 0), ("false", 1)])
+@pytest.mark.parametrize("options", [(), ("--json",)])
 def test_who_stops_reading_ends_nothing(
     options: tuple[str, ...], second: str, expected: int, cli: CommandLine
 ) -> None:
