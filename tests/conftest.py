@@ -24,7 +24,12 @@ from tests.warm_python import close_all, use_compiled, warm
 from tileyard.devices import reprobing
 
 # How long an example takes says nothing on a machine that others use, too.
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "shared",
+    max_examples=100 if "TILEYARD_SWEEPS" in os.environ else 40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("shared")
 
 ROOT = Path(__file__).parent.parent

@@ -271,7 +271,7 @@ def test_dimension_of_outputs_alone_is_unknown() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_generated_programs_run_the_same_twice(program: Program) -> None:
     """Every generated Program runs without a fault, and the same inputs give the same bits."""

@@ -1,5 +1,6 @@
 """Nests for all lanes at once: the same bits as one lane after the other, or nothing at all."""
 
+import os
 from collections.abc import Generator
 from typing import Any
 
@@ -272,7 +273,10 @@ def _compare_generated(program: Program) -> list[Report]:
     return compare(program, arrays, scalars)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = 400 if "TILEYARD_SWEEPS" in os.environ else 60
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nests())
 def test_generated_nests(program: Program) -> None:
     """A nest has the bits, and touches the elements, that it has lane by lane, or is refused and changes nothing."""

@@ -31,7 +31,7 @@ def program_of(*lines: str) -> Program:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_generated_programs_are_legal(program: Program) -> None:
     """The verifier accepts every Program of the generator."""

@@ -11,7 +11,7 @@ from tileyard.measure.looks import LOOKS, MeanInterval, mean_interval
 def test_looking_often_is_wrong_no_more_often_than_is_stated() -> None:
     """Of values around 0 at most a share of ``alpha`` is ever called different from 0, whoever stops when it suits."""
     draw = random.Random(1)
-    alpha, runs = 0.05, 2000
+    alpha, runs = 0.05, 800
     wrong = 0
     for _ in range(runs):
         values = [draw.gauss(0.0, 1.0) for _ in range(LOOKS[-1])]
