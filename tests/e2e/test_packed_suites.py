@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT, CommandLine
+from tests.e2e.own_process import refuse_run
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +33,11 @@ vars = {{ source = "input" }}
 [[testcase.case]]
 name = "wrong"
 vars = {{ source = "other" }}
+
+[[testcase]]
+name = "broken"
+build = {{ argv = ["sh", "-c", "cc -o {{out}}/broken broken.c"], inputs = ["broken.c"] }}
+run = {{ argv = ["{{build}}/broken"] }}
 """
 COPY = r"""
 #include <stdio.h>
@@ -65,17 +71,28 @@ def here(knowing: CommandLine) -> CommandLine:
     folder = knowing.cwd
     (folder / "suite.toml").write_text(SUITE)
     (folder / "copy.c").write_text(COPY)
+    (folder / "broken.c").write_text("int main(void) { return oops; }")
     (folder / "golden.py").write_text(GOLDEN)
     (folder / "check.py").write_text(CHECK)
     return knowing
 
 
 def test_a_packed_suite_runs_elsewhere(here: CommandLine, there: CommandLine) -> None:
-    """Programs and kernels, golden results and checks: the same verdicts, with nothing built."""
+    """Programs and kernels, golden results and checks: the same verdicts, with nothing built.
+
+    What cannot be built is not packed, and its maker is told by the exit status. Another commit is refused before
+    anything is unpacked; the line says what was asked for and what was found.
+    """
     packed = here.run("bundle", "suite.toml", "-o", "x.tyb", "--commit", "c0ffee")
-    assert packed.returncode == 0, packed.stderr
+    assert packed.returncode == 1, packed.stderr
+    assert "oops" in packed.stderr
     shutil.move(here.cwd / "x.tyb", there.cwd / "x.tyb")
     shutil.rmtree(here.cwd)
+    other = refuse_run(there, "test", "--from", "x.tyb", "--commit", "decaf0")
+    assert (other.returncode, other.stderr.count("\n")) == (2, 1)
+    assert "decaf0" in other.stderr
+    assert "c0ffee" in other.stderr
+    assert not list(there.home.glob("objects/trees/*"))
     done = there.run("test", "--from", "x.tyb", "--commit", "c0ffee", "--json")
     found = {v["case"]: v["outcome"] for v in json.loads(done.stdout)["verdicts"]}
     expected = {"softmax/small": "passed", "copy/right": "passed", "copy/wrong": "mismatch"}
@@ -83,26 +100,6 @@ def test_a_packed_suite_runs_elsewhere(here: CommandLine, there: CommandLine) ->
     assert done.returncode == 1
     again = there.run("test", "--from", "x.tyb", "--select", "copy/right", "--changed", "any")
     assert (again.returncode, "1  skipped" in again.stdout) == (0, True), again.stdout
-
-
-def test_what_cannot_be_built_is_not_packed(here: CommandLine, there: CommandLine) -> None:
-    """The bundle has the rest, and its maker is told by the exit status."""
-    (here.cwd / "copy.c").write_text("int main(void) { return oops; }")
-    packed = here.run("bundle", "suite.toml", "-o", str(there.cwd / "x.tyb"))
-    done = there.run("test", "--from", "x.tyb", "--json")
-    assert packed.returncode == 1
-    assert "oops" in packed.stderr
-    assert [v["case"] for v in json.loads(done.stdout)["verdicts"]] == ["softmax/small"]
-
-
-def test_another_commit_is_refused(here: CommandLine, there: CommandLine) -> None:
-    """Before anything is unpacked; the line says what was asked for and what was found."""
-    bundle = str(there.cwd / "x.tyb")
-    here.run("bundle", "suite.toml", "--select", "copy/right", "-o", bundle, "--commit", "c0ffee")
-    done = there.run("test", "--from", "x.tyb", "--commit", "decaf0")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "decaf0" in done.stderr
-    assert "c0ffee" in done.stderr
 
 
 REQUIRING = """
@@ -131,7 +128,7 @@ def test_what_a_suite_requires_is_asked_for_first(cli: CommandLine) -> None:
     (cli.cwd / "inst").mkdir()
     (cli.cwd / "inst" / "tool").write_text("text")
     tree = ("--tree", "inst", "--commit", "c0ffee", "-o", "t.tyb", "--require", "needs.toml")
-    assert cli.run("bundle", *tree).returncode == 0
+    assert cli.refuse("bundle", *tree).returncode == 0
     assert cli.run("bundle", "suite.toml", "-o", "s.tyb").returncode == 0
     (cli.cwd / "plain.toml").write_text(
         'name = "plain"\nrun = ["true"]\n[[testcase]]\nname = "a"\n'
@@ -144,13 +141,13 @@ def test_what_a_suite_requires_is_asked_for_first(cli: CommandLine) -> None:
         ("bundle", "--inspect", "s.tyb"),
         ("bundle", "--inspect", "t.tyb"),
     ):
-        done = cli.run(*arguments)
+        done = refuse_run(cli, *arguments)
         assert (done.returncode, expected in done.stderr) == (2, True), done.stderr
         assert not list(cli.home.glob("runs/*"))
         assert not list(cli.home.glob("objects/trees/*"))
     assert "needs program no-such-simulator on PATH" in done.stdout
     (cli.cwd / "needs.toml").write_text('programm = ["x"]\n')
-    wrong = cli.run("bundle", *tree)
+    wrong = cli.refuse("bundle", *tree)
     said = "needs.toml:1: programm: unknown key (did you mean 'programs'"
     assert (wrong.returncode, said in wrong.stderr) == (2, True), wrong.stderr
 
@@ -162,7 +159,7 @@ def test_a_toolchain_is_used_by_steps(here: CommandLine, there: CommandLine) -> 
     for version in ("one", "two"):
         (tree / "bin" / "tool").write_text(f"#!/bin/sh\necho {version}\n")
         (tree / "bin" / "tool").chmod(0o755)
-        made = here.run(
+        made = here.refuse(
             "bundle", "--tree", str(tree), "--commit", version * 4, "-o", f"{version}.tyb"
         )
         assert made.returncode == 0, made.stderr
@@ -181,5 +178,7 @@ def test_a_toolchain_is_used_by_steps(here: CommandLine, there: CommandLine) -> 
     )
     assert [done.returncode for done in runs] == [0, 0, 0], runs[0].stdout + runs[0].stderr
     assert logs == [["one", "one"], ["two", "two"]]
-    wrong = here.run("test", "suite.toml", "--toolchain", "one.tyb", "--commit", "twotwotwotwo")
+    wrong = refuse_run(
+        here, "test", "suite.toml", "--toolchain", "one.tyb", "--commit", "twotwotwotwo"
+    )
     assert wrong.returncode == 2

@@ -141,10 +141,12 @@ def test_a_prologue_that_fails_is_no_fault_of_a_case(cli: CommandLine) -> None:
 def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Path) -> None:
     """A crash, a hang and a silent end blame one case each; outputs are compared on this side.
 
-    The one that its process said nothing of runs again by itself, and then exit code 0 says that it ran.
+    The one that its process said nothing of runs again by itself, and then exit code 0 says that it ran. Logs hold
+    the steps of both sides in order: golden and build step, what the far side printed, and the check step.
     """
     names = ("a", "crash", "b", "hang", "wrong", "c", "quiet", "d")
-    verdicts, logs = run_suite(cli, names)
+    # Each case has a golden step of its own, whose log is not the other one's.
+    verdicts, logs = run_suite(cli, names, SUITE.replace("printf", ": {case}; printf"))
     expected = {
         "a": "passed",
         "crash": "crashed",
@@ -163,26 +165,26 @@ def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Pa
         assert {line.split()[1] for line in others} == {name}
     assert "near" in logs["a"].splitlines()
     assert (cli.cwd / "builds").read_text() == "x\n"
+    # All need the same build: it stands in the log of the one that was ready for it first.
+    (first,) = (name for name, log in logs.items() if "==== build:" in log)
+    begun, ended = f"BEGIN {first} card 3", "PYPTO_EXEC_RESULT=PASS"
+    assert_in_order(logs[first], ("==== golden:", "==== build:", begun))
+    assert_in_order(logs["a"], ("==== golden:", "BEGIN a card 3", ended, "==== check:"))
 
 
-def test_logs_hold_the_steps_of_both_sides_in_order(cli: CommandLine, queue: Path) -> None:
-    """Golden and build step of this side, what the far side printed, and the check step."""
-    # Each case has a golden step of its own, whose log is not the other one's.
-    _, logs = run_suite(cli, ("a", "b"), SUITE.replace("printf", ": {case}; printf"))
-    expected = ["golden", "build", "BEGIN", "PYPTO", "check"]
-    # Both need the same build: it stands in the log of the one that was ready for it first.
-    (name,) = (name for name, log in logs.items() if "==== build:" in log)
-    log = logs[name]
-    places = [log.find(f"==== {word}:") for word in ("golden", "build", "check")]
-    places[2:2] = [log.find(f"BEGIN {name} card 3"), log.find("PYPTO_EXEC_RESULT=PASS")]
-    assert len(places) == len(expected)
+def assert_in_order(log: str, texts: tuple[str, ...]) -> None:
+    """All of them are in the log, one after another."""
+    places = [log.find(text) for text in texts]
     assert places == sorted(places)
     assert places[0] >= 0
 
 
 def test_what_the_device_failed_runs_again_in_a_fresh_folder(cli: CommandLine, queue: Path) -> None:
-    """The attempt is kept, the folder is made anew, and the next one decides."""
-    verdicts, logs = run_suite(cli, ("a", "infra", "b"))
+    """The attempt is kept, the folder is made anew, and the next one decides.
+
+    No memory of a program is counted: its suite does not.
+    """
+    verdicts, logs = run_suite(cli, ("a", "infra", "large"))
     expected = ["BEGIN infra card 3 fresh", "BEGIN infra card 3 fresh"]
     assert {v["outcome"] for v in verdicts.values()} == {"passed"}
     assert [line for line in logs["infra"].splitlines() if "BEGIN" in line] == expected
@@ -190,20 +192,13 @@ def test_what_the_device_failed_runs_again_in_a_fresh_folder(cli: CommandLine, q
 
 
 def test_a_task_that_is_lost_is_submitted_again(cli: CommandLine, queue: Path) -> None:
-    """Its results did not come, so its cases run once more; none is blamed."""
+    """Its results did not come, so its cases run once more, and none is blamed.
+
+    A program has the memory that its suite gives it, and has to do with it alone.
+    """
     (queue / "faults" / "1").write_text("lose-results")
-    verdicts, _ = run_suite(cli, ("a", "b"))
-    assert {v["outcome"] for v in verdicts.values()} == {"passed"}
-
-
-def test_programs_have_the_memory_that_their_suite_gives_them(
-    cli: CommandLine, queue: Path
-) -> None:
-    """None is counted unless the suite does, and then the program alone has to do with it."""
-    free, _ = run_suite(cli, ("large",))
-    (cli.home / "logs").rename(cli.cwd / "earlier")
     limited = SUITE.replace("run_s = 3", "run_s = 9, memory_bytes = 100_000_000")
-    held, logs = run_suite(cli, ("large", "a"), limited)
-    assert free["large"]["outcome"] == "passed"
-    assert held["large"]["outcome"] != "passed", logs
-    assert held["a"]["outcome"] == "passed", logs
+    verdicts, logs = run_suite(cli, ("a", "large", "b"), limited)
+    assert verdicts.pop("large")["outcome"] != "passed", logs
+    assert {v["outcome"] for v in verdicts.values()} == {"passed"}, logs
+    assert len(list((queue / "tasks").iterdir())) > 1
