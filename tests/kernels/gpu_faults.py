@@ -6,7 +6,17 @@ import tilelang.language as T
 
 import tileyard
 
-FAULTS = ("none", "lowering", "loop", "condition", "source", "endless", "memory", "tables")
+FAULTS = (
+    "none",
+    "lowering",
+    "shared",
+    "loop",
+    "condition",
+    "source",
+    "endless",
+    "memory",
+    "tables",
+)
 
 ENDLESS = """
 constexpr long spin(long n) { long sum = 0; for (long i = 0; i < 200000; ++i) sum ^= i ^ n; return sum; }
@@ -66,6 +76,21 @@ def far_element(N, block):
     return main
 
 
+def much_shared(N, block):
+    """More shared memory for a block than any GPU of the architecture has."""
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            tile = T.alloc_shared((1 << 16,), "float32")
+            for i in T.Parallel(block):
+                tile[i * 64] = A[bx * block + i]
+            for i in T.Parallel(block):
+                B[bx * block + i] = tile[(block - i) * 64] + 1.0
+
+    return main
+
+
 def in_a_loop(N, block):
     """Launches of which the host decides how many there are."""
 
@@ -105,6 +130,7 @@ def with_source(N, block, prelude):
 BODIES = {
     "none": healthy,
     "lowering": far_element,
+    "shared": much_shared,
     "loop": in_a_loop,
     "condition": on_condition,
     **{name: functools.partial(with_source, prelude=text) for name, text in PRELUDES.items()},
