@@ -2,11 +2,16 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
-from tests.e2e.repositories import SUMS, make_history
+from tests.e2e.repositories import SUMS, git, make_history
+
+from tileyard.regression.timed import Regression, TimedRow
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import StartRegress
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,6 +41,9 @@ int main(void) {
   return 0;
 }
 """
+ONE = ("suite::sum/a",)
+SAME_WAY = pytest.mark.sweep(0)
+"""By default a mismatch shows what is done for failures; ``tests/unit/regression/test_sought.py`` has the others."""
 USUAL = {"WORK": "1000000", "FINISH": "", "RESULT": "7"}
 COUNTING = """
 name = "simulated"
@@ -61,10 +69,10 @@ def source(changed: dict[str, str]) -> str:
 @pytest.mark.parametrize(
     ("changed", "expected", "named"),
     [
-        ({"WORK": "3000000"}, ("slower", ""), ("suite::sum/a",)),
+        ({"WORK": "3000000"}, ("slower", ""), ONE),
         ({"RESULT": "8"}, ("fails", "mismatch"), ("suite/suite.toml", "--select", "sum/a")),
-        ({"FINISH": "abort();"}, ("fails", "crashed"), ("suite::sum/a",)),
-        ({"FINISH": "no;"}, ("fails", "compile_error"), ("suite::sum/a",)),
+        pytest.param({"FINISH": "abort();"}, ("fails", "crashed"), ONE, marks=SAME_WAY),
+        pytest.param({"FINISH": "no;"}, ("fails", "compile_error"), ONE, marks=SAME_WAY),
     ],
 )
 def test_the_commit_that_changed_a_program_is_found(
@@ -112,28 +120,71 @@ def test_the_commit_that_made_a_number_worse_is_found(cli: CommandLine, tmp_path
     assert "step 2: cannot be tested" in done.stderr
     assert "step 4: since then copy/default is worse: -50.00 %\n" in done.stdout
     assert "not confirmed" not in done.stdout
-    for words, why in [
-        (("suite.toml", "numbers.sh"), "suite.toml is a suite, and one suite is compared alone"),
-        (("suite.toml::nothing",), "nothing"),
-        (("suite.toml", "--fail-on", "registers:+0"), "--fail-on has no effect with a suite"),
+    for run, words, why in [
+        (cli.refuse, ("suite.toml", "numbers.sh"), "suite.toml is a suite, and one suite is"),
+        (cli.run, ("suite.toml::nothing",), "nothing"),
+        (cli.refuse, ("suite.toml", "--fail-on", "spills:+0"), "no effect with a suite"),
     ]:
-        done = cli.run("bisect", "c0", "main", *words)
+        done = run("bisect", "c0", "main", *words)
         assert done.returncode == 2
         assert why in done.stderr
         assert len(done.stderr.splitlines()) <= 2
 
 
-def test_the_commit_with_which_a_script_fails_is_found(cli: CommandLine, tmp_path: Path) -> None:
-    """It prints no number, because of a module that it imports; a commit that changes other modules alone runs nothing."""
+SCRIPTS = ("bisect", "c0", "c2", "--exec", "bench/count.py", "--printed", r"counted: (\d+) steps")
+
+
+@pytest.fixture
+def scripts(cli: CommandLine, tmp_path: Path) -> CommandLine:
+    """A history in which a script prints no number at last, because of a module that it imports."""
     script = {"bench/count.py": "from sizes import STEPS\nprint(f'counted: {STEPS} steps')\n"}
     sizes = [{"bench/sizes.py": f"STEPS = {size}\n"} for size in ("100", "None")]
     make_history(cli, tmp_path, [script | sizes[0], {"bench/other.py": ""}, sizes[1]])
-    words = ("bisect", "c0", "c2", "--exec", "bench/count.py", "--printed", r"counted: (\d+) steps")
-    done = cli.run(*words, "--json")
+    return cli
+
+
+def check_culprit(done: subprocess.CompletedProcess[str]) -> None:
+    """The commit with which the script fails is found."""
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["sought"]["case"], found["sought"]["kind"]) == ("count/default", "fails")
     assert [one["subject"] for one in found["suspects"]] == ["step 2"]
-    refused = cli.run(*words, "--fail-on", "spills:+0")
+    assert found["is_confirmed"]
+
+
+@pytest.mark.sweep(
+    0
+)  # ten runs of scripts, each of which imports TileLang: a regression runs some by default
+def test_the_commit_with_which_a_script_fails_is_found(scripts: CommandLine) -> None:
+    """A commit that changes other modules alone runs nothing."""
+    check_culprit(scripts.run(*SCRIPTS, "--json"))
+
+
+def test_scripts_of_commits_are_compared_until_one_is_known_to_fail(
+    scripts: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each comparison has the script of two commits, and asks for the number that it prints."""
+    compared: list[StartRegress] = []
+
+    def compare(client: RunClient[Regression], _: object) -> Regression:
+        start = client._verb
+        assert isinstance(start, StartRegress)
+        compared.append(start)
+        ((base, _), (head, _)) = (*start.base_files, *start.head_files)
+        assert (Path(base).name, Path(head).name) == ("count.py", "count.py")
+        sizes = [Path(file).with_name("sizes.py").read_text() for file in (base, head)]
+        verdict = "unchanged" if sizes[0] == sizes[1] else "failed"
+        message = "runtime_error: printed no line" if verdict == "failed" else ""
+        row = TimedRow(case="count/default", verdict=verdict, head_message=message)
+        told = {"base": start.base.name, "head": start.head.name, "target": start.target}
+        return Regression(**told, run="", device="", silicon="", margin=0.02, rows=(row,))
+
+    monkeypatch.setattr(RunClient, "run", compare)
+    check_culprit(scripts.refuse(*SCRIPTS, "--json"))
+    first, second, third = (git(scripts.cwd, "rev-parse", f"c{number}") for number in range(3))
+    asked = [(start.base.revision, start.head.revision) for start in compared]
+    assert asked == [(first, third), (first, second), (second, third)]
+    assert all(start.measure and start.measure.unit == "steps" for start in compared)
+    refused = scripts.refuse(*SCRIPTS, "--fail-on", "spills:+0")
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     assert "--fail-on has no effect with --exec" in refused.stderr

@@ -1,9 +1,11 @@
 """Kernels behind our own pipeline, built for a GPU: what is printed of them, what they are compared with, and what is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
+from tests.e2e.gpu_builds import share_headers
 
 pytestmark = pytest.mark.slow
 
@@ -47,10 +49,15 @@ def sums(M, N):
 '''
 
 
+IN_UNIT_TESTS = pytest.mark.sweep(0)
+"""``tests/unit/tuning/test_space.py`` has these refusals, too."""
+
+
 @pytest.fixture
-def place(cli: CommandLine) -> CommandLine:
+def place(cli: CommandLine, gpu_caches: Path) -> CommandLine:
     """A folder with the file of kernels."""
     (cli.cwd / "k.py").write_text(KERNEL)
+    share_headers(cli.home, gpu_caches)
     return cli
 
 
@@ -61,7 +68,8 @@ def test_what_our_pipeline_made_is_printed(place: CommandLine) -> None:
     assert done.returncode == 0, done.stderr
     assert "a = T.alloc_shared((3, 64, 32)" in done.stdout
     assert '"no_implicit_async_commit_wait": 1' in done.stdout
-    both = (*how[:-1], "--config", "pipeline=tileyard,tilelang")
+    configs = ("--config", "pipeline=tileyard,tilelang")
+    both = (*how[:-1], *configs, "--compile-workers", "1")
     ours, theirs = json.loads(place.run(*both, "--json").stdout)["configs"]
     assert (ours["config"], theirs["config"]) == (
         {"pipeline": "tileyard"},
@@ -71,15 +79,16 @@ def test_what_our_pipeline_made_is_printed(place: CommandLine) -> None:
     assert ours["build"] != theirs["build"]
     twice = place.run(*how, "sm_80", "--config", "pipeline=tileyard")
     assert "pipeline=tileyard is in its config, and sm_80 asked for beside it" in twice.stdout
-    emitted = place.run(*how, "tilelang", "--emit", "tilelang")
+    emitted = place.run("compile", "k.py::sums", "--emit", "tilelang")
     assert emitted.returncode == 2
-    assert "no kernel.py was generated for cuda:sm_80" in emitted.stderr
+    assert "no kernel.py was generated for cpu" in emitted.stderr
 
 
 def test_pipelines_are_the_sides_of_a_comparison(place: CommandLine) -> None:
     """A kernel is compared with itself; one that ours cannot write has failed there, by name and line."""
     sides = ("pipeline=tilelang", "pipeline=tileyard")
-    done = place.run("static", *sides, "k.py", "--target", "cuda:sm_80", "--json")
+    how = ("--target", "cuda:sm_80", "--compile-workers", "1", "--json")
+    done = place.run("static", *sides, "k.py", *how)
     rows = {row["case"]: row for row in json.loads(done.stdout)["rows"]}
     gemm, sums = (rows[f"{name}/small/config-1"] for name in ("gemm", "sums"))
     assert gemm["verdict"] in ("unchanged", "changed"), gemm
@@ -92,8 +101,10 @@ def test_pipelines_are_the_sides_of_a_comparison(place: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("target", "pipeline", "expected"),
     [
-        ("cuda:sm_120", "tileyard", "there is no pipeline for cuda:sm_120"),
-        ("cuda:sm_80", "swift", "there is no pipeline 'swift'"),
+        pytest.param(
+            "cuda:sm_120", "tileyard", "there is no pipeline for cuda:sm_120", marks=IN_UNIT_TESTS
+        ),
+        pytest.param("cuda:sm_80", "swift", "there is no pipeline 'swift'", marks=IN_UNIT_TESTS),
         ("cpu", "tileyard", "takes no pass options, so it cannot heed the pipeline"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,20 @@ def test_the_testcase_that_got_slower_is_named(cli: CommandLine, project: Path) 
     assert cli.run("history", "--tail").returncode == 2
 
 
+def test_ctrl_c_leaves_nothing_half_done(cli: CommandLine, project: Path) -> None:
+    """What runs is finished, and no folder of this run stays."""
+    commit(project, "one", programs({"slow": WORK}, "0"))
+    commit(project, "two", programs({"slow": WORK}, "1"))
+    process = cli.start("regress", "one", "two", "suite", "--margin", "0.01%")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("regress one")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert list((cli.home / "tmp").iterdir()) == []
+    assert not list((cli.home / "sides").glob("tmp-*"))
+
+
 def numbers(worse: int, better: int, rate: int, silent: str) -> str:
     """A script that prints each testcase's number."""
     return (
@@ -177,35 +192,33 @@ def test_a_number_that_is_printed_is_compared_in_place_of_time(
     assert "1 case: 1 regressed" in shown
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("one", ".", "gone"), "neither side has a suite gone"),
-        (("none", ".", "suite"), ") has no suite suite"),
-        (("nowhere", ".", "suite"), "nowhere is not a git revision of"),
-        (("one", "two", "suite"), "nothing can be compared: base has 1 case and head has 1 case"),
-        (("one", ".", "suite", "suite/suite.toml"), "suite is a suite, and one suite is compared"),
-        (("one", ".", "suite", "--select", "absent"), "suite.toml: --select absent matches none"),
-        (("one", ".", "suite", "--all-configs"), "--all-configs has no effect with a suite"),
-        (("one", ".", "k.py", "--select", "a"), "--select has no effect without a suite"),
-        (("one", "kernels", "suite"), "k/a of "),
-        (("one", ".", "/"), "/ is in no git repository"),
-    ],
-)
-def test_bad_input_is_one_line(
-    cli: CommandLine, project: Path, words: tuple[str, ...], expected: str
-) -> None:
-    """With exit status 2."""
+def test_bad_input_is_one_line(cli: CommandLine, project: Path) -> None:
+    """With exit status 2, whether the command's own process finds it or the engine, which reads suites."""
     git(project, "commit", "-q", "--allow-empty", "-m", "none")
     git(project, "tag", "none")
     kernels = '[[testcase]]\nname = "k"\nfile = "k.py"\ncase = [{ name = "a" }]\n'
     commit(project, "kernels", {"suite.toml": f'name = "k"\n{kernels}', "k.py": ""})
     commit(project, "two", programs({"b": 1}, "0"))
     commit(project, "one", programs({"a": 1}, "0"))
-    done = cli.run("regress", *words)
-    assert done.returncode == 2
-    assert expected in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    early = {
+        ("one", ".", "gone"): "neither side has a suite gone",
+        ("none", ".", "suite"): ") has no suite suite",
+        ("nowhere", ".", "suite"): "nowhere is not a git revision of",
+        ("one", ".", "suite", "suite/suite.toml"): "suite is a suite, and one suite is compared",
+        ("one", ".", "suite", "--all-configs"): "--all-configs has no effect with a suite",
+        ("one", ".", "k.py", "--select", "a"): "--select has no effect without a suite",
+        ("one", ".", "/"): "/ is in no git repository",
+    }
+    late = {
+        ("one", "two", "suite"): "nothing can be compared: base has 1 case and head has 1 case",
+        ("one", ".", "suite", "--select", "absent"): "suite.toml: --select absent matches none",
+        ("one", "kernels", "suite"): "k/a of ",
+    }
+    for words, expected in (early | late).items():
+        run = cli.refuse if words in early else cli.run
+        done = run("regress", *words)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), words
+        assert expected in done.stderr
 
 
 def test_steps_of_a_revision_find_its_modules(cli: CommandLine, project: Path) -> None:
@@ -268,9 +281,10 @@ def test_a_device_that_disappears_is_no_regression(
     (tmp_path / "etc" / "devices.toml").write_text(place(DECLARED))
     cli.env["TILEYARD_HOST_CONFIG"] = str(tmp_path / "etc")
     command = ("regress", "one", "two", "suite", "--devices", "npu:0", "--queue-limit", "1s")
-    done = cli.run(*command, "--json")
-    assert (done.returncode, bool(done.stdout)) == (3, True), done.stderr
-    assert {row["verdict"] for row in rows_of(json.loads(done.stdout)).values()} == {"not_run"}
+    process = cli.start(*command, "--json")  # whose runner is a program with a command line
+    said, complaint = process.communicate(timeout=240)
+    assert (process.returncode, bool(said)) == (3, True), complaint
+    assert {row["verdict"] for row in rows_of(json.loads(said)).values()} == {"not_run"}
     (device,) = (one for one in cli.run_json("devices")["devices"] if one["name"] == "npu:0")
     assert (device["holder"], device["queue"]) == (None, 0)
     assert list((cli.home / "tmp").iterdir()) == []
