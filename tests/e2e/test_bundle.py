@@ -1,5 +1,6 @@
 """``tileyard bundle`` as CI uses it: one job packs a toolchain, another one, elsewhere, runs it."""
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.conftest import KERNELS, CommandLine
+from tests.in_process import run_here
 from tests.run_records import remember_run
 
 import tileyard
@@ -54,16 +56,31 @@ c++ tool.cpp -o inst/bin/tool inst/lib/libnear.so -Wl,-rpath-link,far -Wl,-rpath
 
 
 @pytest.fixture
-def built(tmp_path: Path) -> Path:
-    """A build job's directory: an installed toolchain, and a library of that machine only."""
+def tree(tmp_path: Path) -> Path:
+    """A build job's directory, without binaries."""
+    return fill_job(tmp_path / "job")
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of an installed toolchain and of a library of the build machine only; the build job's directory is gone."""
     if shutil.which("c++") is None:
         pytest.skip("needs a C++ compiler")
-    job = tmp_path / "job"
-    for folder in ("inst/bin", "inst/lib/python3/site-packages/pack", "inst/share", "far"):
-        (job / folder).mkdir(parents=True)
+    cli = CommandLine(tmp_path_factory.mktemp("packed"))
+    job, output = fill_job(cli.cwd / "job"), cli.cwd / "toolchain.tyb"
     for name, text in SOURCES.items():
         (job / name).write_text(text)
     subprocess.run(["sh", "-e", "-c", BUILD], cwd=job, check=True)
+    done = cli.run("bundle", "--tree", f"{job}/inst", "--commit", COMMIT, "-o", str(output))
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(job)
+    return output
+
+
+def fill_job(job: Path) -> Path:
+    """Make the directory and all files that need no compiler."""
+    for folder in ("inst/bin", "inst/lib/python3/site-packages/pack", "inst/share", "far"):
+        (job / folder).mkdir(parents=True)
     (job / "inst/bin/wrapper").write_text(f"#!/bin/sh\nexec {job}/inst/bin/tool\n")
     (job / "inst/bin/wrapper").chmod(0o755)
     (job / "inst/bin/latest").symlink_to(job / "inst/bin/tool")
@@ -72,14 +89,9 @@ def built(tmp_path: Path) -> Path:
     return job
 
 
-@pytest.fixture
-def packed(built: Path, cli: CommandLine) -> Path:
-    """The bundle, the build job's directory being gone."""
-    output = cli.cwd / "toolchain.tyb"
-    done = cli.run("bundle", "--tree", f"{built}/inst", "--commit", COMMIT, "-o", str(output))
-    assert done.returncode == 0, done.stderr
-    shutil.rmtree(built)
-    return output
+def ask(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that needs no engine in this process."""
+    return run_here(arguments, cli.cwd, cli.environment())
 
 
 def run(toolchain: Toolchain, *argv: str) -> str:
@@ -161,14 +173,16 @@ def test_hostile_toolchain_is_refused(
     assert not (cli.home / "toolchains").exists()
 
 
-def test_what_the_packer_states_is_checked(built: Path, cli: CommandLine) -> None:
+def test_what_the_packer_states_is_checked(tree: Path, cli: CommandLine) -> None:
     """A CPU and a driver that no file tells of are stated on the command line, and refused there."""
+    (tree / "inst/bin/latest").unlink()
+    shutil.copy(shutil.which("true") or "", tree / "inst/bin/tool")
     stated = ("--cpu-arch", "x86-64-v2", "--driver", ">=9999")
     output = ("-o", str(cli.cwd / "x.tyb"), "--commit", COMMIT)
-    assert cli.run("bundle", "--tree", f"{built}/inst", *output, *stated).returncode == 0
+    assert ask(cli, "bundle", "--tree", f"{tree}/inst", *output, *stated).returncode == 0
     expected = "driver: >=9999 is needed, found"
 
-    done = cli.run("bundle", "--inspect", str(cli.cwd / "x.tyb"))
+    done = ask(cli, "bundle", "--inspect", str(cli.cwd / "x.tyb"))
 
     assert f"needs {MACHINE} x86-64-v2" in done.stdout
     assert done.returncode == 2
@@ -200,20 +214,18 @@ def test_toolchain_is_opened_by_several_at_once(packed: Path, cli: CommandLine) 
     assert not list((cli.home / "toolchains").glob(".*"))
 
 
-def test_same_content_at_two_places_is_the_same_bundle(built: Path, cli: CommandLine) -> None:
+def test_same_content_at_two_places_is_the_same_bundle(tree: Path, cli: CommandLine) -> None:
     """Where a toolchain was built takes no part, but for what binaries hold of it."""
-    (built / "inst/bin/tool").unlink()
-    (built / "inst/bin/latest").unlink()
-    (built / "inst/lib/libnear.so").unlink()
-    other = built.with_name("other")
-    shutil.copytree(built, other, symlinks=True)
+    (tree / "inst/bin/latest").unlink()
+    other = tree.with_name("other")
+    shutil.copytree(tree, other, symlinks=True)
     for path in (other / "inst/bin/wrapper", other / "inst/share/tool.cmake"):
-        path.write_text(path.read_text().replace(f"{built}/inst/", f"{other}/inst/"))
+        path.write_text(path.read_text().replace(f"{tree}/inst/", f"{other}/inst/"))
     bundles = []
-    for job in (built, other):
+    for job in (tree, other):
         output = cli.cwd / f"{job.name}.tyb"
         arguments = ("--tree", f"{job}/inst", "--commit", COMMIT, "-o", str(output))
-        assert cli.run("bundle", *arguments).returncode == 0
+        assert ask(cli, "bundle", *arguments).returncode == 0
         bundles.append(output.read_bytes())
     expected = bundles[0]
 
@@ -227,7 +239,7 @@ def test_other_commit_is_refused(packed: Path, cli: CommandLine) -> None:
     with pytest.raises(IncompatibleError, match=expected):
         open_toolchain(packed, "deadbeef", cli.home)
     assert not cli.home.exists()
-    done = cli.run("bundle", "--inspect", str(packed), "--commit", "deadbeef")
+    done = cli.refuse("bundle", "--inspect", str(packed), "--commit", "deadbeef")
     assert done.returncode == 2
     assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -235,8 +247,8 @@ def test_other_commit_is_refused(packed: Path, cli: CommandLine) -> None:
 
 def test_bundle_says_what_it_is(packed: Path, cli: CommandLine) -> None:
     """People read what it needs and what may surprise them, machines the manifest."""
-    shown = cli.run("bundle", "--inspect", str(packed))
-    manifest = cli.run_json("bundle", "--inspect", str(packed))
+    shown = ask(cli, "bundle", "--inspect", str(packed))
+    manifest = json.loads(ask(cli, "bundle", "--inspect", str(packed), "--json").stdout)
     layout = msgspec.json.decode(manifest["details"], type=Layout)
     expected = {"kind": "toolchain", "commit": COMMIT}
 
@@ -275,7 +287,7 @@ def test_bad_request_is_one_line(cli: CommandLine, arguments: tuple[str, ...], l
     before = sorted(cli.cwd.iterdir())
     expected = 2
 
-    done = cli.run("bundle", *arguments)
+    done = cli.refuse("bundle", *arguments)
 
     assert done.returncode == expected
     assert line in done.stderr

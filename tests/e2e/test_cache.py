@@ -2,9 +2,12 @@
 
 import os
 import select
+from concurrent.futures import ThreadPoolExecutor
+from subprocess import CompletedProcess
 
 import pytest
 from tests.conftest import KERNELS, CommandLine
+from tests.in_process import run_here
 
 from tileyard.artifacts.collection import Keep, collect
 from tileyard.artifacts.objects import ObjectStore
@@ -23,10 +26,15 @@ def fill(cli: CommandLine) -> ObjectStore:
     return objects
 
 
+def collect_here(cli: CommandLine, *arguments: str) -> CompletedProcess[str]:
+    """Run the command in this process."""
+    return run_here(("cache", "gc", *arguments), cli.cwd, cli.environment())
+
+
 def test_old_results_go(cli: CommandLine) -> None:
     """People read what went; a dry run says the same and removes nothing."""
     objects = fill(cli)
-    dry = cli.run("cache", "gc", "--keep-days", "14", "--dry-run")
+    dry = collect_here(cli, "--keep-days", "14", "--dry-run")
     assert objects._record("golden", "key").is_file()
     done = cli.run("cache", "gc", "--keep-days", "14")
     expected = "2 golden results"
@@ -46,7 +54,7 @@ def test_what_a_run_may_use_is_said_to_stay(cli: CommandLine) -> None:
     expected = "more should go and stay: a run that goes on may use it"
 
     with hold(objects.root):
-        done = cli.run("cache", "gc", "--max-size", "1K")
+        done = collect_here(cli, "--max-size", "1K")
 
     assert expected in done.stdout
     assert objects.has(blob)
@@ -59,14 +67,13 @@ def test_run_beside_collections_misses_nothing(cli: CommandLine) -> None:
     arguments = (kernel, "--arg", "N=256", "--config", "block=32,64", "--fresh")
     expected = 0
 
-    with hold(objects.root):
+    with hold(objects.root), ThreadPoolExecutor(1) as beside:
         for _ in range(2):
-            run = cli.start("tune", *arguments, "--reference", "gelu_reference")
-            while run.poll() is None:
+            run = beside.submit(cli.run, "tune", *arguments, "--reference", "gelu_reference")
+            while not run.done():
                 collect(cli.home, Keep(max_bytes=0))
-                select.select([], [], [], 0.01)  # the run needs a core, too
-            said = run.communicate()
-            assert run.returncode == expected, said
+                select.select([], [], [], 0.05)  # the run needs a core, too
+            assert run.result().returncode == expected, run.result().stderr
 
     assert collect(cli.home, Keep(max_bytes=0), dry_run=True).freed_bytes > 0
 
@@ -84,7 +91,7 @@ def test_bad_request_is_one_line(cli: CommandLine, arguments: tuple[str, ...], l
     """Exit status 2, and nothing is made."""
     expected = 2
 
-    done = cli.run("cache", "gc", *arguments)
+    done = cli.refuse("cache", "gc", *arguments)
 
     assert done.returncode == expected
     assert line in done.stderr
