@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
 from tests.e2e.bare_host import make_bare, run_bare
 from tests.e2e.test_dispatch import KERNEL
+from tests.in_process import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -57,53 +60,68 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     return host
 
 
-def refuse(host: CommandLine, *arguments: str) -> str:
-    """The one line with which a command is refused."""
-    done = host.run(*arguments)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    return done.stderr
+@dataclass(frozen=True)
+class Tuned:
+    """A host without sources and TileLang where the bundle was tuned, and what came of it."""
+
+    host: CommandLine
+    study: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def there(here: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """The study, in fresh processes."""
+    host = make_bare(tmp_path_factory.mktemp("elsewhere") / "there")
+    said = run_bare(host, "tune", "--from", str(here.cwd / "space.tyb"), "--json")
+    return Tuned(host, json.loads(said))
+
+
+def ask(host: CommandLine, *arguments: str) -> str:
+    """What a command prints that needs no engine, in this process; it must end well."""
+    done = run_here(arguments, host.cwd, host.environment())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_bundle_is_tuned_elsewhere_and_its_trials_come_back(
-    here: CommandLine, tmp_path: Path
+    here: CommandLine, there: Tuned, tmp_path: Path
 ) -> None:
     """Finals, winner and choice are there and here; a tuning run of the sources measures nothing again."""
-    space = str(here.cwd / "space.tyb")
-    there = make_bare(tmp_path / "there")
-    study = json.loads(run_bare(there, "tune", "--from", space, "--json"))
+    study = there.study
     assert [trial["outcome"] for trial in study["trials"]] == ["passed", "passed"]
     assert [trial["config"] for trial in study["trials"]] == [{"block": 32}, {"block": 64}]
     assert study["flops"] == 512
-    again = there.run_json("tune", "--from", space)
+    again = there.host.run_json("tune", "--from", str(here.cwd / "space.tyb"))
     assert [trial["reused"] for trial in again["trials"]] == [True, True]
 
     carried = str(tmp_path / "trials.jsonl")
-    assert there.run("trials", "export", study["run"], "-o", carried).returncode == 0
+    ask(there.host, "trials", "export", study["run"], "-o", carried)
     count = len(Path(carried).read_text().splitlines()) - 2  # the first line, and the choice
     for known in ("", f", {count} were here already"):
-        said = here.run("trials", "import", carried).stdout
+        said = ask(here, "trials", "import", carried)
         assert said == f"{0 if known else count} trials imported into {here.home}{known}\n"
     winner = study["best"]["id"]
-    assert winner in here.run("trials", "--run", study["run"]).stdout
-    assert here.run("show", winner).returncode == 0
-    (choice,) = json.loads(here.run("export", "double").stdout)["choices"]
+    assert winner in ask(here, "trials", "--run", study["run"])
+    ask(here, "show", winner)
+    (choice,) = json.loads(ask(here, "export", "double"))["choices"]
     assert (choice["trial"], choice["file"]) == (winner, "double.py")
     found = here.run_json("tune", "double.py")
     assert all(trial["reused"] for trial in found["trials"])
     assert (found["best"]["id"], found["finals"]) == (winner, study["finals"])
 
 
-def test_winners_run_where_there_is_no_tilelang(here: CommandLine, tmp_path: Path) -> None:
+def test_winners_run_where_there_is_no_tilelang(
+    here: CommandLine, there: Tuned, tmp_path: Path
+) -> None:
     """By their names, or as a bundle that is loaded; what was not tuned is refused, and so is what is built elsewhere."""
     space, winners = str(here.cwd / "space.tyb"), str(tmp_path / "winners.tyb")
-    tuned, there = make_bare(tmp_path / "tuned"), make_bare(tmp_path / "there")
-    best = tuned.run_json("tune", "--from", space)["best"]
-    assert tuned.run("export", "double", "--binaries", "-o", winners).returncode == 0
-    assert there.run("import", winners).stdout.startswith("1 choice imported into ")
+    ask(there.host, "export", "double", "--binaries", "-o", winners)
+    third = make_bare(tmp_path / "third")
+    assert third.run("import", winners).stdout.startswith("1 choice imported into ")
     done = subprocess.run(
         [sys.executable, "-c", USE, space, winners],
-        cwd=there.cwd,
-        env=there.environment(),
+        cwd=third.cwd,
+        env=third.environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -117,12 +135,17 @@ def test_winners_run_where_there_is_no_tilelang(here: CommandLine, tmp_path: Pat
         "<bundle space.tyb: double/block=32, double/block=64>",
         "<bundle winners.tyb: double M=4 N=128>",
         "<kernel double M=4 N=128 block=32, target cpu>",
-        str(best["config"]["block"]),
+        str(there.study["best"]["config"]["block"]),
         f"space.tyb holds 2 cases (name one: {space}::CASE, of double/block=32, double/block=64)",
         "winners.tyb has no kernel for float32[4, 512] (it has double M=4 N=128)",
         "winners.tyb has no case 'triple' (it has double M=4 N=128)",
     ]
-    assert "bundle's kind: selection is needed, found winners" in refuse(
-        here, "tune", "--from", winners
-    )
-    assert "bundle's kind: winners is needed, found selection" in refuse(here, "import", space)
+    for done, line in (
+        (
+            here.run("tune", "--from", winners),
+            "bundle's kind: selection is needed, found winners",
+        ),
+        (here.refuse("import", space), "bundle's kind: winners is needed, found selection"),
+    ):
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert line in done.stderr
