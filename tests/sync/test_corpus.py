@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import pytest
 from tests.differential.conftest import load_module
+from tests.samples import choose_cases, sampled
 from tests.sync.cases import CASES
-from tests.sync.mistakes import MISTAKES, SOURCE, Kind, Mistake, alone
+from tests.sync.mistakes import MISTAKES, SOURCE, Kind, Mistake, alone, extent_of
 from tests.sync.mutants import Mutant, equivalent, mutants, unseen
 
 from tileyard.ir.lanes import interpret_lanes
@@ -27,9 +29,28 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 Lower = Callable[..., "Lowered"]
-EVERY = 1 if os.environ.get("TILEYARD_SWEEPS") else 3
-"""One equivalent mutant of so many is run."""
+EVERYTHING = "TILEYARD_SWEEPS" in os.environ
 MUTANTS = [mutant for kernel in CASES for mutant in mutants(SOURCE, kernel)]
+
+
+def called(text: str) -> set[str]:
+    """The operations of TileLang in a text."""
+    return set(re.findall(r"\bT\.(\w+)", text))
+
+
+SHOWING = choose_cases(
+    {kernel: called(SOURCE[slice(*extent_of(SOURCE, kernel))]) for kernel in CASES}
+)
+"""Kernels that together have every operation of the file."""
+SILENT = {one.name: {equivalent(one)} for one in MUTANTS if equivalent(one)}
+"""Why an equivalent mutant is one."""
+CHANGED = choose_cases(
+    {
+        one.name: {one.operator, unseen(one), *SILENT.get(one.name, ()), *called(one.statement)}
+        for one in MUTANTS
+    }
+)
+"""Mutants of every operator and of every statement, equivalent ones for every reason."""
 
 
 def load(text: str, folder: Path) -> ModuleType:
@@ -77,7 +98,7 @@ def test_every_kernel_is_a_case() -> None:
     assert {mistake.kernel for mistake in MISTAKES} == set(CASES)
 
 
-@pytest.mark.parametrize("kernel", list(CASES))
+@pytest.mark.parametrize("kernel", sampled(CASES, SHOWING))
 def test_a_correct_kernel_gives_what_it_should(
     lower_prim_func: Lower, tmp_path: Path, kernel: str
 ) -> None:
@@ -126,17 +147,48 @@ UNKNOWN = {
 """Deadlocks that may have several causes: a wrong one is not named."""
 
 
-@pytest.mark.sweep(48)
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda one: f"{one.kernel}, {one.name}")
-def test_a_mistake_is_found(lower_prim_func: Lower, tmp_path: Path, mistake: Mistake) -> None:
+NAMED = [one for one in MISTAKES if (one.kernel, one.name) in {*FIXES, *UNKNOWN}]
+PLANTED = NAMED + [
+    MISTAKES[int(number)]
+    for number in choose_cases(
+        {
+            str(number): {one.kind, one.kernel}.difference(*((n.kind, n.kernel) for n in NAMED))
+            for number, one in enumerate(MISTAKES)
+        }
+    )
+]
+"""Those whose causes are named, and others, so that every kind and every kernel is there."""
+
+
+@pytest.fixture(scope="module")
+def find(
+    lower_prim_func: Lower, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Mistake], list[Finding]]:
+    """What is found in a kernel with a mistake, found once."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    known: dict[tuple[str, str], list[Finding]] = {}
+
+    def run(one: Mistake) -> list[Finding]:
+        if (key := (one.kernel, one.name)) not in known:
+            arguments = {**CASES[one.kernel].arguments, **one.arguments}
+            text = one.apply(SOURCE)
+            lowered = lower_kernel(lower_prim_func, text, one.kernel, folder, arguments)
+            known[key] = check(lowered, one.kernel)
+        return known[key]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "mistake", sampled(MISTAKES, PLANTED), ids=lambda one: f"{one.kernel}, {one.name}"
+)
+def test_a_mistake_is_found(find: Callable[[Mistake], list[Finding]], mistake: Mistake) -> None:
     """With its kind, at one of its lines."""
     edited = mistake.apply(SOURCE)
     assert edited != SOURCE
     lines = mistake.lines(edited)
     assert lines
-    arguments = {**CASES[mistake.kernel].arguments, **mistake.arguments}
-    lowered = lower_kernel(lower_prim_func, edited, mistake.kernel, tmp_path, arguments)
-    findings = check(lowered, mistake.kernel)
+    findings = find(mistake)
     assert all(one.fix for one in findings)
     found = [(one.kind, lines_of(one)) for one in findings]
     wanted = (mistake.kind, *mistake.also)
@@ -145,14 +197,11 @@ def test_a_mistake_is_found(lower_prim_func: Lower, tmp_path: Path, mistake: Mis
 
 @pytest.mark.parametrize(("kernel", "name"), [*FIXES, *sorted(UNKNOWN - FIXES.keys())])
 def test_a_cause_that_is_determined_is_named(
-    lower_prim_func: Lower, tmp_path: Path, kernel: str, name: str
+    find: Callable[[Mistake], list[Finding]], kernel: str, name: str
 ) -> None:
     """In the fix; where it is not, the fix of a deadlock says what it may be."""
     (mistake,) = (one for one in MISTAKES if (one.kernel, one.name) == (kernel, name))
-    lowered = lower_kernel(
-        lower_prim_func, mistake.apply(SOURCE), kernel, tmp_path, {**CASES[kernel].arguments}
-    )
-    found = check(lowered, kernel)
+    found = find(mistake)
     if (kernel, name) in FIXES:
         assert any(one.fix.startswith(FIXES[kernel, name]) for one in found)
     if (kernel, name) in UNKNOWN:
@@ -181,8 +230,11 @@ def test_a_mutant_of_each_operator_is_a_kernel(lower_prim_func: Lower, tmp_path:
         assert lower_kernel(lower_prim_func, mutant.text, mutant.kernel, tmp_path, arguments)
 
 
-@pytest.mark.sweep(24)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "mutant",
+    sampled(MUTANTS, [one for one in MUTANTS if one.name in CHANGED]),
+    ids=lambda one: one.name,
+)
 def test_a_mutant_is_reported_or_explained(
     lower_prim_func: Lower, tmp_path: Path, mutant: Mutant
 ) -> None:
@@ -197,7 +249,8 @@ def test_a_mutant_is_reported_or_explained(
 
 def test_an_equivalent_mutant_gives_the_same(lower_prim_func: Lower, tmp_path: Path) -> None:
     """In the one order that the interpreter takes, at least."""
-    for mutant in [one for one in MUTANTS if equivalent(one)][::EVERY]:
+    chosen = SILENT if EVERYTHING else choose_cases(SILENT)
+    for mutant in [one for one in MUTANTS if one.name in chosen]:
         arguments = {**CASES[mutant.kernel].arguments}
         lowered = lower_kernel(lower_prim_func, mutant.text, mutant.kernel, tmp_path, arguments)
         assert_right(lowered, mutant.kernel)

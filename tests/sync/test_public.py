@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -66,12 +67,18 @@ def check(lowered: "Lowered") -> list[Finding]:
     return [*map(describe_race, lowered.races), *checked.findings]
 
 
+@pytest.fixture(scope="module")
+def public() -> ModuleType:
+    """The file, whose import takes a second."""
+    return load_module(PUBLIC)
+
+
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.kernel)
 def test_a_public_mistake_is_found(
-    report: Report, lower_prim_func: "Callable[..., Lowered]"
+    report: Report, public: ModuleType, lower_prim_func: "Callable[..., Lowered]"
 ) -> None:
     """With its kind, at its line."""
-    kernel: Any = getattr(load_module(PUBLIC), report.kernel)
+    kernel: Any = getattr(public, report.kernel)
     lowered = lower_prim_func(kernel.get_tir(**report.arguments), kernel.out_idx)
     found = {(finding.kind, finding.access.line) for finding in check(lowered) if finding.access}
     if not report.kind:

@@ -16,7 +16,7 @@ from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
 from tileyard.sync.blocks import schedules_of
 
-EXAMPLES = int(os.environ.get("TILEYARD_SYNC_PROGRAMS", "40"))
+EXAMPLES = int(os.environ.get("TILEYARD_SYNC_PROGRAMS", "12"))
 RUNS = 100
 A = (np.arange(64, dtype=np.float32) + 1).reshape(16, 4)
 

@@ -1,5 +1,6 @@
 """The sizes that a check chooses for real kernels, and what only these show."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.errors import UnsupportedError, UsageError
 from tileyard.frontend.discover import find_kernels, import_file
+from tileyard.frontend.found import Found
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync
 from tileyard.workers.sync_sizes import BUDGET_S, check_sizes
@@ -29,9 +31,15 @@ class Slow(Clock):
         return self.now_s
 
 
+@cache
+def kernels() -> dict[str, Found]:
+    """The kernels of ``sizes.py``."""
+    return find_kernels(import_file(SIZES))
+
+
 def check(tmp_path: Path, kernel: str, clock: Clock | None = None, **arguments: int) -> SyncChecked:
     """Check a kernel of ``sizes.py``."""
-    found = find_kernels(import_file(SIZES))[kernel]
+    found = kernels()[kernel]
     request = CheckSync(kernel=kernel, arguments=dict(arguments), config={})
     return check_sizes(found, request, ObjectStore(tmp_path), clock)
 
