@@ -22,7 +22,7 @@ SIDE_BY_SIDE := $(if $(filter-out 0,$(JOBS)),--dist loadfile --no-loadscope-reor
 
 GPU_ARCHITECTURES ?= sm_90a sm_80
 
-.PHONY: demo test test-cost quick test-all check format site bench gpu-artifacts gpu-check clean
+.PHONY: demo test test-cost test-record quick test-all check check-code format site bench gpu-artifacts gpu-check clean
 
 demo: $(VENV)/.run
 	$(BIN)/tileyard demo
@@ -34,9 +34,13 @@ test: $(VENV)/.dev
 test-cost: $(VENV)/.dev
 	taskset -c 0,1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) --cost-table $(TESTS)
 
-# What a change needs before it is committed: the checks, and the quick tests of its rooms and of those above.
-quick: check
-	$(BIN)/python tools/quick.py -n $(JOBS)
+# Which tests cover which modules, and what they cost: tests/recorded.json, by which make quick chooses.
+test-record: $(VENV)/.dev
+	$(BIN)/python -m tools.record -n $(JOBS)
+
+# What a change needs before it is committed: the checks, and the tests that say most about it in 150 CPU seconds.
+quick: $(VENV)/.dev
+	$(BIN)/python -m tools.quick
 
 # Everything in full of which make test runs a sample: some two hours on two cores. In parts: make test-all PART=2/6 is the second
 # of six, each about half an hour (tests/parts.py).
@@ -51,13 +55,14 @@ test-all: export TILEYARD_PLAN_PROGRAMS = 300
 test-all: export TILEYARD_SYNC_PROGRAMS = 40
 test-all: test
 
-check: $(VENV)/.dev
+check: check-code site
+
+check-code: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_modules.py
-	$(MAKE) --no-print-directory site
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
