@@ -9,9 +9,33 @@ from tests.conftest import ROOT, CommandLine
 from tests.own_authors import OwnCommandLine
 from tests.reduction.planted import FOLDER, IMPORT, LARGE, PLANTED
 
+from tileyard.ir.text import print_program, read_program
+
 pytestmark = pytest.mark.slow
 
 MOST = 10
+SMALL = """
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[1])
+def backward(length):
+    @T.prim_func
+    def main(A: T.Tensor((length,), "float32"), B: T.Tensor((length,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            x = T.alloc_fragment((length,), "float32")
+            y = T.alloc_fragment((length,), "float32")
+            T.copy(A, x)
+            T.clear(y)
+            for i in T.Parallel(length):
+                y[i] = T.abs(x[i])
+            for i in T.Parallel(length):
+                x[i] = y[i] + x[i]
+            T.copy(x, B)
+
+    return main
+"""
 
 
 @pytest.fixture
@@ -27,17 +51,22 @@ def cli(tmp_path: Path) -> CommandLine:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> OwnCommandLine:
-    """A folder with the large kernels, where what was asked about them is answered."""
+    """A folder with a kernel, and one with a mistake, where what was asked about them is answered."""
     folder = tmp_path_factory.mktemp("own")
-    shutil.copy(LARGE, folder)
+    (folder / "small.py").write_text(SMALL, encoding="utf-8")
+    pipelines = (ROOT / "examples" / "pipelines.py").read_text(encoding="utf-8")
+    wrong = pipelines.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)")
+    assert wrong != pipelines
+    (folder / "wrong.py").write_text(wrong, encoding="utf-8")
     return OwnCommandLine(folder)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("name", "again", "said"),
     [
-        ("wait missing", "check", "[read-before-arrival]"),
-        ("operation not supported", "compile", "copy within more"),
+        pytest.param("wait missing", "check", "[read-before-arrival]", id="missing"),
+        pytest.param("operation not supported", "compile", "copy within more", id="not supported"),
     ],
 )
 def test_a_planted_failure_is_cut_down(cli: CommandLine, name: str, again: str, said: str) -> None:
@@ -57,13 +86,29 @@ def test_a_planted_failure_is_cut_down(cli: CommandLine, name: str, again: str, 
     assert said in done.stdout + done.stderr
 
 
+def test_a_mistake_that_the_check_finds_is_cut_down(own: OwnCommandLine) -> None:
+    """To a few statements with the same mistake, printed as a Program where TileLang does not take them."""
+    done = own.run("reduce", "wrong.py::scale", "--while", "check", "--arg", "N=96")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, third, *left_over = done.stdout.splitlines()
+    assert first.startswith("# scale of ")
+    assert first.endswith("[read before arrival]")
+    left, before = re.findall(r"\d+", second)[:2]
+    assert int(left) < int(before)
+    assert second.endswith(": nothing smaller fails")
+    assert third.startswith("# as a Program, because TileLang does not take it: ")
+    text = "\n".join(left_over) + "\n"
+    assert print_program(read_program(text)) == text
+    assert re.search(r'wait_group\(\d, unit="cp_async"\)', text) is not None
+
+
 @pytest.mark.parametrize(
     ("command", "status"), [("grep -q T.abs", 0), ("grep -q T.acos", 2), ("exit 0; echo {}", 0)]
 )
 def test_a_command_says_what_fails(own: OwnCommandLine, command: str, status: int) -> None:
     """It receives the file of a kernel, in place of braces or at its end."""
     sizes = ("--arg", "length=16", "--limit", "10s")
-    done = own.run("reduce", "large.py::backward", "--while", command, *sizes)
+    done = own.run("reduce", "small.py::backward", "--while", command, *sizes)
     assert done.returncode == status
     if status:
         said = "backward does not fail: the command ends with another status than 0"
@@ -115,7 +160,7 @@ def test_what_cannot_be_reduced_is_one_line(
     own: OwnCommandLine, arguments: tuple[str, ...], said: str
 ) -> None:
     """With exit status 2, and nothing printed."""
-    done = own.run("reduce", "large.py::backward", "--arg", "length=32", *arguments)
+    done = own.run("reduce", "small.py::backward", "--arg", "length=32", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"tileyard: {said}")
