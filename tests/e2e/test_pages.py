@@ -177,7 +177,7 @@ def follow(page: Path, shell: Shell) -> Iterator[str]:
 
 
 @pytest.mark.timeout(3600)  # a page may have an hour of a busy machine
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_do_what_it_says(
     page: Path, knowing: CommandLine, tmp_path: Path
