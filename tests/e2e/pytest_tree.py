@@ -7,7 +7,9 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,29 @@ class Tree:
         return Ran(code=done.returncode, text=done.stdout + done.stderr)
 
 
+def make_tree(folder: Path) -> Tree:
+    """An empty tree, for a run that several tests look at."""
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+    return Tree(folder)
+
+
+@contextmanager
+def running(tree: Tree, begun: str, *arguments: str) -> Iterator[tuple[int, Future[Ran]]]:
+    """A run that has written a file: the pid of its pytest, from the file ``pytest.pid``, and how it will have ended.
+
+    That pytest sleeps: it has read what its test has told it before.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        ran = pool.submit(tree.run, *arguments)
+        wait_for(tree.folder / begun)
+        pid = tree.folder / "pytest.pid"
+        until = time.monotonic() + 240
+        while read_state(pid) not in "SZ":
+            assert time.monotonic() < until
+            select.select([], [], [], 0.02)
+        yield int(pid.read_text()), ran
+
+
 def wait_for(path: Path) -> None:
     """Return once a file is there."""
     until = time.monotonic() + 240
@@ -121,8 +146,13 @@ def wait_for_end(*files: Path) -> None:
 
 def is_alive(file: Path) -> bool:
     """Whether the process whose pid a file holds is there, and no zombie."""
+    return read_state(file) != "Z"
+
+
+def read_state(file: Path) -> str:
+    """The state of the process whose pid a file holds, as ``/proc`` has it; that of a zombie if it is gone."""
     try:
         text = Path(f"/proc/{file.read_text()}/stat").read_text()
     except FileNotFoundError:
-        return False
-    return text.rpartition(")")[2].split()[0] != "Z"
+        return "Z"
+    return text.rpartition(")")[2].split()[0]

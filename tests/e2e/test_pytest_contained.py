@@ -3,12 +3,11 @@
 import os
 import select
 import signal
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 
 import pytest
-from tests.e2e.pytest_tree import Ran, Tree, is_alive, wait_for, wait_for_end
+from tests.e2e.pytest_tree import Ran, Tree, is_alive, running, wait_for_end
 
 from tileyard.processes.keeper.tree import (
     SIGCONT,
@@ -79,28 +78,8 @@ def test_nothing_survives_its_test(tree: Tree) -> None:
     assert ran.code == 1
     assert {name: ran.outcome(name) for name in expected} == expected, ran.text
     assert "in test_hangs" in ran.text
-    assert [name for name in expected if is_alive(tree.folder / f"{name}.pid")] == []
-
-
-KILLS = """
-    import os, pytest, signal
-    @pytest.mark.parametrize("number", range(10))
-    def test_kills(number):
-        if number == 4:
-            os.kill(os.getppid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.parametrize("options", [(), ("--tileyard-workers=3",), ("-n2",)], ids=str)
-def test_a_test_that_kills_its_parent_fails_alone(tree: Tree, options: tuple[str, ...]) -> None:
-    """The report says why it failed; the other nine pass, and pytest ends as ever."""
-    tree.write(test_kills=KILLS)
-    ran = tree.run(*options)
-    outcomes = [ran.outcome(f"test_kills[{number}]") for number in range(10)]
-    assert outcomes == ["passed"] * 4 + ["crashed"] + ["passed"] * 5, ran.text
-    assert "1 failed, 9 passed" in ran.text
     assert "the test's process ended because its parent was killed" in ran.text
-    assert ran.code == 1
+    assert [name for name in expected if is_alive(tree.folder / f"{name}.pid")] == []
 
 
 STOPS = """
@@ -159,14 +138,10 @@ WAITS = """
 """
 
 
-@contextmanager
-def waiting_run(tree: Tree, limit: str) -> Iterator[tuple[int, Future[Ran]]]:
+def waiting_run(tree: Tree, limit: str) -> AbstractContextManager[tuple[int, Future[Ran]]]:
     """The pid of a pytest whose only test waits for the file ``go``, and how it will have ended."""
     tree.write(conftest=CONFTEST, test_waits=WAITS)
-    with ThreadPoolExecutor(1) as pool:
-        ran = pool.submit(tree.run, f"--tileyard-limit={limit}")
-        wait_for(tree.folder / "test.pid")
-        yield int((tree.folder / "pytest.pid").read_text()), ran
+    return running(tree, "test.pid", f"--tileyard-limit={limit}")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 2)], ids=str)

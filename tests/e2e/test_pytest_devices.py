@@ -1,13 +1,13 @@
 """``pytest --tileyard`` on trees whose tests lease devices."""
 
-import json
+import os
 import signal
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
-from tests.e2e.pytest_tree import Ran, Tree, is_alive, wait_for
+from tests.e2e.pytest_tree import Tree, is_alive, running, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -189,6 +189,7 @@ def test_the_end_of_pytest_gives_the_device_back(tree: Tree, number: signal.Sign
     tree.write(
         test_holds="""
             import os, pathlib, signal
+            pathlib.Path("pytest.pid").write_text(str(os.getpid()))
             def test_holds(tile_device):
                 with tile_device():
                     pathlib.Path("pid").write_text(str(os.getpid()))
@@ -201,20 +202,13 @@ def test_the_end_of_pytest_gives_the_device_back(tree: Tree, number: signal.Sign
                     assert device.lease > 0
         """,
     )
-    report = tree.folder / "ended.json"
-    argv = [sys.executable, "-m", "pytest", "--tileyard", f"--tileyard-report={report}"]
-    argv += ["-p", "no:cacheprovider", "test_holds.py"]
-    with subprocess.Popen(
-        argv, cwd=tree.folder, env=tree.environment(), stdout=subprocess.PIPE, text=True
-    ) as run:
-        wait_for(tree.folder / "held")
-        run.send_signal(number)
-        text = run.communicate()[0]
+    with running(tree, "held", "test_holds.py") as (pid, ran):
+        os.kill(pid, number)
+    ended = ran.result()
     expected = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: int(pytest.ExitCode.INTERRUPTED)}
-    assert run.returncode == expected[number], text
+    assert ended.code == expected[number], ended.text
     if number is signal.SIGINT:
-        assert "test_holds.py::test_holds was running when the run ended" in text
-        ended = Ran(code=2, text=text, report=json.loads(report.read_text()))
+        assert "test_holds.py::test_holds was running when the run ended" in ended.text
         assert ended.outcome("test_holds") == "interrupted"
         assert [hold["device"] for hold in ended.report["holds"]] == ["cpu:0"]
     following = tree.run("test_next.py", "--tileyard-queue-limit=60s")

@@ -8,9 +8,11 @@ import sys
 
 import pytest
 from tests.conftest import ROOT
-from tests.e2e.pytest_tree import KERNELS, OPTIONS, Tree, wait_for
+from tests.e2e.pytest_tree import KERNELS, OPTIONS, Ran, Tree, make_tree, wait_for
 
 pytestmark = pytest.mark.slow
+EVERY = "TILEYARD_SWEEPS" in os.environ
+"""Whether a tree is run under pytest-xdist, too."""
 
 
 def test_kernels_are_built_ahead_once_for_all_tests_and_all_runs(tree: Tree) -> None:
@@ -71,44 +73,6 @@ def test_kernels_are_built_ahead_once_for_all_tests_and_all_runs(tree: Tree) -> 
     }
 
 
-def test_failed_steps_fail_their_tests_alone(tree: Tree) -> None:
-    """A kernel that can't be built, one that ends its process, and a marker without sense each name their test."""
-    tree.write(
-        some_kernels=KERNELS,
-        test_bad="""
-            import os, pytest
-            from some_kernels import scale
-
-            def ends():
-                os._exit(3)
-
-            @pytest.mark.tile_kernel(kernel=scale, N=64, colour=1)
-            def test_unknown(tile_kernel): pass
-
-            @pytest.mark.tile_kernel(kernel=ends, name="ends")
-            def test_ends(tile_kernel): pass
-
-            @pytest.mark.tile_kernel("nothing", N=64)
-            def test_nameless(tile_kernel): pass
-
-            @pytest.mark.tile_kernel(kernel=scale, N=64)
-            def test_called_without_device(tile_kernel):
-                tile_kernel(None)
-
-            @pytest.mark.tile_kernel(kernel=scale, N=64)
-            def test_good(tile_kernel): pass
-        """,
-    )
-    ran = tree.run()
-    expected = 1
-    assert ran.code == expected
-    assert "scale has no argument 'colour'" in ran.text
-    assert "ended with exit code 3" in ran.text
-    assert "tile_kernel names 'nothing', which is not a parameter of the test" in ran.text
-    assert "is called while the test holds no device" in ran.text
-    assert ran.outcome("test_good") == "passed"
-
-
 def test_an_interrupt_while_kernels_are_built_ends_all(tree: Tree) -> None:
     """Ctrl-C ends what builds, and pytest with it: no test runs, and the run of the builds says so."""
     tree.write(
@@ -141,153 +105,170 @@ def test_an_interrupt_while_kernels_are_built_ends_all(tree: Tree) -> None:
         assert '"reason":"interrupted"' in run.read_text()
 
 
-def test_functions_build_before_the_tests(tree: Tree) -> None:
+FLOW = """
+    import os, pytest, subprocess
+
+    def build(out, arch):
+        (out / "binary").write_text(arch)
+        return {"arch": arch, "pid": os.getpid()}
+
+    def breaks(out):
+        print("looking for a toolchain")
+        subprocess.run("echo nothing found >&2; exit 1", shell=True)
+        raise ValueError("no toolchain here")
+
+    def hangs(out):
+        import time; time.sleep(60)
+
+    @pytest.mark.tile_compile(function=build)
+    @pytest.mark.parametrize("arch", ["a1", "a2"])
+    @pytest.mark.parametrize("case", [1, 2])
+    def test_built(arch, case, tile_built):
+        assert tile_built.result["arch"] == arch
+        assert tile_built.result["pid"] != os.getpid()
+        assert (tile_built.folder / "binary").read_text() == arch
+
+    @pytest.mark.tile_compile(function=breaks)
+    def test_broken(tile_built): pass
+
+    @pytest.mark.tile_compile(function=hangs, limit="200ms")
+    def test_hung(tile_built): pass
+"""
+CONFTEST = """
+    import os, pathlib
+    BUILT = pathlib.Path(__file__).parent / "built"
+
+    def build(name):
+        BUILT.mkdir(exist_ok=True)
+        (BUILT / f"{name}-{os.getpid()}").touch()
+
+    def pytest_tileyard_compile_steps(item):
+        name = item.name.partition("_of_")[2]
+        if name == "odd":
+            yield name, "build", {}
+        elif name == "unlike":
+            yield "a", build, {"name": "b"}
+        elif name == "raises":
+            raise ValueError("no such case")
+        elif name:
+            yield name[0], build, {"name": name[0]}
+"""
+CASES = """
+    from conftest import BUILT
+
+    def look(name):
+        assert len(list(BUILT.glob(f"{name}-*"))) == 1
+
+    def test_one_of_a(): look("a")
+    def test_two_of_a(): look("a")
+    def test_one_of_b(): look("b")
+    def test_plain(): pass
+    def test_of_odd(): pass
+    def test_of_raises(): pass
+    def test_zero_of_unlike(): pass
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A run of tests for which functions build, by marks and as the tree says."""
+    tree = make_tree(tmp_path_factory.mktemp("built"))
+    tree.write(test_flow=FLOW, conftest=CONFTEST, test_cases=CASES)
+    return tree.run()
+
+
+def outcomes_of(ran: Ran, file: str) -> dict[str, str]:
+    """How each test of a file ended."""
+    ends = ((entry["test"].partition("::"), entry["outcome"]) for entry in ran.report["tests"])
+    return {name: end for (path, _, name), end in ends if path == f"{file}.py"}
+
+
+def test_functions_build_before_the_tests(built: Ran) -> None:
     """A step that is a plain function runs once for equal parameters and gives its result and directory."""
-    tree.write(
-        test_flow="""
-            import os, pytest, subprocess
-
-            def build(out, arch):
-                (out / "binary").write_text(arch)
-                return {"arch": arch, "pid": os.getpid()}
-
-            def breaks(out):
-                print("looking for a toolchain")
-                subprocess.run("echo nothing found >&2; exit 1", shell=True)
-                raise ValueError("no toolchain here")
-
-            def hangs(out):
-                import time; time.sleep(60)
-
-            @pytest.mark.tile_compile(function=build)
-            @pytest.mark.parametrize("arch", ["a1", "a2"])
-            @pytest.mark.parametrize("case", [1, 2])
-            def test_built(arch, case, tile_built):
-                assert tile_built.result["arch"] == arch
-                assert tile_built.result["pid"] != os.getpid()
-                assert (tile_built.folder / "binary").read_text() == arch
-
-            @pytest.mark.tile_compile(function=breaks)
-            def test_broken(tile_built): pass
-
-            @pytest.mark.tile_compile(function=hangs, limit="200ms")
-            def test_hung(tile_built): pass
-        """,
-    )
-    ran = tree.run()
-    expected = {"steps": 4, "passed": 4}
-    outcomes = [entry["outcome"] for entry in ran.report["tests"]]
-    assert ran.code == 1
-    assert len(ran.report["steps"]) == expected["steps"]
-    assert outcomes.count("passed") == expected["passed"]
-    _, title, errors = ran.text.partition(" ERRORS ")
+    expected = {f"test_built[{case}-{arch}]": "passed" for case in (1, 2) for arch in ("a1", "a2")}
+    failed = {"test_broken": "compile_error", "test_hung": "timeout"}
+    assert built.code == 1
+    assert outcomes_of(built, "test_flow") == {**expected, **failed}
+    assert len(built.report["steps"]) == 4 + 2
+    _, title, errors = built.text.partition(" ERRORS ")
     assert "ValueError: no toolchain here" in errors
     assert " Captured output of the compile step ---" in errors
     assert "looking for a toolchain\nnothing found\n" in errors
-    assert "nothing found" not in ran.text.partition(title)[0]
-    assert ran.outcome("test_broken") == "compile_error"
-    assert ran.outcome("test_hung") == "timeout"
+    assert "nothing found" not in built.text.partition(title)[0]
 
 
-def test_a_tree_names_the_steps_of_its_own_cases(tree: Tree) -> None:
+def test_a_tree_names_the_steps_of_its_own_cases(built: Ran) -> None:
     """By key, without a change to its tests; what makes no sense fails the tests that it is for, and only these."""
-    tree.write(
-        conftest="""
-            import os, pathlib
-            BUILT = pathlib.Path(__file__).parent / "built"
-
-            def build(name):
-                BUILT.mkdir(exist_ok=True)
-                (BUILT / f"{name}-{os.getpid()}").touch()
-
-            def pytest_tileyard_compile_steps(item):
-                name = item.name.partition("_of_")[2]
-                if name == "odd":
-                    yield name, "build", {}
-                elif name == "unlike":
-                    yield "a", build, {"name": "b"}
-                elif name == "raises":
-                    raise ValueError("no such case")
-                elif name:
-                    yield name[0], build, {"name": name[0]}
-        """,
-        test_cases="""
-            from conftest import BUILT
-
-            def look(name):
-                assert len(list(BUILT.glob(f"{name}-*"))) == 1
-
-            def test_one_of_a(): look("a")
-            def test_two_of_a(): look("a")
-            def test_one_of_b(): look("b")
-            def test_plain(): pass
-            def test_of_odd(): pass
-            def test_of_raises(): pass
-            def test_zero_of_unlike(): pass
-        """,
-    )
-    ran = tree.run()
-    outcomes = {entry["test"].partition("::")[2]: entry["outcome"] for entry in ran.report["tests"]}
+    outcomes = outcomes_of(built, "test_cases")
     passed = {name for name, outcome in outcomes.items() if outcome == "passed"}
-    expected = {"test_one_of_a", "test_two_of_a", "test_one_of_b", "test_plain"}
-    assert (passed, len(ran.report["steps"])) == (expected, 2)
-    assert "pytest_tileyard_compile_steps yields ('odd', 'build', {})" in ran.text
-    assert "ValueError: no such case" in ran.text
-    assert "yields 'a' with another function or other arguments" in ran.text
+    assert passed == {"test_one_of_a", "test_two_of_a", "test_one_of_b", "test_plain"}
+    assert "pytest_tileyard_compile_steps yields ('odd', 'build', {})" in built.text
+    assert "ValueError: no such case" in built.text
+    assert "yields 'a' with another function or other arguments" in built.text
 
 
-def test_what_tests_compile_in_their_bodies_is_found_by_reading(tree: Tree) -> None:
-    """Tests that call ``tileyard.compile`` as ever, there, in a helper or a fixture, find it built."""
-    tree.write(
-        some_kernels=KERNELS,
-        test_bodies="""
-            import numpy as np, pytest, tileyard
-            import tilelang.language as T
-            from some_kernels import scale
+BAD = """
+    import os, pytest
+    from some_kernels import scale
 
-            @pytest.fixture(params=[2.0, 3.0])
-            def factor_and_kernel(request):
-                kernel = tileyard.compile(scale.get_tir(N=64, factor=request.param), out_idx=[-1])
-                return request.param, kernel
+    def ends():
+        os._exit(3)
 
-            def test_fixture(factor_and_kernel, tile_device):
-                factor, kernel = factor_and_kernel
-                with tile_device():
-                    assert kernel(np.ones(64, "float32"))[0] == factor
+    @pytest.mark.tile_kernel(kernel=scale, N=32, colour=1)
+    def test_unknown(tile_kernel): pass
 
-            def run_scale(n, factor=4.0):
-                kernel = tileyard.compile(scale.get_tir(N=n, factor=factor), out_idx=[-1])
-                assert kernel(np.ones(n, "float32"))[0] == factor
+    @pytest.mark.tile_kernel(kernel=ends, name="ends")
+    def test_ends(tile_kernel): pass
 
-            def test_helper(tile_device):
-                tile_device.run(run_scale, 64)
-                run_scale(64)
+    @pytest.mark.tile_kernel("nothing", N=32)
+    def test_nameless(tile_kernel): pass
 
-            @pytest.mark.parametrize("half", [32, 64])
-            def test_inner(half, tile_device):
-                N = 2 * half
-                @T.prim_func
-                def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
-                    with T.Kernel(T.ceildiv(N, 32), threads=128) as bx:
-                        for i in T.Parallel(32):
-                            Y[bx * 32 + i] = X[bx * 32 + i] * 9.0
-                kernel = tileyard.compile(main)
-                with tile_device():
-                    assert kernel(np.ones(N, "float32"))[0] == 9.0
+    @pytest.mark.tile_kernel(kernel=scale, N=32)
+    def test_called_without_device(tile_kernel):
+        tile_kernel(None)
 
-            def test_refused():
-                with pytest.raises(tileyard.TileyardError):
-                    tileyard.compile(scale.get_tir(N=64), target="abacus")
-        """,
-    )
-    ran = tree.run()
-    expected = {"steps": 5, "passed": 6}
-    assert ran.code == 0, ran.text
-    assert len(ran.report["tests"]) == expected["passed"]
-    assert len(ran.report["steps"]) == expected["steps"]
-    assert not any(entry["compiled"] for entry in ran.report["tests"])
+    @pytest.mark.tile_kernel(kernel=scale, N=32)
+    def test_good(tile_kernel): pass
+"""
+BODIES = """
+    import numpy as np, pytest, tileyard
+    import tilelang.language as T
+    from some_kernels import scale
 
+    @pytest.fixture(params=[2.0, 3.0])
+    def factor_and_kernel(request):
+        kernel = tileyard.compile(scale.get_tir(N=64, factor=request.param), out_idx=[-1])
+        return request.param, kernel
 
+    def test_fixture(factor_and_kernel, tile_device):
+        factor, kernel = factor_and_kernel
+        with tile_device():
+            assert kernel(np.ones(64, "float32"))[0] == factor
+
+    def run_scale(n, factor=4.0):
+        kernel = tileyard.compile(scale.get_tir(N=n, factor=factor), out_idx=[-1])
+        assert kernel(np.ones(n, "float32"))[0] == factor
+
+    def test_helper(tile_device):
+        tile_device.run(run_scale, 64)
+        run_scale(64)
+
+    @pytest.mark.parametrize("half", [32, 64])
+    def test_inner(half, tile_device):
+        N = 2 * half
+        @T.prim_func
+        def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+            with T.Kernel(T.ceildiv(N, 32), threads=128) as bx:
+                for i in T.Parallel(32):
+                    Y[bx * 32 + i] = X[bx * 32 + i] * 9.0
+        kernel = tileyard.compile(main)
+        with tile_device():
+            assert kernel(np.ones(N, "float32"))[0] == 9.0
+
+    def test_refused():
+        with pytest.raises(tileyard.TileyardError):
+            tileyard.compile(scale.get_tir(N=64), target="abacus")
+"""
 DYNAMIC = """
     import numpy as np, pytest, tileyard
     from some_kernels import scale
@@ -307,14 +288,40 @@ DYNAMIC = """
 """
 
 
-def test_a_test_that_compiles_while_it_runs_fails_by_name(tree: Tree) -> None:
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A run of tests whose kernels are marked, found by reading, or not to be known before they run."""
+    tree = make_tree(tmp_path_factory.mktemp("compiled"))
+    tree.write(some_kernels=KERNELS, test_bad=BAD, test_bodies=BODIES, test_dynamic=DYNAMIC)
+    return tree.run()
+
+
+def test_failed_steps_fail_their_tests_alone(compiled: Ran) -> None:
+    """A kernel that can't be built, one that ends its process, and a marker without sense each name their test."""
+    outcomes = outcomes_of(compiled, "test_bad")
+    assert compiled.code == 1
+    assert "scale has no argument 'colour'" in compiled.text
+    assert "ended with exit code 3" in compiled.text
+    assert "tile_kernel names 'nothing', which is not a parameter of the test" in compiled.text
+    assert "is called while the test holds no device" in compiled.text
+    assert [name for name, outcome in outcomes.items() if outcome == "passed"] == ["test_good"]
+
+
+def test_what_tests_compile_in_their_bodies_is_found_by_reading(compiled: Ran) -> None:
+    """Tests that call ``tileyard.compile`` as ever, there, in a helper or a fixture, find it built."""
+    entries = [e for e in compiled.report["tests"] if e["test"].startswith("test_bodies.py::")]
+    assert [entry["outcome"] for entry in entries] == ["passed"] * 6, compiled.text
+    assert not any(entry["compiled"] for entry in entries)
+    of_bad, of_bodies = 1, 5
+    built = [step for step in compiled.report["steps"] if step["outcome"] == "passed"]
+    assert len(built) == of_bad + of_bodies
+
+
+def test_a_test_that_compiles_while_it_runs_fails_by_name(compiled: Ran) -> None:
     """By default a kernel that nobody declared is an error of its test, even where that catches it."""
-    tree.write(some_kernels=KERNELS, test_dynamic=DYNAMIC)
-    ran = tree.run()
-    assert ran.code == 1
-    assert "test_dynamic.py::test_dynamic compiles main while it runs" in ran.text
+    assert "test_dynamic.py::test_dynamic compiles main while it runs" in compiled.text
     expected = {"test_dynamic": "compile_error", "test_swallowed": "compile_error"}
-    assert {name: ran.outcome(name) for name in expected} == expected
+    assert outcomes_of(compiled, "test_dynamic") == expected
 
 
 LEASED = """
@@ -373,8 +380,8 @@ def test_a_launch_outside_of_a_block_leases_to_the_end_of_the_function(tree: Tre
 
 @pytest.mark.parametrize(
     ("tests", "options", "at_once"),
-    [(24, "--tileyard-workers=2", 2), (10, "-n2", 1)],
-    ids=["alone", "xdist"],
+    [(8, "--tileyard-workers=2", 2), *([(10, "-n2", 1)] if EVERY else [])],
+    ids=["alone", "xdist"][: 1 + EVERY],
 )
 def test_a_tree_holds_the_device_for_a_tenth_of_the_time(
     tree: Tree, tests: int, options: str, at_once: int
@@ -389,6 +396,8 @@ def test_a_tree_holds_the_device_for_a_tenth_of_the_time(
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
     benchmark.make_tree(tree.folder / "tree", tests)
+    for number in range(tests // 2, 5):  # files that would have no tests
+        (tree.folder / "tree" / f"test_tree_{number}.py").unlink()
     ran = tree.run("tree", options)
     expected = {"share": 0.1, "at_once": min(at_once, len(os.sched_getaffinity(0)))}
     report = ran.report

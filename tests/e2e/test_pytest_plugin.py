@@ -10,11 +10,13 @@ from tileyard.model import Outcome
 from tileyard.store.trials import TrialQuery, TrialStore
 
 pytestmark = pytest.mark.slow
+EVERY = "TILEYARD_SWEEPS" in os.environ
+"""Whether failures stop each kind of run, and not one."""
 
 # ---- processes ------------------------------------------------------------------------------------
 
 ENDS = """
-    import ctypes, os, pathlib, pytest, subprocess, sys, time, warnings
+    import ctypes, os, pathlib, pytest, signal, subprocess, sys, time, warnings
 
     @pytest.fixture(scope="session")
     def shared(tmp_path_factory):
@@ -32,6 +34,9 @@ ENDS = """
 
     def test_exit():
         os._exit(0)
+
+    def test_kills_its_parent():
+        os.kill(os.getppid(), signal.SIGKILL)
 
     def test_abandons_a_child():
         child = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -65,7 +70,7 @@ ENDS = """
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--tileyard-workers=3",), ("-n2",)], ids=str)
+@pytest.mark.parametrize("options", [("--tileyard-workers=3",), ("-n2",)], ids=str)
 def test_every_end_is_its_own(tree: Tree, options: tuple[str, ...]) -> None:
     """A crash, a hang and an early exit fail one test each, with what it printed; all others go on."""
     tree.write(test_ends=ENDS)
@@ -74,6 +79,7 @@ def test_every_end_is_its_own(tree: Tree, options: tuple[str, ...]) -> None:
         "test_segfault": "crashed",
         "test_hang": "timeout",
         "test_exit": "crashed",
+        "test_kills_its_parent": "crashed",
         "test_abandons_a_child": "passed",
         "test_prints_and_fails": "mismatch",
         "test_teardown_crashes": "crashed",
@@ -88,6 +94,7 @@ def test_every_end_is_its_own(tree: Tree, options: tuple[str, ...]) -> None:
         "died of SIGSEGV",
         "ran past its limit of 2 s, killed with SIGABRT",
         "ended with exit code 0 before it was done",
+        "the test's process ended because its parent was killed",
         "about to crash",
         "about to hang",
         "printed before",
@@ -184,7 +191,9 @@ LYING = """
 """
 
 
-@pytest.mark.parametrize("options", [("--maxfail=2",), (), ("-n2", "--maxfail=2")], ids=str)
+@pytest.mark.parametrize(
+    "options", [("--maxfail=2",), *([(), ("-n2", "--maxfail=2")] if EVERY else [])], ids=str
+)
 def test_failures_never_end_in_zero(tree: Tree, options: tuple[str, ...]) -> None:
     """Whatever stops the run early, and whoever sets the status at its end, failures are told by it."""
     tree.write(test_failing=FAILING, conftest=LYING)
@@ -285,6 +294,6 @@ def test_a_run_that_does_not_ask_for_it_is_left_alone(tree: Tree) -> None:
 def test_fixtures_say_that_they_need_the_option(tree: Tree) -> None:
     """A test with our fixtures fails without ``--tileyard``, and says what is missing."""
     tree.write(test_device="def test_device(tile_device): pass")
-    ran = tree.plain()
+    ran = tree.warm_run()
     assert ran.code == 1
     assert "the fixture tile_device needs `pytest --tileyard`" in ran.text
