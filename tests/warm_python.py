@@ -86,6 +86,8 @@ AHEAD = {
 
 _COUNTED: list[str] = []
 """The file to which each start adds a letter, if starts are counted."""
+_counted = threading.local()
+"""Of each thread, whether what it compiles is counted already."""
 _COMPILED: list[str] = []
 """The folder of what C compilers have made, if it is used again."""
 
@@ -96,7 +98,10 @@ def use_compiled(folder: str) -> None:
 
 
 def compile_once(folder: Path) -> None:
-    """Have the cpu target copy what a C compiler has made of the same text before, for anyone who shares a folder."""
+    """Have the cpu target copy what a C compiler has made of the same text before, for anyone who shares a folder.
+
+    Counted is each time, so that a file's count does not depend on the files before it.
+    """
     toolchain = importlib.import_module("tileyard.targets.cpu.toolchain")
     run = toolchain.Toolchain._run
 
@@ -113,11 +118,16 @@ def compile_once(folder: Path) -> None:
         key = hashlib.sha256((place / source).read_bytes())
         key.update("\0".join(map(str, parts)).replace(str(place), "").encode())
         kept = folder / key.hexdigest()
+        add_letter(b"c")
         if kept.exists():
             shutil.copyfile(kept, place / output)
             (place / output).chmod(0o755)
             return toolchain.Compiled(ok=True, log="")
-        compiled = run(self, place, arguments)
+        _counted.compiler = True
+        try:
+            compiled = run(self, place, arguments)
+        finally:
+            _counted.compiler = False
         if compiled == toolchain.Compiled(ok=True, log=""):
             folder.mkdir(parents=True, exist_ok=True)
             draft = folder / f"{kept.name}.{os.getpid()}.{threading.get_ident()}"
@@ -139,7 +149,10 @@ def hear_start(event: str, given: tuple[Any, ...]) -> None:
     if event in ("subprocess.Popen", "os.posix_spawn"):
         words = [os.fsdecode(word) for word in given[1] or ()]
         is_compiler = any(Path(word).name in C_COMPILERS for word in words[:4]) and "-o" in words
-        add_letter(b"c" if is_compiler else b"p")
+        if not is_compiler:
+            add_letter(b"p")
+        elif not getattr(_counted, "compiler", False):
+            add_letter(b"c")
 
 
 def add_letter(letter: bytes) -> None:
