@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -524,11 +525,9 @@ def dealt() -> list[tuple[str, int]]:
 @pytest.mark.usefixtures("lower_prim_func")
 @pytest.mark.parametrize(
     ("number", "architecture"),
-    [
-        (number, one)
-        for number in (range(int(PROGRAMS)) if PROGRAMS else SAMPLE)
-        for one in ARCHITECTURES
-    ],
+    [*product(range(int(PROGRAMS)), ARCHITECTURES)]
+    if PROGRAMS
+    else [*zip(SAMPLE, cycle(ARCHITECTURES), strict=False)],
 )
 def test_a_plan_means_what_is_written(number: int, architecture: str) -> None:
     """The same results, and no wait and no dependence is wrong; else it is known why."""
@@ -549,7 +548,7 @@ def test_a_plan_means_what_is_written(number: int, architecture: str) -> None:
     ("reason", "architecture"),
     sampled(
         [(reason, one) for reason, known in KNOWN.items() for one in known.architectures],
-        [(reason, known.architectures[-1]) for reason, known in KNOWN.items()],
+        [(reason, known.architectures[-1]) for reason, known in list(KNOWN.items())[::2]],
     ),
 )
 def test_a_known_mistake_is_still_there(reason: str, architecture: str) -> None:
