@@ -308,6 +308,7 @@ COMMANDS = {
         read=read_trials,
         status=status_of_tune,
         weight=9,
+        is_long=True,
         is_known=True,
         keeps_outcomes=True,
     ),
@@ -328,6 +329,7 @@ COMMANDS = {
         read=read_tests,
         status=status_of_pytest,
         weight=4,
+        is_long=True,
     ),
     "kernels": Command(
         argv=PYTEST,

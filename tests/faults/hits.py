@@ -28,7 +28,7 @@ CLEAN_S = 300.0
 """How long a command may take that nothing happens to."""
 GONE_S = 5.0
 """Within which all processes of a command are gone after its end."""
-LOOK_S = 0.01
+LOOK_S = 0.02
 SCRATCH = ("tmp", "objects/tmp", "objects/trees/tmp", "work", "logs/runner-*.log")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 OWN_CASE = ("build", "golden", "run", "check", "compiler child")

@@ -1,6 +1,7 @@
 """What a compile worker may take of time and memory, and who is blamed where it is too much."""
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +21,25 @@ pytestmark = pytest.mark.slow
 
 LIMIT_S = 1.0
 """Less than what a target does that is slow, and much more than what one does that is not."""
+
+
+HITS = (
+    ("begun", signal.SIGKILL),
+    ("starting", signal.SIGSTOP),
+    ("idle", signal.SIGKILL),
+    ("building", signal.SIGSTOP),
+    *(
+        (
+            ("begun", signal.SIGSTOP),
+            ("starting", signal.SIGKILL),
+            ("idle", signal.SIGSTOP),
+            ("building", signal.SIGKILL),
+        )
+        if "TILEYARD_SWEEPS" in os.environ
+        else ()
+    ),
+)
+"""In which state a worker is hit, and how."""
 
 
 @pytest.fixture(autouse=True)
@@ -86,8 +106,7 @@ async def find_compiler() -> psutil.Process:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("state", ["begun", "starting", "idle", "building"])
+@pytest.mark.parametrize(("state", "how"), HITS)
 def test_lost_persistent_workers_are_started_again(
     state: str, how: signal.Signals, tmp_path: Path
 ) -> None:

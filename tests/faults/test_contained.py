@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import psutil
@@ -68,86 +68,84 @@ def test_timeouts_are_kept_by_another_process_than_the_one_that_runs(cli: Comman
     text = with_others(script, 3, "limits = { run_s = 2 }")
     status, verdicts = run_suite(cli, text)
     fault = verdicts.pop("fault/one")
-    assert status == 1
+    assert status == 1, fault
     assert fault["outcome"] == "timeout"
     assert str(fault["message"]).startswith("sh ran past its limit of 2 s")
     assert {v["outcome"] for v in verdicts.values()} == {"passed"}
 
 
-def test_a_stopped_parent_goes_on(cli: CommandLine) -> None:
-    """So a case that somebody stopped once ends as it would have."""
-    text = with_others("kill -STOP $PPID; sleep 1", 3, "limits = { run_s = 2 }")
-    status, verdicts = run_suite(cli, text)
-    assert status == 0
+DEEDS = {
+    "stops_once": "kill -STOP $PPID; sleep 1",
+    "stops": "kill -STOP $PPID; sleep 5",
+    "kills": "kill -9 $PPID; sleep 5",
+}
+"""What a step does to the process above it."""
+STEPS = ("golden", "build", "check")
+ENDS = {
+    "stops_once_run": "passed",
+    "kills_run": "crashed",
+    **{f"stops_{step}": "timeout" for step in STEPS},
+    **{f"kills_{step}": "crashed" for step in STEPS},
+}
+"""How the only case of each testcase must end, which is named after the deed and the step that does it."""
+
+
+def test_a_step_that_hits_its_parent_is_alone_to_blame(cli: CommandLine) -> None:
+    """Who stops it goes on, and ends at its limit; who kills it has crashed, whatever step it is; others pass."""
+    faults = []
+    for name in ENDS:
+        deed, _, step = name.rpartition("_")
+        run = "" if step == "run" else 'run = ["true"]\n'
+        limits = "limits = { build_s = 2, golden_s = 2 }\n" if deed == "stops" else ""
+        lines = f"{limits}{run}{step} = {shell(DEEDS[deed])}"
+        faults.append(f'[[testcase]]\nname = "{name}"\n{lines}\ncase = [{{ name = "c" }}]\n')
+    status, verdicts = run_suite(cli, with_others("true", 12) + "".join(faults))
+    assert status == 1
+    ends = {case: verdicts.pop(f"{case}/c") for case in ENDS}
+    assert {case: verdict["outcome"] for case, verdict in ends.items()} == ENDS, ends
+    assert "died with the process that watches it" in str(ends["kills_run"]["message"])
     assert {v["outcome"] for v in verdicts.values()} == {"passed"}
 
 
-@pytest.mark.parametrize(
-    ("deed", "expected"), [("kill -STOP $PPID", "timeout"), ("kill -9 $PPID", "crashed")]
-)
-@pytest.mark.parametrize("step", ["golden", "build", "check"])
-def test_a_step_that_hits_its_parent_is_alone_to_blame(
-    step: str, deed: str, expected: str, cli: CommandLine
-) -> None:
-    """Who stops it ends at its limit, who kills it has crashed, whatever step it is."""
-    text = f"""
-        limits = {{ build_s = 2, golden_s = 2 }}
-        [[testcase]]
-        name = "t"
-        run = ["true"]
-        case = [{{ name = "a" }}]
-        [[testcase]]
-        name = "u"
-        run = ["true"]
-        {step} = {shell(deed + "; sleep 5")}
-        case = [{{ name = "b" }}]
-        """
-    status, verdicts = run_suite(cli, text)
-    assert status == 1
-    assert {c: v["outcome"] for c, v in verdicts.items()} == {"t/a": "passed", "u/b": expected}
+def leave(name: str) -> str:
+    """The script of a step that leaves a daemon, which writes into a file of this name."""
+    return shell(DAEMON.replace("FILE", name))
 
 
-def test_a_case_that_kills_its_parent_is_alone_to_blame(cli: CommandLine) -> None:
-    """One of 40; it is run three times, since it may have been somebody else once."""
-    status, verdicts = run_suite(cli, with_others("kill -9 $PPID; sleep 5", 39))
-    fault = verdicts.pop("fault/one")
-    assert status == 1
-    assert fault["outcome"] == "crashed"
-    assert "died with the process that watches it" in str(fault["message"])
-    assert {v["outcome"] for v in verdicts.values()} == {"passed"}
-
-
-@pytest.mark.parametrize("step", ["run", "run under a lease", "golden", "build", "check"])
-def test_nothing_of_a_step_survives_it(step: str, cli: CommandLine) -> None:
+@pytest.mark.parametrize("place", [("--slots", "1"), ("--devices", "cpu")], ids=str)
+def test_nothing_of_a_run_step_survives_it(place: tuple[str, ...], cli: CommandLine) -> None:
     """Not even a daemon that has wiped its environment; the case after it sees none."""
-    kind = step.partition(" ")[0]
-    steps = {"run": '["true"]', kind: shell(DAEMON)}
     text = f"""
-        {"".join(f"{name} = {argv}" + chr(10) for name, argv in steps.items() if name != "run")}
         [[testcase]]
         name = "a"
-        run = {steps["run"]}
+        run = {leave("run")}
         case = [{{ name = "daemon" }}]
         [[testcase]]
         name = "b"
-        run = {shell(LOOK)}
+        run = {shell(LOOK.replace("FILE", "run"))}
         case = [{{ name = "look" }}]
         """
-    if kind == "run":
-        status, _ = run_suite(cli, text, *place_of(step))
-        assert status == 0
-        return
-    # Its own look comes in a run of its own: steps of several cases are side by side.
-    run_suite(cli, text, "--case", "a/daemon")
-    before = (cli.cwd / "FILE").stat().st_size
+    status, _ = run_suite(cli, text, *place)
+    assert status == 0
+
+
+def test_nothing_of_another_step_survives_it(cli: CommandLine) -> None:
+    """Once its run has ended, no daemon that a step has left writes any more."""
+    text = "".join(
+        f"""
+        [[testcase]]
+        name = "{step}"
+        run = ["true"]
+        {step} = {leave(step)}
+        case = [{{ name = "daemon" }}]
+        """
+        for step in STEPS
+    )
+    run_suite(cli, text)
+    before = [(cli.cwd / step).stat().st_size for step in STEPS]
     time.sleep(0.4)
-    assert before > 0
-    assert (cli.cwd / "FILE").stat().st_size == before
-
-
-def place_of(step: str) -> tuple[str, ...]:
-    """Where the cases run: one after another."""
-    return ("--devices", "cpu") if "lease" in step else ("--slots", "1")
+    assert all(before)
+    assert [(cli.cwd / step).stat().st_size for step in STEPS] == before
 
 
 # ---- workers that somebody stops or kills -----------------------------------------------------
@@ -155,7 +153,7 @@ def place_of(step: str) -> tuple[str, ...]:
 
 WAITING = """
 name = "waiting"
-run = ["sh", "-c", "echo $$ > {suite}/begun; sleep 600"]
+run = ["sh", "-c", "echo > {suite}/begun-{case}; sleep 600"]
 limits = { run_s = 500 }
 [[testcase]]
 name = "t"
@@ -172,13 +170,14 @@ def find(client: "subprocess.Popen[str]", *signs: str) -> psutil.Process:
     raise AssertionError(f"nothing below the client is {signs}")
 
 
-def wait_for_case(cli: CommandLine, client: "subprocess.Popen[str]") -> None:
-    """Return once the case that says so runs."""
+def wait_for_one_of(cli: CommandLine, client: "subprocess.Popen[str]", names: Iterable[str]) -> str:
+    """The first of these cases that says that it runs."""
     until_s = time.monotonic() + HANG_S
-    while not (cli.cwd / "begun").exists():
+    while not (begun := [name for name in names if (cli.cwd / f"begun-{name}").exists()]):
         assert time.monotonic() < until_s
         assert client.poll() is None, client.communicate()
         time.sleep(0.02)
+    return begun[0]
 
 
 @contextmanager
@@ -187,7 +186,7 @@ def running(cli: CommandLine) -> Iterator[tuple["subprocess.Popen[str]", list[ps
     (cli.cwd / "suite.toml").write_text(WAITING)
     client = cli.start("test", "suite.toml", "--slots", "1", "--junit", "junit.xml")
     try:
-        wait_for_case(cli, client)
+        wait_for_one_of(cli, client, "a")
         yield client, psutil.Process(client.pid).children(recursive=True)
     finally:
         client.kill()
@@ -248,7 +247,7 @@ def test_timers_stand_still_while_a_run_is_suspended(cli: CommandLine) -> None:
     text = WAITING.replace("sleep 600", "sleep 1").replace("run_s = 500", "run_s = 3")
     (cli.cwd / "suite.toml").write_text(text)
     client = cli.start("test", "suite.toml", "--slots", "1")
-    wait_for_case(cli, client)
+    wait_for_one_of(cli, client, "a")
     tree = [psutil.Process(client.pid), *psutil.Process(client.pid).children(recursive=True)]
     for process in tree:
         process.suspend()
@@ -259,29 +258,36 @@ def test_timers_stand_still_while_a_run_is_suspended(cli: CommandLine) -> None:
     assert client.returncode == 0, said
 
 
-HITS = {
-    ("step host", signal.SIGKILL): True,
-    ("keeper of the host", signal.SIGSTOP): True,
-    ("fork server", signal.SIGKILL): True,
-    ("step host", signal.SIGSTOP): EVERY,
-    ("keeper of the host", signal.SIGKILL): EVERY,
-    ("fork server", signal.SIGSTOP): EVERY,
-}
-"""Who is hit and how, and whether it is looked at."""
-
-
-@pytest.mark.parametrize(
-    ("hit", "how"), [one for one, is_looked_at in HITS.items() if is_looked_at]
+HITS = (
+    ("step host", signal.SIGKILL),
+    ("fork server", signal.SIGKILL),
+    ("keeper of the host", signal.SIGSTOP),
 )
-def test_a_lost_host_costs_no_verdict(hit: str, how: signal.Signals, cli: CommandLine) -> None:
+OTHERS = (
+    ("keeper of the host", signal.SIGKILL),
+    ("step host", signal.SIGSTOP),
+    ("fork server", signal.SIGSTOP),
+)
+"""Who is hit and how, one after another in one run."""
+
+
+@pytest.mark.parametrize("hits", [HITS, *([OTHERS] if EVERY else [])], ids=str)
+def test_a_lost_host_costs_no_verdict(
+    hits: tuple[tuple[str, signal.Signals], ...], cli: CommandLine
+) -> None:
     """What it was asked is asked again, in whatever state each case was."""
-    script = "if ! test -e {suite}/hit; then echo $$ > {suite}/begun; sleep 5; fi"
-    text = with_others(script, 6, 'name = "s"').replace("sleep 0.05", "sleep 0.4")
-    (cli.cwd / "suite.toml").write_text(text)
-    client = cli.start("test", "suite.toml", "--slots", "3", "--json")
-    wait_for_case(cli, client)
-    (cli.cwd / "hit").touch()
-    find(client, *WORKERS[hit]).send_signal(how)
+    names = [f"c{number}" for number in range(len(hits))]
+    script = "if ! test -e {suite}/hit-{case}; then echo > {suite}/begun-{case}; sleep 5; fi"
+    text = with_others(script, 6, 'name = "s"').replace("sleep 0.05", "sleep 0.2")
+    cases = ", ".join(f'{{ name = "{name}" }}' for name in names)
+    (cli.cwd / "suite.toml").write_text(text.replace('{ name = "one" }', cases))
+    client = cli.start("test", "suite.toml", "--slots", "1", "--json")
+    left = set(names)
+    for hit, how in hits:
+        name = wait_for_one_of(cli, client, left)
+        left.remove(name)
+        (cli.cwd / f"hit-{name}").touch()
+        find(client, *WORKERS[hit]).send_signal(how)
     told, said = client.communicate(timeout=HANG_S)
     assert "Traceback" not in said
     assert client.returncode == 0, told

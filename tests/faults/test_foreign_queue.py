@@ -386,6 +386,7 @@ def test_no_result_line_says_all_that_is_known(site: Site) -> None:
     assert "stderr ends\ntask 1 queued" in (site.yard.home / "logs/r/1-copy.log").read_text()
 
 
+@pytest.mark.sweep(0)
 def test_a_cut_line_counts_as_none(site: Site) -> None:
     """A line with a few characters missing is never read as another number."""
     site.fail("garble")

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.hit_commands import COMMANDS
 from tests.faults.hits import SIGNALS, Aim, Hit, Shooter, prepare
 
-HITS = int(os.environ.get("TILEYARD_HITS", "9"))
+HITS = int(os.environ.get("TILEYARD_HITS", "3"))
 """How many processes are hit; 300 for all."""
 ONLY = os.environ.get("TILEYARD_HITS_ONLY", "")
 """Hits to be repeated, as in ``tune:17,test:3``."""

@@ -15,7 +15,7 @@ import pytest
 from tileyard.store.base import TrialQuery
 from tileyard.store.trials import open_store
 
-KILLS = int(os.environ.get("TILEYARD_KILLS", "3"))
+KILLS = int(os.environ.get("TILEYARD_KILLS", "2"))
 """How often the engine is killed; 20 for the figures."""
 CONFIGS = 12 * KILLS
 """So many that the last kill still hits a study that has something to do."""

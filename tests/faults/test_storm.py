@@ -26,7 +26,7 @@ from tileyard.testing.simulated import CLAIMS_VARIABLE
 ATTEMPTS_OF = {"killed_once": 1, "killed": 2}
 """How often such a case is lost before the attempt that counts."""
 
-COUNT = int(os.environ.get("TILEYARD_STORM", "40"))
+COUNT = int(os.environ.get("TILEYARD_STORM", "24"))
 """How many cases the storm has; 200 for the figures."""
 LIMITS = Limits(run_s=1.0, build_s=1.5, memory_bytes=4 << 30)
 OUTSIDER = "from tileyard.testing.simulated import *; claim_device(Device(name='{}', kind='', identity=''))"

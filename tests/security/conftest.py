@@ -11,6 +11,7 @@ from typing import Self
 
 import msgspec
 import pytest
+from tests.in_process import no_engine, run_here
 
 ROOT = Path(__file__).parent.parent.parent
 DEADLINE_S = 30.0
@@ -163,8 +164,15 @@ class Host:
         return True
 
     def install(self) -> subprocess.CompletedProcess[str]:
-        """What root does, once."""
-        return self.run(User(0), "devices", "--install", "--tmpfiles", str(self.folder / "etc"))
+        """What root does, once; this process is root's."""
+        argv = ("devices", "--install", "--tmpfiles", str(self.folder / "etc"))
+        ours = {
+            name: text
+            for name, text in self.environment(User(0)).items()
+            if name.startswith("TILEYARD_")
+        }
+        with no_engine():
+            return run_here(argv, self.folder, ours)
 
 
 def site_folders() -> list[str]:
