@@ -189,8 +189,10 @@ def test_bad_input_is_one_line(cli: CommandLine, project: Path) -> None:
     assert "no kernel 'gone'" in done.stderr
 
 
+@pytest.mark.sweep(0)  # programs show it by default: test_regress_suites.py
 def test_ctrl_c_leaves_nothing_half_done(cli: CommandLine, project: Path) -> None:
     """What runs is finished, and no folder of this run stays."""
+    assert project.is_dir()
     process = cli.start("regress", "light", "heavy", "bench/kernels.py", "--margin", "0.01%")
     assert process.stdout is not None
     assert process.stdout.readline().startswith("regress light")
