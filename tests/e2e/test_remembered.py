@@ -16,7 +16,7 @@ from pieces import operation
 with Path(__file__).with_name("imports.log").open("a") as log:
     log.write("imported\\n")
 
-@tileyard.kernel(space={"block": [32, 64]}, reference=lambda A: operation(A))
+@tileyard.kernel(space={"block": [32]}, reference=lambda A: operation(A))
 def kernel(M=256, block=32):
     print("elaborated with", block)
     @T.prim_func

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
+from tests.in_process import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -39,11 +40,11 @@ def devices_of(result: dict[str, Any]) -> set[str]:
     return {trial["device"] for trial in result["trials"]}
 
 
-def test_each_silicon_has_a_winner(cli: CommandLine) -> None:
+def test_each_silicon_has_a_winner(knowing: CommandLine) -> None:
     """Of the same configs, each of which is timed on each of both; and each winner is written down."""
-    cli.env.update(UNEVEN)
-    declare(cli.home, ("red", 'PLAIN = "1"'), ("blue", 'REVERSED = "1"'))
-    red = cli.run_json(*TUNE)
+    knowing.env.update(UNEVEN)
+    declare(knowing.home, ("red", 'PLAIN = "1"'), ("blue", 'REVERSED = "1"'))
+    red = knowing.run_json(*TUNE)
     (blue,) = red["others"]
     for result in (red, blue):
         assert sorted(trial["config"]["block"] for trial in result["trials"]) == BLOCKS
@@ -55,36 +56,36 @@ def test_each_silicon_has_a_winner(cli: CommandLine) -> None:
     ranked = sorted(times, key=lambda block: times[block])
     assert red["best"]["config"]["block"] == ranked[0]
     assert blue["best"]["config"]["block"] == ranked[-1]
-    shown = cli.run(*TUNE).stdout
+    shown = knowing.run(*TUNE).stdout
     assert [line.rpartition(" on ")[2] for line in shown.splitlines() if "best: " in line] == [
         "red",
         "blue",
     ]
-    exported = cli.run("export").stdout
+    exported = run_here(("export",), knowing.cwd, knowing.environment()).stdout
     assert '"silicon": "red"' in exported
     assert '"silicon": "blue"' in exported
 
 
-def test_a_slower_device_of_the_same_kind_makes_no_config_lose(cli: CommandLine) -> None:
+def test_a_slower_device_of_the_same_kind_makes_no_config_lose(knowing: CommandLine) -> None:
     """Its times do not count, every config is timed on the other one, and one line says so."""
-    cli.env.update(UNEVEN)
-    declare(cli.home, ("red", 'SLOWER = "1.08"'), ("red", 'PLAIN = "1"'))
-    result = cli.run_json(*TUNE)
+    knowing.env.update(UNEVEN)
+    declare(knowing.home, ("red", 'SLOWER = "1.08"'), ("red", 'PLAIN = "1"'))
+    result = knowing.run_json(*TUNE)
     (kept_out,) = result["kept_out"]
     (left,) = {"board:0", "board:1"} - {kept_out["device"]}
     assert devices_of(result) == {left} == {kept_out["base"]}
     assert abs(kept_out["ratio"] - (1.08 if left == "board:1" else 1 / 1.08)) < 0.01
     assert sorted(trial["config"]["block"] for trial in result["trials"]) == BLOCKS
-    again = cli.run(*TUNE)
+    again = knowing.run(*TUNE)
     assert "4 known from earlier runs" in again.stdout
     assert "board:" not in again.stdout.split("best: ")[0].split("known from")[1]
 
 
-def test_equal_devices_share_a_study(cli: CommandLine) -> None:
+def test_equal_devices_share_a_study(knowing: CommandLine) -> None:
     """Where they take equally long, each config is timed once, on any of them."""
-    cli.env.update(UNEVEN)
-    declare(cli.home, ("red", 'PLAIN = "1"'), ("red", 'PLAIN = "2"'))
-    result = cli.run_json(*TUNE)
+    knowing.env.update(UNEVEN)
+    declare(knowing.home, ("red", 'PLAIN = "1"'), ("red", 'PLAIN = "2"'))
+    result = knowing.run_json(*TUNE)
     assert result["kept_out"] == []
     assert devices_of(result) == {"board:0", "board:1"}
     assert [trial["outcome"] for trial in result["trials"]] == ["passed"] * len(BLOCKS)
