@@ -10,14 +10,27 @@ from pathlib import Path
 import pytest
 from tests.conftest import KERNELS, CommandLine
 from tests.e2e.lab_queue import serve_queue
+from tests.e2e.own_process import refuse_run
 from tests.endings import has_ended
 
 FAULTS = str(KERNELS / "faults.py")
 SCRIPTED = "scripted=tileyard.testing.scripted:ScriptedTarget"
-STORM = ("half", "lose-results", "client-dies", "garble")
-REST = ("lose", "swallow duplicate", "truncate", "fail decorate")
+STORM = ("half", "garble")
+REST = ("lose-results", "client-dies", "lose", "swallow duplicate", "truncate", "fail decorate")
 """What goes wrong with the first tasks; the rest in a storm of full size only, since each is tried alone, too."""
 IS_FULL = "TILEYARD_STORM" in os.environ
+OUTCOMES = {"none": "passed", "wrong_result": "mismatch"}
+if IS_FULL:
+    OUTCOMES |= {"stray_index": "runtime_error", "endless_loop": "timeout"}
+BLOCKS = "block=16,32,64,128" if IS_FULL else "block=16,32"
+ENDLESS = """
+name = "endless"
+build = ["sh", "-c", "echo > {suite}/built"]
+run = ["sleep", "600"]
+limits = { run_s = 500 }
+[[testcase]]
+name = "t"
+"""
 
 pytestmark = pytest.mark.slow
 
@@ -46,60 +59,54 @@ def queue(cli: CommandLine) -> Iterator[Path]:
 
 
 def test_a_study_through_a_queue(cli: CommandLine, here: CommandLine, queue: Path) -> None:
-    """Outcomes, winner and finals are as on this host; many cases share a task."""
+    """Outcomes, winner and finals are as on this host, and many cases share a task.
+
+    Also where the first tasks go wrong, each in its own way: what the queue fails is run again.
+    """
     cli.env["TILEYARD_PLUGINS"] = here.env["TILEYARD_PLUGINS"] = SCRIPTED
-    command = ("tune", FAULTS, "--target", "scripted", "--run-limit", "2s")
-    space = ("--config", "fault=none,wrong_result,endless_loop", "--config", "block=16,32")
-    local = here.run_json(*command, *space)
-    there = cli.run_json(*command, *space, "--devices", "queue:lab")
-    expected = {str(t["config"]): t["outcome"] for t in local["trials"]}
-    assert {str(t["config"]): t["outcome"] for t in there["trials"]} == expected
-    assert there["best"]["config"] == local["best"]["config"]
-    assert [f["config"] for f in there["finals"]] == [f["config"] for f in local["finals"]]
-    assert there["best"]["device"].startswith("queue:lab")
+    space = ("--config", f"fault={','.join(OUTCOMES)}", "--config", BLOCKS)
+    command = ("tune", FAULTS, "--target", "scripted", "--run-limit", "2s", *space)
+    local = here.run_json(*command)
+    outcomes = {str(t["config"]): t["outcome"] for t in local["trials"]}
+    assert {t["config"]["fault"]: t["outcome"] for t in local["trials"]} == OUTCOMES
+    there = cli.run_json(*command, "--devices", "queue:lab")
     tasks = len(list((queue / "tasks").iterdir()))
-    assert tasks < len(expected)
-
-
-def test_what_a_queue_fails_is_run_again(cli: CommandLine, here: CommandLine, queue: Path) -> None:
-    """The first tasks go wrong, each in its own way, and every case gets its right outcome."""
-    cli.env["TILEYARD_PLUGINS"] = here.env["TILEYARD_PLUGINS"] = SCRIPTED
-    for number, faults in enumerate((*STORM, *REST) if IS_FULL else STORM, 1):
+    assert tasks < len(outcomes)
+    for number, faults in enumerate((*STORM, *REST) if IS_FULL else STORM, tasks + 1):
         (queue / "faults" / str(number)).write_text(faults, encoding="utf-8")
-    blocks = "block=16,32,64,128" if IS_FULL else "block=16,32"
-    space = ("--config", "fault=none,wrong_result,stray_index", "--config", blocks)
-    command = ("tune", FAULTS, "--target", "scripted", *space)
-    result = cli.run_json(*command, "--devices", "queue:lab")
-    expected = {"none": "passed", "wrong_result": "mismatch", "stray_index": "runtime_error"}
-    for trial in result["trials"]:
-        assert trial["outcome"] == expected[trial["config"]["fault"]], trial
-    assert len(result["trials"]) == (12 if IS_FULL else 6)
-    assert any(trial["attempts"] for trial in result["trials"])
-    assert result["best"]["config"] == here.run_json(*command)["best"]["config"]
+    stormy = cli.run_json(*command, "--devices", "queue:lab", "--fresh")
+    for study in (there, stormy):
+        assert {str(t["config"]): t["outcome"] for t in study["trials"]} == outcomes
+        assert len(study["trials"]) == len(outcomes)
+        assert study["best"]["config"] == local["best"]["config"]
+        assert [f["config"] for f in study["finals"]] == [f["config"] for f in local["finals"]]
+        assert study["best"]["device"].startswith("queue:lab")
+    assert any(trial["attempts"] for trial in stormy["trials"])
 
 
-def test_a_study_that_cannot_submit_builds_nothing(cli: CommandLine, queue: Path) -> None:
+def test_a_run_that_cannot_submit_builds_nothing(cli: CommandLine, queue: Path) -> None:
     """A missing client, an unknown queue and a nested request are refused in one line."""
-    command = ("tune", FAULTS, "--config", "fault=none")
+    (cli.cwd / "suite.toml").write_text(ENDLESS)
+    command = ("test", "suite.toml", "--devices")
     text = (cli.cwd / "tileyard.toml").read_text(encoding="utf-8")
-    nested = cli.run(*command, "--devices", "queue:lab", TASK_DEVICE="0")
-    unknown = cli.run(*command, "--devices", "queue:lap")
+    nested = cli.run(*command, "queue:lab", TASK_DEVICE="0")
+    unknown = refuse_run(cli, *command, "queue:lap")
     (cli.cwd / "tileyard.toml").write_text(text.replace(sys.executable, "/no/such", 1), "utf-8")
-    missing = cli.run(*command, "--devices", "queue:lab")
+    missing = cli.run(*command, "queue:lab")
     expected = ("TASK_DEVICE is set", "there is no queue 'queue:lap'", "'/no/such', named by")
     for done, said in zip((nested, unknown, missing), expected, strict=True):
         assert done.returncode == 2
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
     assert list((queue / "tasks").iterdir()) == []
-    assert not (cli.home / "objects" / "records" / "build").exists()
+    assert not (cli.cwd / "built").exists()
 
 
 def test_a_cancelled_job_leaves_no_task(cli: CommandLine, queue: Path) -> None:
     """The card is free again although nobody told the engine anything."""
     os.mkfifo(queue / "started")
-    space = ("--config", "fault=endless_loop", "--config", "block=32")
-    with cli.start("tune", FAULTS, *space, "--devices", "queue:lab") as process:
+    (cli.cwd / "suite.toml").write_text(ENDLESS)
+    with cli.start("test", "suite.toml", "--devices", "queue:lab") as process:
         expected = "1"
         assert (queue / "started").read_text(encoding="ascii") == expected
         process.terminate()
@@ -112,39 +119,41 @@ def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, qu
     """Nobody waits for a device once the run is stopping; the cases were not run."""
     (queue / "faults/all").write_text("hang", encoding="utf-8")
     os.mkfifo(queue / "waiting")
-    space = ("--config", "fault=none", "--config", "block=32")
-    with cli.start("tune", FAULTS, *space, "--devices", "queue:lab", "--json") as process:
+    (cli.cwd / "suite.toml").write_text(ENDLESS)
+    with cli.start("test", "suite.toml", "--devices", "queue:lab", "--json") as process:
         (queue / "waiting").read_text(encoding="ascii")
-        (seen,) = cli.run_json("devices", "--window", "10ms")["queues"]
+        looked = cli.refuse("devices", "--window", "10ms", "--json")
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate()
     expected = ["not_run"]
-    assert [trial["outcome"] for trial in json.loads(output)["trials"]] == expected
+    assert [verdict["outcome"] for verdict in json.loads(output)["verdicts"]] == expected
     assert process.returncode == 130
     assert (queue / "tasks/1/cancel").exists()
+    (seen,) = json.loads(looked.stdout)["queues"]
     assert (seen["name"], seen["is_tool_found"]) == ("queue:lab", True)
     assert (
         seen["tasks"] >= 1
     )  # those of this host: other tests may have theirs in a queue of that name
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("faults", "outcome", "said"),
     [
         ("hang", "queue_timeout", "queue limit of 3 s"),
         ("lose", "infra_error", "no result line came"),
     ],
+    ids=["no device", "no answer"],
 )
 def test_a_queue_that_is_of_no_use_fails_no_case(
     cli: CommandLine, queue: Path, faults: str, outcome: str, said: str
 ) -> None:
     """The run ends, every case says why it could not run, and so does the exit status."""
     (queue / "faults/all").write_text(faults, encoding="utf-8")
-    space = ("--config", "fault=none", "--config", "block=16,32")
+    (cli.cwd / "suite.toml").write_text('name = "s"\nrun = ["true"]\n[[testcase]]\nname = "t"\n')
     limit = ("--queue-limit", "3s" if faults == "hang" else "60s", "--json")
-    done = cli.run("tune", FAULTS, *space, "--devices", "queue:lab", *limit)
-    expected = {outcome}
-    trials = json.loads(done.stdout)["trials"]
-    assert {trial["outcome"] for trial in trials} == expected
-    assert said in trials[0]["message"]
+    done = cli.run("test", "suite.toml", "--devices", "queue:lab", *limit)
+    (verdict,) = json.loads(done.stdout)["verdicts"]
+    assert verdict["outcome"] == outcome
+    assert said in verdict["message"]
     assert done.returncode == 3
