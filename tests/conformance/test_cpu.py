@@ -2,27 +2,46 @@
 
 import dataclasses
 import os
+from itertools import cycle
 from pathlib import Path
 
 import ml_dtypes
 import msgspec
 import numpy as np
 import pytest
+from tests.samples import choose_cases, list_contents, sampled
 
 from tileyard.ir.interpret import interpret
+from tileyard.ir.nodes import Tensor
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
 from tileyard.model import Device
 from tileyard.targets.base import Target
 from tileyard.targets.cpu.emit import keeping
+from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import explain_difference, load_program
 from tileyard.testing.target_cases import GEMMS
-from tileyard.testing.targets import TargetContract
+from tileyard.testing.targets import CASES, TargetContract
 from tileyard.testing.tile_cases import TILES
 
 _TARGET = CpuTarget()
+
+
+def _list_contents(name: str) -> set[str]:
+    """What is in a case, and which types a product has."""
+    found = list_contents(CASES[name].program)
+    if name in GEMMS:
+        types = [
+            param.buffer.dtype for param in CASES[name].program.params if isinstance(param, Tensor)
+        ]
+        found.add(f"product of {types[0]} into {types[-1]}")
+    return found
+
+
+_SAMPLE = choose_cases({name: _list_contents(name) for name in CASES})
+"""Cases that together have every operation, scalar type, statement and product of types."""
 
 
 class TestCpuTarget(TargetContract):
@@ -38,6 +57,22 @@ class TestCpuTarget(TargetContract):
         """Up to two cores of this host."""
         cores = tuple(sorted(os.sched_getaffinity(0)))[:2]
         return Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", sampled(CASES, _SAMPLE))
+    def test_gives_what_the_interpreter_gives(
+        self, name: str, target: Target, device: Device, tmp_path: Path
+    ) -> None:
+        """Outputs equal the interpreter's, within what the case allows for the order of sums."""
+        super().test_gives_what_the_interpreter_gives(name, target, device, tmp_path)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_becomes_c(name: str) -> None:
+    """The same text each time, with nothing refused."""
+    machine = _TARGET.toolchain.machine
+    first, second = (generate(CASES[name].program, machine, {}) for _ in range(2))
+    assert first == second
 
 
 class _Reshaped(CpuTarget):
@@ -62,8 +97,13 @@ _GEMMS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _GEMMS)
-@pytest.mark.parametrize("vectors", _OTHERS)
+@pytest.mark.parametrize(
+    ("name", "vectors"),
+    sampled(
+        [(name, vectors) for name in _GEMMS for vectors in _OTHERS],
+        zip(sorted(_GEMMS), cycle(sorted(_OTHERS)), strict=False),
+    ),
+)
 def test_every_width_of_vectors_gives_the_same(name: str, vectors: str, tmp_path: Path) -> None:
     """Gemms that are shaped for other machines compute what the interpreter computes."""
     case = _GEMMS[name]

@@ -11,7 +11,7 @@ from tests.passes.cases import faults_of, is_pipelined, run_text
 from tileyard.ir.nodes import Roles
 from tileyard.workers.pass_steps import StepChecker
 
-SAMPLE = 60
+SAMPLE = 25
 EXAMPLES = int(os.environ.get("TILEYARD_PASS_PROGRAMS", SAMPLE))
 # The time limit of a test is for the sample. Its signal is lost where it meets a callback of the garbage collector, as
 # Hypothesis has one: all examples pass then, and pytest reports an unraisable exception.

@@ -3,6 +3,7 @@
 import importlib
 import os
 from collections.abc import Callable
+from itertools import cycle, product
 from types import ModuleType
 from typing import Any
 
@@ -146,8 +147,14 @@ def test_another_program_is_noticed(lower_prim_func: Callable[..., Any]) -> None
         again().require_same(program, others)
 
 
-@pytest.mark.parametrize("pipeline", ["none", "sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", EXAMPLES if EVERYTHING else SAMPLE)
+def pairs(*pipelines: str) -> list[tuple[str, str]]:
+    """Every kernel with each pipeline; by default kernels of the sample, and pipelines in turns."""
+    if EVERYTHING:
+        return [*product(EXAMPLES, pipelines)]
+    return [*zip(SAMPLE, cycle(pipelines), strict=False)]
+
+
+@pytest.mark.parametrize(("name", "pipeline"), pairs("none", "sm_80", "sm_90a"))
 def test_a_kernel_comes_back(kernels: Modules, name: str, pipeline: str) -> None:
     """Behind a pipeline of ours; with the lines of its file, unless it says what no Program does."""
     example = EXAMPLES[name]
@@ -167,8 +174,7 @@ def test_a_kernel_comes_back(kernels: Modules, name: str, pipeline: str) -> None
     assert f"{example.file}.py" in files
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", EXAMPLES if EVERYTHING else SAMPLE)
+@pytest.mark.parametrize(("name", "architecture"), pairs("sm_80", "sm_90a"))
 def test_a_plan_of_tilelangs_comes_back(kernels: Modules, name: str, architecture: str) -> None:
     """What TileLang plans for a kernel, written by us, is the same plan."""
     if name in UNSAID:
