@@ -79,13 +79,15 @@ def test_a_script_for_a_gpu_passes_its_own_check(scripts: Scripts) -> None:
         + """
 kernel = make(128, 64)
 a, b = (torch.randn(128, 128, device="cuda", dtype=torch.float16) for _ in range(2))
-torch.testing.assert_close(kernel(a, b), a @ b, rtol=1e-2, atol=1e-2)
+assert torch.allclose(kernel(a, b), a @ b, rtol=1e-2, atol=1e-2)
 assert "product" in kernel.get_kernel_source()
-kernel.get_profiler().assert_allclose(lambda x, y: torch.einsum("ij,jk->ik", x, y))
+if sys.argv[1:]:
+    torch.testing.assert_close(kernel(a, b), a @ b, rtol=1e-2, atol=1e-2)
+    kernel.get_profiler().assert_allclose(lambda x, y: torch.einsum("ij,jk->ik", x, y))
 """
     )
-    expected = {"built": 1, "cached": 0, "launched": 2, "promoted": {"mm": 1, "bmm": 1}}
-    first, second = scripts.run_well(str(script)), scripts.run_well(str(script))
+    expected = {"built": 1, "cached": 0, "launched": 3, "promoted": {"mm": 2, "bmm": 1}}
+    first, second = scripts.run_well(str(script), "more"), scripts.run_well(str(script))
     assert {name: first[name] for name in expected} == expected
     assert (second["built"], second["cached"]) == (0, 1)
 
@@ -577,7 +579,8 @@ def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scrip
             wanted = kind
             for one, other in zip(compute(kind), exact, strict=True):
                 assert one.dtype == kind
-                torch.testing.assert_close(one.float(), other, rtol=digits, atol=20 * digits)
+                assert one.shape == other.shape
+                assert torch.allclose(one.float(), other, rtol=digits, atol=20 * digits)
         """
     )
     expected = {
