@@ -112,7 +112,7 @@ def find(lower_prim_func: Callable[..., "Lowered"]) -> Callable[[Any], Found]:
             warnings.simplefilter("ignore")  # TileLang warns of its own operations
             return lower_prim_func(operation.elaborate(dtype))
 
-    def run(row: Any) -> Found:  # noqa: ANN401
+    def try_row(row: Any) -> Found:  # noqa: ANN401
         try:
             lowered = lower(row.kernel, row.dtype)
         except UnsupportedError as error:
@@ -124,6 +124,14 @@ def find(lower_prim_func: Callable[..., "Lowered"]) -> Callable[[Any], Found]:
         if not lines:
             return Found("dropped", [])
         return Found("kept" if any(map(_SAYS.search, lines)) else "over at once", lines)
+
+    known: dict[str, Found] = {}
+
+    def run(row: Any) -> Found:  # noqa: ANN401
+        title = row.kernel.title
+        if title not in known:
+            known[title] = try_row(row)
+        return known[title]
 
     return run
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.samples import choose_cases, list_contents, sampled
 
 from tileyard.errors import KernelFault
 from tileyard.ir.text import print_program
@@ -31,10 +32,35 @@ def _load_examples() -> ModuleType:
 
 _EXAMPLES = _load_examples()
 _TARGET = CpuTarget()
+SAMPLE = (
+    *("functions", "integers", "collatz", "gelu", "scale in place", "columns", "places"),
+    *(
+        "gemm, bfloat16",
+        "attention, causal",
+        "dynamic linear",
+        "roles, gemm_three_roles",
+        "dot rows",
+    ),
+)
+"""Kernels that together have everything which any of them has."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _EXAMPLES.EXAMPLES)
+def test_the_sample_has_everything(
+    kernels: Callable[[str], ModuleType], lower_prim_func: Callable[..., Any]
+) -> None:
+    """Each operation, scalar type and statement of any kernel is in one of the sample."""
+    contents: dict[str, set[str]] = {}
+    for name, example in _EXAMPLES.EXAMPLES.items():
+        function = getattr(kernels(example.file), example.kernel)
+        func = function.get_tir(**example.arguments)
+        contents[name] = list_contents(lower_prim_func(func, function.out_idx).program)
+    missing = set().union(*contents.values()).difference(*(contents[name] for name in SAMPLE))
+    assert not missing, f"{missing}: a sample is {choose_cases(contents)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sampled(_EXAMPLES.EXAMPLES, SAMPLE))
 def test_compiled_kernel_agrees_with_its_reference(
     name: str,
     kernels: Callable[[str], ModuleType],

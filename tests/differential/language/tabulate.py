@@ -1,5 +1,6 @@
 """Tries operations on scalar types, and describes what was found as a page."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -38,8 +39,8 @@ Try = Callable[[Any], object]
 """Raises UnsupportedError for a PrimFunc that is refused."""
 
 
-def tabulate(operation: Any, attempt: Try, folder: str) -> Row:
-    """What becomes of an operation on each type, or on one where that says all."""
+def tabulate(operation: Any, attempt: Try, folder: str, known: Mapping[str, Cell]) -> Row:
+    """What becomes of an operation on each type, or on one where that says all. Types whose cells are ``known`` are not tried."""
     first = next(
         (
             found
@@ -52,7 +53,10 @@ def tabulate(operation: Any, attempt: Try, folder: str) -> Row:
     if not operation.is_typed or is_refused_by_name:
         cells = {"": first}
     else:
-        cells = {dtype: _find(operation, dtype, attempt, folder) for dtype in DTYPES}
+        cells = {
+            dtype: known[dtype] if dtype in known else _find(operation, dtype, attempt, folder)
+            for dtype in DTYPES
+        }
         if not cells["float32"].mark:
             cells[TENSOR_FLOAT] = Cell(mark=NONE)
     return Row(title=operation.title, names=operation.names, cells=cells)
@@ -142,7 +146,7 @@ def _typed(rows: Sequence[Row], notes: Notes) -> Iterator[str]:
             f"{cell.mark} ({notes.number(cell.reason)})" if cell.mark == REFUSED else cell.mark
             for cell in row.cells.values()
         )
-        yield f"| {_code(row.title)} | {' | '.join(cells)} |"
+        yield f"| {code_of(row.title)} | {' | '.join(cells)} |"
 
 
 def _whole(rows: Sequence[Row]) -> Iterator[str]:
@@ -150,12 +154,40 @@ def _whole(rows: Sequence[Row]) -> Iterator[str]:
     yield "| --- | --- |"
     for row in rows:
         cell = row.cells[""]
-        yield f"| {_code(row.title)} | {f'{cell.mark}: {cell.reason}' if cell.reason else cell.mark} |"
+        yield f"| {code_of(row.title)} | {f'{cell.mark}: {cell.reason}' if cell.reason else cell.mark} |"
 
 
-def _code(title: str) -> str:
+def code_of(title: str) -> str:
+    """A title as a page has it."""
     name, comma, rest = title.partition(",")
     return f"`{name}`{comma}{rest}".replace("|", "\\|")
+
+
+def read_cells(page: str) -> dict[tuple[str, str], dict[str, Cell]]:
+    """The cells of a page by scalar type, for each title of an operation in its group."""
+    notes = dict(re.findall(r"^(\d+)\. (.*)$", page, re.MULTILINE))
+    found: dict[tuple[str, str], dict[str, Cell]] = {}
+    group, columns = "", [""]
+    for line in page.splitlines():
+        title, *texts = line.removeprefix("| ").removesuffix(" |").split(" | ")
+        if line.startswith("## "):
+            group = line[3:]
+        elif line.startswith("| | `"):
+            columns = re.findall("`(.*?)`", line)
+        elif line.startswith("| whatever the type "):
+            columns = [""]
+        elif line.startswith("| `"):
+            cells = [_read_cell(text, notes) for text in texts]
+            found[group, title] = dict(zip(columns, cells, strict=True))
+    return found
+
+
+def _read_cell(text: str, notes: Mapping[str, str]) -> Cell:
+    mark, colon, reason = text.partition(": ")
+    if not colon:
+        mark, _, number = text.rstrip(")").partition(" (")
+        reason = notes[number] if number else ""
+    return Cell(mark=mark, reason=reason)
 
 
 def summarize(groups: Mapping[str, Sequence[Row]]) -> str:
