@@ -177,14 +177,18 @@ class WarmPython:
         )
 
     def run(
-        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        module: str = "",
     ) -> subprocess.CompletedProcess[str]:
-        """Run it to its end."""
+        """Run it, or another module that is named, to its end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as printed:
             paths = [Path(printed, name) for name in ("stdout", "stderr")]
-            argv = [self._module, *arguments]
+            argv = [module or self._module, *arguments]
             asked = {
                 "arguments": argv,
                 "folder": str(folder),

@@ -1,6 +1,5 @@
 """Scripts in copies of a process that has imported TileLang."""
 
-import copy
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,4 @@ from tests.warm_python import KERNELS, warm
 def run_script(cli: CommandLine, script: Path) -> subprocess.CompletedProcess[str]:
     """Run a script of the command line's folder to its end, as ``python -m`` runs it."""
     assert script.parent == cli.cwd
-    runner = copy.copy(warm(KERNELS))
-    runner._module = script.stem
-    return runner.run((), cli.cwd, cli.environment())
+    return warm(KERNELS).run((), cli.cwd, cli.environment(), script.stem)
