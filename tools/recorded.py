@@ -53,15 +53,9 @@ def read_recorded(path: Path = FILE) -> Recorded:
 
 
 def write_recorded(recorded: Recorded, path: Path = FILE) -> None:
-    """Write the file, a line for each test."""
-    parts = []
-    for name, entries in msgspec.to_builtins(recorded).items():
-        lines = ",\n".join(
-            f" {json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries)
-        )
-        parts.append(f"{json.dumps(name)}: {{\n{lines}\n}}")
-    text = ",\n".join(parts)
-    path.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
+    """Write the file, sorted, a line for each number."""
+    text = json.dumps(msgspec.to_builtins(recorded), indent=1, sort_keys=True)
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def settle(cost_s: float, before_s: float | None) -> float:

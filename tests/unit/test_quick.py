@@ -78,7 +78,7 @@ def test_costs_stay_what_they_were_until_they_differ() -> None:
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """The file keeps all, with a line for each test."""
+    """The file keeps all that is recorded; without a file nothing is."""
     recorded = Recorded(
         shared={"warm tileyard": 4.0},
         files={"tests/unit/test_a.py": 0.5},
