@@ -106,8 +106,7 @@ class Choice:
     def take_changed(self, files: Iterable[Path]) -> None:
         """Choose whole test files that have changed, and only their quick tests where slow ones are too dear."""
         for file in map(str, files):
-            slow = [name for name in self.recorded.tests if name.startswith(f"{file}::")]
-            cpu_s = self._price_file(file) + sum(map(self._price, slow))
+            cpu_s = self.recorded.whole_files.get(file, self._price_file(file))
             if not self._spend(cpu_s, self.whole, file) and self._spend(
                 self._price_file(file), self.files, file
             ):

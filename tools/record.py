@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,23 +87,34 @@ def is_chosen_by_lines(test: str, notes: AllNotes, closures: Closures) -> bool:
     return test in notes.slow or closures.reaches_anything(file)
 
 
+def settle_all(costs: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    """Costs as they are recorded."""
+    return {name: settle(cpu_s, before.get(name)) for name, cpu_s in costs.items()}
+
+
 def sum_up(
     costs: AllNotes, ran: AllNotes, begun: Recording, closures: Closures, before: Recorded
 ) -> Recorded:
     """What is recorded of these notes: costs from one run, lines from another."""
-    shared = {
-        name: settle(cpu_s, before.shared.get(name))
-        for name, cpu_s in costs.cpu_s.items()
-        if name and name not in costs.tests and cpu_s >= LEAST_SHARED_S
-    }
-    files: dict[str, float] = {}
+    shared = settle_all(
+        {
+            name: cpu_s
+            for name, cpu_s in costs.cpu_s.items()
+            if name and name not in costs.tests and cpu_s >= LEAST_SHARED_S
+        },
+        before.shared,
+    )
+    files: Counter[str] = Counter()
+    whole_files: Counter[str] = Counter()
     by_lines = []
+    for name, cpu_s in costs.cpu_s.items():
+        if (file := name.partition("::")[0]).endswith(".py"):
+            whole_files[file] += cpu_s
     for test in sorted(costs.good):
         if is_chosen_by_lines(test, costs, closures):
             by_lines.append(test)
         else:
-            file = test.partition("::")[0]
-            files[file] = files.get(file, 0.0) + costs.cpu_s[test]
+            files[test.partition("::")[0]] += costs.cpu_s[test]
     known = {
         test: (
             settle(costs.cpu_s[test], before.tests[test].cpu_s if test in before.tests else None),
@@ -114,7 +126,8 @@ def sum_up(
     covers = cover_modules(known, shared, ran, begun)
     return Recorded(
         shared=shared,
-        files={file: settle(cpu_s, before.files.get(file)) for file, cpu_s in files.items()},
+        files=settle_all(files, before.files),
+        whole_files=settle_all(whole_files, before.whole_files),
         tests={
             test: CoveringTest(cpu_s=known[test][0], needs=tuple(known[test][1]), covers=modules)
             for test, modules in covers.items()

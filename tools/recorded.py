@@ -1,6 +1,6 @@
 """What is recorded of the tests, in ``tests/recorded.json``: what they cost, and which of them cover each module best.
 
-A test file has the CPU seconds of its quick tests, unless these can reach all modules. A test that covers a module has
+A test file has the CPU seconds of its quick tests, unless these can reach all modules, and those of all its tests. A test that covers a module has
 its own CPU seconds, what it needs of what others need, too, and the lines that it adds to those of the tests chosen
 before it. A module is named without ``tileyard``.
 """
@@ -38,6 +38,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
     shared: dict[str, float] = {}
     files: dict[str, float] = {}
+    whole_files: dict[str, float] = {}
     tests: dict[str, CoveringTest] = {}
 
     def price(self, test: CoveringTest, paid: set[str]) -> float:

@@ -82,6 +82,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     recorded = Recorded(
         shared={"warm tileyard": 4.0},
         files={"tests/unit/test_a.py": 0.5},
+        whole_files={"tests/unit/test_a.py": 7.5},
         tests={"tests/e2e/test_b.py::test": CoveringTest(1.0, ("warm tileyard",), {"model": 3})},
     )
     write_recorded(recorded, tmp_path / "recorded.json")
@@ -92,7 +93,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
 def choose(tests: dict[str, CoveringTest], left_s: float) -> Choice:
     """A choice among recorded tests of one existing file, for a change of ``model.py``."""
     named = {f"{FOLDED}::{name}": test for name, test in tests.items()}
-    choice = Choice(Recorded({"run": 5.0}, {}, named), Closures(), left_s)
+    choice = Choice(Recorded(shared={"run": 5.0}, tests=named), Closures(), left_s)
     choice.take_covering({"tileyard.model"}, processes=1)
     return choice
 
@@ -114,6 +115,16 @@ def test_the_nearest_quick_tests_are_chosen_first() -> None:
     choice = Choice(Recorded(files={str(FOLDED): 1.0, str(far): 1.0}), Closures(), 1.5)
     choice.take_importing({"tileyard.ir.fold"}, [far, FOLDED], limit_s=9.0)
     assert choice.files == [str(FOLDED)]
+
+
+def test_a_changed_test_file_runs_as_far_as_seconds_reach() -> None:
+    """All its tests run, or only the quick ones where the others are too dear."""
+    recorded = Recorded(files={str(FOLDED): 1.0}, whole_files={str(FOLDED): 90.0})
+    few, many = (Choice(recorded, Closures(), left_s) for left_s in (50.0, 100.0))
+    few.take_changed([FOLDED])
+    many.take_changed([FOLDED])
+    assert (few.whole, few.files) == ([], [str(FOLDED)])
+    assert (many.whole, many.files) == ([str(FOLDED)], [])
 
 
 def test_a_test_file_is_named_after_its_module() -> None:
