@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
+from tests.e2e.warm_script import run_script
 from tests.in_process import run_here
 
 pytestmark = pytest.mark.slow
@@ -105,22 +105,6 @@ except tileyard.TileyardError as error:
 """
 
 
-def python(cli: CommandLine, folder: Path, text: str, *arguments: str) -> str:
-    """Run a script beside the kernel; what it prints. It must end well."""
-    (folder / "double.py").write_text(KERNEL)
-    (folder / "script.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "script.py", *arguments],
-        cwd=folder,
-        env=cli.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @dataclass(frozen=True)
 class Tabled:
     """A folder where a kernel was tuned for many shapes, and used; what both printed."""
@@ -140,13 +124,16 @@ WITHIN = ("--within", "50%")
 
 @pytest.fixture(scope="module")
 def tabled(tmp_path_factory: pytest.TempPathFactory) -> Tabled:
-    """The run from the command line, then the script, in which TileLang is imported once."""
+    """The run from the command line, then the script, in a copy of a process that has imported TileLang."""
     folder = tmp_path_factory.mktemp("tabled")
     cli = CommandLine(folder)
     (folder / "double.py").write_text(KERNEL)
     (folder / "shapes.toml").write_text(SHAPES)
     result = cli.run_json("tune", "double.py", "--shapes", "shapes.toml", *WITHIN)
-    return Tabled(cli, result, python(cli, folder, SCRIPT).splitlines())
+    (folder / "script.py").write_text(SCRIPT)
+    done = run_script(cli, folder / "script.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Tabled(cli, result, done.stdout.splitlines())
 
 
 def test_many_shapes_are_tuned_in_one_run(tabled: Tabled) -> None:
