@@ -4,10 +4,14 @@ import json
 import os
 import re
 import shutil
+import socketserver
 import subprocess
 import sys
+import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,10 @@ import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
 from tests.e2e.hosted import WORKFLOWS, Hosted, building_path
 from tests.e2e.lab_queue import serve_queue
-from tests.e2e.own_process import OwnProcess
+from tests.e2e.own_process import OwnProcess, in_a_process
 from tests.e2e.repositories import git
-from tests.e2e.warm_command import serve_commands
 from tests.unit.suite.planted import plant
+from tests.warm_python import warm
 
 from tileyard.model import Outcome, Trial
 from tileyard.store.trials import TrialStore
@@ -54,11 +58,6 @@ pytestmark = pytest.mark.slow
 def cli(tmp_path: Path) -> OwnProcess:
     """A command line in this process, with a fresh home."""
     return OwnProcess(tmp_path)
-
-
-def in_a_process(cli: CommandLine) -> CommandLine:
-    """The same home and folder, with a process for each command."""
-    return CommandLine(cli.cwd, cli.env)
 
 
 @pytest.fixture
@@ -303,6 +302,53 @@ def test_the_times_of_several_jobs_are_read_together(cli: CommandLine, suite: Pa
 
 
 # ---- the example workflows ----------------------------------------------------------------------
+
+PROGRAM = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect({place!r})
+    asked = dict(arguments=sys.argv[1:], folder=os.getcwd(), environment=dict(os.environ))
+    line.sendall(json.dumps(asked).encode() + b"\\n")
+    done = json.loads(line.makefile().readline())
+print(done["stdout"], end="", flush=True)
+print(done["stderr"], end="", flush=True, file=sys.stderr)
+sys.exit(done["code"])
+"""
+"""The program that scripts find: it has the test process run the command."""
+
+
+class Answering(socketserver.StreamRequestHandler):
+    """Runs a command in a copy of a warm process, and prints its output at the end.
+
+    One at a time: a step of a suite that itself runs ``tileyard`` would wait for its own run, for ever.
+    """
+
+    def handle(self) -> None:
+        """Run it in its own environment, with the variables by which the interpreter of a copy began."""
+        asked = json.loads(self.rfile.readline())
+        outer = {name: text for name, text in os.environ.items() if name.startswith("PYTHON")}
+        outer.pop("PYTHONPATH", None)
+        environment = {**outer, **asked["environment"]}
+        done = warm("tileyard").run(asked["arguments"], Path(asked["folder"]), environment)
+        told = {"code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+        self.wfile.write(json.dumps(told).encode() + b"\n")
+
+
+@contextmanager
+def serve_commands() -> Iterator[Path]:
+    """A folder with a program ``tileyard`` for scripts."""
+    with tempfile.TemporaryDirectory(prefix="tileyard-bin-") as folder:
+        place = Path(folder, "asked")
+        program = Path(folder, "bin", "tileyard")
+        program.parent.mkdir()
+        program.write_text(PROGRAM.format(python=sys.executable, place=str(place)))
+        program.chmod(0o755)
+        with socketserver.UnixStreamServer(os.fspath(place), Answering) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                yield program.parent
+            finally:
+                server.shutdown()
 
 
 @pytest.fixture

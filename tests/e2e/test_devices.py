@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.conftest import CommandLine
-from tests.e2e.own_process import OwnProcess
+from tests.e2e.own_process import OwnProcess, in_a_process
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +23,6 @@ def host(tmp_path: Path) -> OwnProcess:
     text = DECLARED.replace("SICK", str(tmp_path / "sick"))
     (tmp_path / "etc/devices.toml").write_text(text, encoding="utf-8")
     return OwnProcess(tmp_path, {"TILEYARD_HOST_CONFIG": str(tmp_path / "etc")})
-
-
-def in_a_process(host: OwnProcess) -> CommandLine:
-    """The same host, with a process for each command."""
-    return CommandLine(host.cwd, host.env)
 
 
 def test_devices_are_listed(host: OwnProcess) -> None:

@@ -5,13 +5,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from tests.e2e.pytest_tree import Tree, is_alive
+from tests.samples import sampled
 
 from tileyard.model import Outcome
 from tileyard.store.trials import TrialQuery, TrialStore
 
 pytestmark = pytest.mark.slow
-EVERY = "TILEYARD_SWEEPS" in os.environ
-"""Whether failures stop each kind of run, and not one."""
 
 # ---- processes ------------------------------------------------------------------------------------
 
@@ -70,11 +69,14 @@ ENDS = """
 """
 
 
-@pytest.mark.parametrize("options", [("--tileyard-workers=3",), ("-n2",)], ids=str)
-def test_every_end_is_its_own(tree: Tree, options: tuple[str, ...]) -> None:
+WORKERS, XDIST = "--tileyard-workers=3", "-n2"
+
+
+@pytest.mark.parametrize("options", sampled(["", WORKERS, XDIST], [WORKERS, XDIST]))
+def test_every_end_is_its_own(tree: Tree, options: str) -> None:
     """A crash, a hang and an early exit fail one test each, with what it printed; all others go on."""
     tree.write(test_ends=ENDS)
-    ran = tree.run("--tileyard-limit=2s", "--junitxml=junit.xml", *options)
+    ran = tree.run("--tileyard-limit=2s", "--junitxml=junit.xml", *options.split())
     expected = {
         "test_segfault": "crashed",
         "test_hang": "timeout",
@@ -192,12 +194,12 @@ LYING = """
 
 
 @pytest.mark.parametrize(
-    "options", [("--maxfail=2",), *([(), ("-n2", "--maxfail=2")] if EVERY else [])], ids=str
+    "options", sampled(["", "--maxfail=2", "-n2 --maxfail=2"], ["--maxfail=2"])
 )
-def test_failures_never_end_in_zero(tree: Tree, options: tuple[str, ...]) -> None:
+def test_failures_never_end_in_zero(tree: Tree, options: str) -> None:
     """Whatever stops the run early, and whoever sets the status at its end, failures are told by it."""
     tree.write(test_failing=FAILING, conftest=LYING)
-    ran = tree.run(*options)
+    ran = tree.run(*options.split())
     expected = 1
     assert ran.code == expected, ran.text
 

@@ -9,10 +9,9 @@ import pytest
 from tests.e2e.lab_queue import serve_queue
 from tests.e2e.pytest_tree import KERNELS, Ran, Tree, running
 from tests.endings import has_ended
+from tests.samples import IS_WHOLE
 
 pytestmark = pytest.mark.slow
-EVERY = "TILEYARD_SWEEPS" in os.environ
-"""Whether an interrupt ends both kinds of tests."""
 QUEUE = ("--tileyard-device=queue:lab", "--tileyard-queue-limit=60s", "--tileyard-limit=20s")
 PASSING = """
     import os, pytest
@@ -283,12 +282,14 @@ def test_a_block_holds_several_devices(tree: Tree) -> None:
     assert tasks <= most, ran.text
     (tree.folder / "a queue").rename(tree.folder / "the other queue")
     with serve_queue(tree.folder, "3 4", **fields) as folder:
-        ran = tree.run(*QUEUE, "-k", "pair or alone")
-    assert outcomes_of(ran) == {"alone": "passed", "pair": "infra_error"}, ran.text
+        ran = tree.run(*QUEUE, "-k", "pair or fixture or alone")
+    several = dict.fromkeys(("pair", "fixture"), "infra_error")
+    assert outcomes_of(ran) == {"alone": "passed", **several}, ran.text
     said = (
         "tile_device(count=2) needs 2 devices, and `submit` of queue 'lab' has no {devices} (add it"
     )
     assert said in ran.message("test_pair")
+    assert said in ran.message("test_fixture")
 
 
 def test_a_kernel_runs_in_a_block(tree: Tree, queue: Path) -> None:
@@ -367,7 +368,7 @@ def test_a_queue_that_is_of_no_use_ends_the_run(
     assert "2 tests failed for an infrastructure reason" in ran.text
 
 
-@pytest.mark.parametrize("leaves", ["pass", *(["return"] if EVERY else [])])
+@pytest.mark.parametrize("leaves", ["pass", *(["return"] if IS_WHOLE else [])])
 def test_an_interrupt_cancels_the_task(tree: Tree, queue: Path, leaves: str) -> None:
     """The device is free once pytest has ended, which names the test: one in parts, or one that runs whole."""
     tree.write(

@@ -12,6 +12,7 @@ from tests.conftest import KERNELS, CommandLine
 from tests.e2e.lab_queue import serve_queue
 from tests.e2e.own_process import refuse_run
 from tests.endings import has_ended
+from tests.samples import sampled
 
 FAULTS = str(KERNELS / "faults.py")
 SCRIPTED = "scripted=tileyard.testing.scripted:ScriptedTarget"
@@ -31,6 +32,9 @@ limits = { run_s = 500 }
 [[testcase]]
 name = "t"
 """
+
+HANG = ("hang", "queue_timeout", "queue limit of 3 s")
+LOSE = ("lose", "infra_error", "no result line came")
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +117,7 @@ def test_a_cancelled_job_leaves_no_task(cli: CommandLine, queue: Path) -> None:
         process.communicate()
     assert has_ended(int((queue / "tasks/1/pid").read_text(encoding="ascii")), 60.0)
     assert (queue / "tasks/1/cancel").exists()
+    assert (cli.cwd / "built").exists()
 
 
 def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, queue: Path) -> None:
@@ -122,7 +127,7 @@ def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, qu
     (cli.cwd / "suite.toml").write_text(ENDLESS)
     with cli.start("test", "suite.toml", "--devices", "queue:lab", "--json") as process:
         (queue / "waiting").read_text(encoding="ascii")
-        looked = cli.refuse("devices", "--window", "10ms", "--json")
+        looked = cli.run_here("devices", "--window", "10ms", "--json")
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate()
     expected = ["not_run"]
@@ -136,15 +141,7 @@ def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, qu
     )  # those of this host: other tests may have theirs in a queue of that name
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize(
-    ("faults", "outcome", "said"),
-    [
-        ("hang", "queue_timeout", "queue limit of 3 s"),
-        ("lose", "infra_error", "no result line came"),
-    ],
-    ids=["no device", "no answer"],
-)
+@pytest.mark.parametrize(("faults", "outcome", "said"), sampled([HANG, LOSE], [HANG]))
 def test_a_queue_that_is_of_no_use_fails_no_case(
     cli: CommandLine, queue: Path, faults: str, outcome: str, said: str
 ) -> None:

@@ -136,6 +136,7 @@ def test_ctrl_c_leaves_nothing_half_done(cli: CommandLine, project: Path) -> Non
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert list((cli.home / "tmp").iterdir()) == []
+    assert (cli.home / "sides").is_dir()
     assert not list((cli.home / "sides").glob("tmp-*"))
 
 
@@ -215,7 +216,7 @@ def test_bad_input_is_one_line(cli: CommandLine, project: Path) -> None:
         ("one", "kernels", "suite"): "k/a of ",
     }
     for words, expected in (early | late).items():
-        run = cli.refuse if words in early else cli.run
+        run = cli.run_here if words in early else cli.run
         done = run("regress", *words)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), words
         assert expected in done.stderr

@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
 from tests.endings import has_ended
+from tests.samples import sampled
 
 pytestmark = pytest.mark.slow
 
@@ -158,6 +160,10 @@ def children(pid: int) -> list[int]:
     return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+ENDS = ("ctrl-c twice", "client killed", "engine killed", "hung up")
+READERS = list(product(((), ("--json",)), ("echo", "false")))
+
+
 def find_engine(client: subprocess.Popen[str]) -> int:
     """The engine's process, below the client's."""
     todo = children(client.pid)
@@ -169,10 +175,7 @@ def find_engine(client: subprocess.Popen[str]) -> int:
     raise AssertionError("the client has no engine")
 
 
-@pytest.mark.sweep(4)
-@pytest.mark.parametrize(
-    "how", ["ctrl-c twice", "client killed", "engine killed", "ended by SIGTERM", "hung up"]
-)
+@pytest.mark.parametrize("how", sampled([*ENDS, "terminated"], ENDS))
 def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
     """Neither the program of a case nor what it has sent into a session of its own.
 
@@ -199,7 +202,7 @@ def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
             os.kill(find_engine(process), signal.SIGKILL)
             expected = 3
         case _:
-            process.send_signal(signal.SIGTERM if how == "ended by SIGTERM" else signal.SIGHUP)
+            process.send_signal(signal.SIGTERM if how == "terminated" else signal.SIGHUP)
             expected = 130
     _, said = process.communicate()
     (daemon,) = (cli.home / "work").glob("*/t/*/data/daemon")
@@ -213,17 +216,15 @@ def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
         ]
         assert [(one["case"], one["outcome"], one["message"]) for one in cases] == expected_ends
         assert (cli.cwd / "junit.xml").read_text().count("<testcase ") == len(cases)
-        listed = json.loads(cli.refuse("trials", "--json").stdout)
+        listed = json.loads(cli.run_here("trials", "--json").stdout)
         assert [trial["outcome"] for trial in listed] == ["not_run", "not_run"]
     assert has_ended(pid, DEADLINE_S)
     assert has_ended(int(daemon.read_text()), DEADLINE_S)
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize(("second", "expected"), [("echo", 0), ("false", 1)])
-@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize(("options", "second"), sampled(READERS, [READERS[0], READERS[3]]))
 def test_who_stops_reading_ends_nothing(
-    options: tuple[str, ...], second: str, expected: int, cli: CommandLine
+    options: tuple[str, ...], second: str, cli: CommandLine
 ) -> None:
     """As ``| head -1`` does: reports are written, and the exit status is that of the run."""
     (cli.cwd / "suite.toml").write_text(
@@ -243,7 +244,7 @@ def test_who_stops_reading_ends_nothing(
     process.stdout.close()
     (cli.cwd / "closed").touch()
     _, said = process.communicate()
-    assert process.returncode == expected, said
+    assert process.returncode == (1 if second == "false" else 0), said
     assert "Traceback" not in said
     assert "BrokenPipe" not in said
     cases = json.loads((cli.cwd / "summary.json").read_text())["result"]["verdicts"]

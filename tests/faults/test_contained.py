@@ -15,11 +15,10 @@ import psutil
 import pytest
 from tests.conftest import CommandLine
 from tests.endings import has_ended
+from tests.samples import IS_WHOLE
 
 pytestmark = pytest.mark.slow
 
-EVERY = "TILEYARD_SWEEPS" in os.environ
-"""Whether each worker is stopped and killed, and not one of each kind."""
 HANG_S = 60.0
 """No command of these tests takes that long unless it hangs."""
 DAEMON = "env -i setsid sh -c 'while :; do echo x >> {suite}/FILE; sleep 0.05; done' & sleep 0.2"
@@ -91,7 +90,7 @@ ENDS = {
 
 
 def test_a_step_that_hits_its_parent_is_alone_to_blame(cli: CommandLine) -> None:
-    """Who stops it goes on, and ends at its limit; who kills it has crashed, whatever step it is; others pass."""
+    """One that stops it goes on, and ends at its limit; one that kills it has crashed; other cases pass."""
     faults = []
     for name in ENDS:
         deed, _, step = name.rpartition("_")
@@ -203,7 +202,7 @@ WORKERS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize(
-    "stopped", [*WORKERS, "all of them"] if EVERY else ["engine", "all of them"]
+    "stopped", [*WORKERS, "all of them"] if IS_WHOLE else ["engine", "all of them"]
 )
 def test_ctrl_c_twice_ends_everything_whatever_is_stopped(stopped: str, cli: CommandLine) -> None:
     """And says what is known, by then."""
@@ -221,7 +220,7 @@ def test_ctrl_c_twice_ends_everything_whatever_is_stopped(stopped: str, cli: Com
 
 
 @pytest.mark.parametrize(
-    "stopped", [("engine", "keeper of the host"), *([("engine",)] if EVERY else [])]
+    "stopped", [("engine", "keeper of the host"), *([("engine",)] if IS_WHOLE else [])]
 )
 def test_a_client_that_goes_away_ends_a_stopped_engine(
     stopped: tuple[str, ...], cli: CommandLine
@@ -271,7 +270,7 @@ OTHERS = (
 """Who is hit and how, one after another in one run."""
 
 
-@pytest.mark.parametrize("hits", [HITS, *([OTHERS] if EVERY else [])], ids=str)
+@pytest.mark.parametrize("hits", [HITS, *([OTHERS] if IS_WHOLE else [])], ids=str)
 def test_a_lost_host_costs_no_verdict(
     hits: tuple[tuple[str, signal.Signals], ...], cli: CommandLine
 ) -> None:
@@ -281,7 +280,7 @@ def test_a_lost_host_costs_no_verdict(
     text = with_others(script, 6, 'name = "s"').replace("sleep 0.05", "sleep 0.2")
     cases = ", ".join(f'{{ name = "{name}" }}' for name in names)
     (cli.cwd / "suite.toml").write_text(text.replace('{ name = "one" }', cases))
-    client = cli.start("test", "suite.toml", "--slots", "1", "--json")
+    client = cli.start("test", "suite.toml", "--slots", "3", "--json")
     left = set(names)
     for hit, how in hits:
         name = wait_for_one_of(cli, client, left)

@@ -20,6 +20,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.endings import has_ended
 from tests.faults.deed_target import OUTCOME_OF, plan_deeds
+from tests.samples import IS_WHOLE
 from tests.simulated_yard import FixedSource, drive, open_simulated_yard, plan_cases
 
 from tileyard.artifacts.objects import ObjectStore
@@ -41,9 +42,6 @@ QUEUE = Path(__file__).with_name("fake_queue.py")
 DEADLINE_S = 60.0
 CORE = min(os.sched_getaffinity(0))
 AWKWARD = "two words, a 'quote', a \"double\" one, $HOME, `id`, a\nnew line and a \\"
-
-EVERY = "TILEYARD_SWEEPS" in os.environ
-"""Whether our side is cancelled with each kind of queue."""
 
 MakeQueue = Callable[..., ForeignQueue]
 
@@ -386,7 +384,6 @@ def test_no_result_line_says_all_that_is_known(site: Site) -> None:
     assert "stderr ends\ntask 1 queued" in (site.yard.home / "logs/r/1-copy.log").read_text()
 
 
-@pytest.mark.sweep(0)
 def test_a_cut_line_counts_as_none(site: Site) -> None:
     """A line with a few characters missing is never read as another number."""
     site.fail("garble")
@@ -455,7 +452,7 @@ def test_a_queue_that_dies_is_given_up(site: Site) -> None:
 # ---- our own end ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [task_submit, srun, *([asked] if EVERY else [])])
+@pytest.mark.parametrize("kind", [task_submit, srun, *([asked] if IS_WHOLE else [])])
 def test_cancelling_our_side_cancels_the_task(site: Site, kind: MakeQueue) -> None:
     """With a cancel command, and by the client's own signal where there is none."""
     site.queue = kind(site.folder)

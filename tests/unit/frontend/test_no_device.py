@@ -1,4 +1,7 @@
-"""TileLang as kernels are elaborated with it where there is no GPU: one fresh process, since importing it is part of the story."""
+"""TileLang as kernels are elaborated with it where there is no GPU.
+
+All tests look at one fresh process, since importing TileLang is part of the story.
+"""
 
 import json
 import os
@@ -66,7 +69,7 @@ after = [ask(capability), ask(get_num_sms)]
 
 os.environ["TILELANG_DEFAULT_TARGET"] = '{"kind":"cuda","arch":"sm_80"}'
 with assume_target():
-    named = [ask(torch.cuda.get_device_name), ask(capability), ask(get_num_sms)]
+    named = [ask(torch.cuda.get_device_name), ask(torch.cuda.get_device_capability), ask(get_num_sms)]
 del os.environ["TILELANG_DEFAULT_TARGET"]
 
 import kernel
@@ -110,7 +113,7 @@ def test_lines_are_the_callers_and_assertions_stay_without_cuda(
 
 
 def test_code_that_asks_for_the_gpu_hears_of_the_assumed_one(told: dict[str, list[object]]) -> None:
-    """Where there is none and none is named, and while a file is imported or a kernel elaborated; also if that fails."""
+    """Without a GPU and a named target, while a file is imported or a kernel elaborated; also if it fails."""
     assert told["assumed"] == ["NVIDIA H100", [9, 0], 132]
     assert told["after"] == ["unknown", "unknown"]
 
