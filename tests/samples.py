@@ -3,6 +3,7 @@
 ``make test`` runs a sample, always the same one; ``make test-all`` runs all cases.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from tileyard.ir.nodes import Node, Op, Program
 
+IS_WHOLE = "TILEYARD_SWEEPS" in os.environ
+"""Whether everything runs of which a sample is run otherwise."""
+
 
 def list_contents(program: Program) -> set[str]:
-    """Every scalar operation, scalar type, and kind of statement, loop, reduction and atomic update in a Program."""
+    """Every scalar operation, scalar type, and kind of statement, loop, reduction and atomic update."""
     found: set[str] = set()
     for node in walk_nodes(program):
         tag = str(node.__struct_config__.tag)
@@ -36,7 +40,10 @@ def walk_nodes(part: object) -> Iterator[Node]:
 
 
 def choose_cases(contents: Mapping[str, set[str]]) -> list[str]:
-    """Few cases that have everything which any case has: again and again the one that adds most, and of these the smallest."""
+    """Few cases that have everything which any case has.
+
+    One after another: always the one that adds most, and of these the smallest.
+    """
     left = set().union(*contents.values())
     chosen: list[str] = []
     while left:
@@ -47,14 +54,27 @@ def choose_cases(contents: Mapping[str, set[str]]) -> list[str]:
     return chosen
 
 
+def check_sample(cases: Iterable[Any], sample: Iterable[Any]) -> None:
+    """Raise ValueError if a sample is empty or has what is no case, as when a case was renamed."""
+    known, kept = list(cases), list(sample)
+    if not kept:
+        raise ValueError("the sample is empty")
+    if unknown := [one for one in kept if one not in known]:
+        raise ValueError(f"the sample has what is no case: {unknown}")
+
+
 def sampled(cases: Iterable[Any], sample: Iterable[Any]) -> list[Any]:
-    """Values for ``parametrize``: those that are not in ``sample`` run in ``make test-all`` alone."""
-    kept = list(sample)
+    """Values for ``parametrize``: those that are not in ``sample`` run in ``make test-all`` alone.
+
+    Raises ValueError if the sample is empty or has what is no case.
+    """
+    known, kept = list(cases), list(sample)
+    check_sample(known, kept)
     return [
         case
         if case in kept
         else pytest.param(
             *(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.sweep(0)
         )
-        for case in cases
+        for case in known
     ]

@@ -17,6 +17,7 @@ from tests.differential.tile_rows import (
     tile_case,
     tile_rows,
 )
+from tests.samples import IS_WHOLE
 
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.lanes import interpret_lanes
@@ -42,7 +43,7 @@ from tileyard.testing.builds import explain_difference, load_program
 pytestmark = pytest.mark.slow
 
 TARGET = CpuTarget()
-EVERY = 1 if "TILEYARD_SWEEPS" in os.environ else 3
+STEP = 1 if IS_WHOLE else 3
 
 
 def try_generating(program: Program) -> object:
@@ -53,7 +54,7 @@ def try_generating(program: Program) -> object:
 @cache
 def tiles() -> Table:
     """What was found of tile operations."""
-    return tabulate_tiles(try_generating, EVERY)
+    return tabulate_tiles(try_generating, STEP)
 
 
 def test_every_statement_is_tried() -> None:

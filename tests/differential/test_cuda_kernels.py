@@ -1,13 +1,12 @@
 """Our kernels, from TileLang to cubins for two architectures, and how they are launched.
 
-No GPU is needed. What is built here is built once for each architecture, by one process. Unless TILEYARD_SWEEPS is set, only a
-sample of the examples is built, each for one architecture.
+No GPU is needed. What is built here is built once for each architecture, by one process. Unless
+TILEYARD_SWEEPS is set, only a sample of the examples is built, each for one architecture.
 """
 
 import ast
 import importlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ from tests.conftest import KERNELS
 from tests.differential import host_reader
 from tests.differential.cuda_examples import EXAMPLES, REFUSED, Example
 from tests.gpu.conftest import CLIENT, compile_stub, stubbed
-from tests.samples import choose_cases, list_contents
+from tests.samples import IS_WHOLE, check_sample, choose_cases, list_contents
 
 from tileyard.artifacts.manifest import Build
 from tileyard.ir.dtypes import find_dtype
@@ -61,7 +60,6 @@ UNREAD = ("neighbours", "with source")
 FIRST_PARAMETER = {"sm_80": 0x160, "sm_90a": 0x210}
 """Where parameters begin in a kernel's bank of constants: alignment counts from the bank's begin."""
 
-IS_WHOLE = "TILEYARD_SWEEPS" in os.environ
 ALL = [(name, architecture) for name in EXAMPLES for architecture in ARCHITECTURES]
 SAMPLE = (
     # what the IR has: test_the_sample_has_everything
@@ -77,6 +75,7 @@ SAMPLE = (
     *(("two stages", "sm_80"), ("deadlocked", "sm_80")),
 )
 """What is built by default, with what is disassembled."""
+check_sample(ALL, SAMPLE)
 DISASSEMBLED = tuple(
     key
     for key in ALL

@@ -1,5 +1,6 @@
-"""What tests of the pytest plugin share, and what those that build for NVIDIA's GPUs do."""
+"""What tests of the pytest plugin share, those that build for NVIDIA's GPUs, and those that need one core."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,15 @@ def tree(tmp_path: Path) -> Tree:
     """An empty tree."""
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
     return Tree(tmp_path)
+
+
+@pytest.fixture
+def one_core() -> None:
+    """One core for a test and what it starts: there, one process of each kind is enough.
+
+    ``all_cores`` gives the others back.
+    """
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
 @pytest.fixture(scope="session")

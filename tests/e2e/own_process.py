@@ -1,4 +1,4 @@
-"""Commands in the test's own process that start no engine, and what an engine refuses when it opens a run."""
+"""Commands in the test's own process: those without an engine, and what an engine refuses of any run."""
 
 import asyncio
 import os
@@ -10,9 +10,12 @@ from typing import Any, NoReturn
 import pytest
 from tests.conftest import CommandLine
 from tests.in_process import run_here
+from tests.own_authors import OwnAuthor
 
+from tileyard.engine.compilers import CompilePool
 from tileyard.events import Event
-from tileyard.service.bench import Bench
+from tileyard.model import Side
+from tileyard.service import bench
 from tileyard.service.client import RunClient
 from tileyard.settings import read_settings
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
@@ -24,7 +27,12 @@ class OwnProcess(CommandLine):
 
     def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return self.refuse(*arguments, **extra)
+        return self.run_here(*arguments, **extra)
+
+
+def in_a_process(cli: CommandLine) -> CommandLine:
+    """The same home and folder, with a process for each command."""
+    return CommandLine(cli.cwd, cli.env)
 
 
 def refuse_run(cli: CommandLine, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
@@ -32,6 +40,30 @@ def refuse_run(cli: CommandLine, *arguments: str, **extra: str) -> subprocess.Co
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(RunClient, "run", open_here)
         return run_here(arguments, cli.cwd, cli.environment(extra))
+
+
+def refuse_kernels(
+    cli: CommandLine, *arguments: str, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command whose kernels an engine refuses; the test fails if the run would begin."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bench, "WorkerAuthor", FileAuthor)
+        patched.setattr(CompilePool, "begin", start_no_worker)
+        return refuse_run(cli, *arguments, **extra)
+
+
+class FileAuthor(OwnAuthor):
+    """The author of a file in this process, where an engine starts one."""
+
+    spent = None
+
+    def __init__(self, file: Path, home: Path, cores: tuple[int, ...], side: Side) -> None:
+        assert side == bench.HERE
+        super().__init__(file, home, cores, {})
+
+
+async def start_no_worker(_pool: CompilePool, _builder: tuple[str, str]) -> None:
+    """Do nothing: the compile worker that an engine starts ahead has no part in a refusal."""
 
 
 def open_here(client: RunClient[Any], _listen: object) -> NoReturn:
@@ -43,11 +75,11 @@ def open_here(client: RunClient[Any], _listen: object) -> NoReturn:
 async def open_verb(client: RunClient[Any]) -> None:
     """Open a verb, and close what was opened for it."""
     environment = {**os.environ, **client._settings.environment()}
-    bench = Bench(read_settings(environment, Path.cwd()), SilentClient())
+    opened = bench.Bench(read_settings(environment, Path.cwd()), SilentClient())
     try:
-        await client._verb.settle(bench.settings).open(bench)
+        await client._verb.settle(opened.settings).open(opened)
     finally:
-        await bench.close()
+        await opened.close()
 
 
 class SilentClient:

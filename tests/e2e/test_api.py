@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from nbclient import NotebookClient
 from tests.conftest import KERNELS, CommandLine
-from tests.e2e.own_kernels import refuse_kernels
+from tests.e2e.own_process import refuse_kernels
 from tests.e2e.warm_script import run_script
 
 import tileyard
@@ -81,9 +81,8 @@ def plus_one(N, block=32):
 
 
 @pytest.fixture
-def home(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home and locks of its own for calls in this process, on one core: one process of each kind is enough."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+def home(cli: CommandLine, one_core: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home and locks of its own for calls in this process, on one core."""
     monkeypatch.setenv("TILEYARD_HOME", str(cli.home))
     monkeypatch.setenv("TILEYARD_LOCK_DIR", str(cli.cwd / "locks"))
     return cli.home
@@ -124,8 +123,8 @@ CELLS = {
     SCRIPT.partition("limit = 64")[0]: [],
     "limit = 64\nstudy = tileyard.tune(make, arg={'N': 256}, space={'block': [32, 64, 128]},\n"
     "    where=lambda block: block <= limit, reference=lambda A: A + np.float32(offset))": [
-        "display_data: trying N of N configs (N excluded by `where`) tune make target cpu device cpu:N (N core) run N "
-        "N s best N ns block=N"
+        "display_data: trying N of N configs (N excluded by `where`) tune make target cpu "
+        "device cpu:N (N core) run N N s best N ns block=N"
     ],
     "study": ["execute_result: <study N of make: N configs>"],
     "study.trials[['block', 'outcome', 'median_ns']].sort_values('block')": [
@@ -169,6 +168,7 @@ def mask(text: str) -> str:
     return words.replace("N of N finals and checks ", "")
 
 
+@pytest.mark.usefixtures("one_core")
 def test_from_a_notebook(cli: CommandLine) -> None:
     """A cell tunes a kernel that another cell defines: one output of progress, and a study is displayed once.
 
@@ -179,7 +179,6 @@ def test_from_a_notebook(cli: CommandLine) -> None:
     for source in (*CELLS, TUNER):
         notebook.cells.append(nbformat.v4.new_code_cell(source))  # type: ignore[no-untyped-call]
     saved = dict(os.environ)
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one process of each kind is enough
     os.environ.update(cli.environment())
     try:
         NotebookClient(notebook, timeout=300, kernel_name="python3").execute(cwd=str(cli.cwd))
@@ -299,7 +298,7 @@ def test_options_declare_what_a_plain_kernel_does_not(cli: CommandLine) -> None:
 
 
 def test_a_space_can_be_given_for_a_kernel_of_a_file(plus_one: ModuleType) -> None:
-    """With what of it is to be tried; a thread other than the main one may tune. A required check leaves none the best."""
+    """With what of it is to be tried, by any thread. If a check is required, unchecked is never best."""
     found: list[tileyard.Study] = []
 
     def work() -> None:

@@ -139,7 +139,7 @@ identity = "recorded"
 
 @pytest.fixture
 def run(tmp_path: Path, cli: CommandLine) -> Callable[..., str]:
-    """Runs a script in a home of its own, in a fresh Python behind a command; what it prints. It must end well."""
+    """Runs a script in a home of its own, in a fresh Python behind a command, to a good end: its output."""
 
     def run(text: str, *before: str) -> str:
         script = tmp_path / "script.py"
@@ -189,6 +189,7 @@ def test_a_process_that_holds_the_device_races_its_configs(run: Callable[..., st
     assert run(RACE, *holding).splitlines()[-1] == "right"
 
 
+@pytest.mark.usefixtures("one_core")
 def test_a_gpu_target_is_tuned_on_all_gpus(run: Callable[..., str], cli: CommandLine) -> None:
     """Without being asked; their times are recorded ones, and which block wins follows from these. All is built before the first run."""
     cli.env |= {
@@ -198,7 +199,6 @@ def test_a_gpu_target_is_tuned_on_all_gpus(run: Callable[..., str], cli: Command
     cli.home.mkdir()
     declared = "".join(DEVICE.format(number=number) for number in range(2))
     (cli.home / "devices.toml").write_text(declared, encoding="utf-8")
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one process that compiles is enough
     block = int(run(FOR_GPUS))
     trials = json.loads(cli.run("trials", "--json").stdout)
     medians = {one["config"]["block"]: one["measurement"]["median_ns"] for one in trials}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import KERNELS, CommandLine
-from tests.e2e.own_kernels import refuse_kernels
+from tests.e2e.own_process import refuse_kernels
 from tests.own_authors import OwnAuthor
 
 from tileyard.model import Outcome
@@ -66,7 +66,7 @@ def recorded(home: Path) -> int:
 
 
 def test_a_process_says_what_an_engine_refuses(cli: CommandLine) -> None:
-    """One line of a process of its own, before there is a home: on the arguments, on the kernels, and on how they are built."""
+    """One line of a process of its own, before there is a home: on arguments, kernels and their builds."""
     before = [path.name for path in cli.cwd.iterdir()]
     assert "--trials" in read_line(cli, cli.run("tune", LIGHT, "--trials", "0"))
     line = read_line(cli, cli.run("tune", f"{LIGHT}::nothing"))
@@ -108,7 +108,7 @@ def test_a_process_says_what_an_engine_refuses(cli: CommandLine) -> None:
 )
 def test_wrong_arguments(cli: CommandLine, arguments: tuple[str, ...], expected: str) -> None:
     """What is wrong with the arguments is named."""
-    assert expected in read_line(cli, cli.refuse(*arguments))
+    assert expected in read_line(cli, cli.run_here(*arguments))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_wrong_arguments(cli: CommandLine, arguments: tuple[str, ...], expected:
     ],
 )
 def test_wrong_requests(cli: CommandLine, arguments: tuple[str, ...], expected: str) -> None:
-    """What an engine finds wrong with a kernel, its arguments or its devices is named, and no home is left behind."""
+    """What an engine finds wrong with a kernel, its arguments or devices is named, and no home is left."""
     assert expected in read_line(cli, refuse_kernels(cli, *arguments))
     assert not cli.home.exists()
 

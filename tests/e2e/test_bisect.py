@@ -53,7 +53,7 @@ STEPS = [
     "TIMES, ADDED, TAG = 100, 2, 0",
     "TIMES, ADDED, TAG = 100, 2, 0  # a comment",
 ]
-"""What the commits say, one after another: the second one is not built, the fourth one is slower, the fifth one is wrong."""
+"""What the commits say, one after another: the second is not built, the fourth is slower, the fifth wrong."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def found_in(found: dict[str, Any]) -> tuple[list[str], bool]:
 
 
 def test_what_made_it_slower_is_found(cli: CommandLine, project: Path) -> None:
-    """A commit that cannot be built is no suspect; nothing is left in the repository."""
+    """It is the one suspect; nothing is left in the repository."""
     before = git(project, "status", "--porcelain"), git(project, "worktree", "list")
     found = bisect(cli, "c0", "c3")
     assert found["sought"]["kind"] == "slower"
@@ -105,7 +105,7 @@ def test_what_made_it_wrong_is_found(cli: CommandLine, project: Path) -> None:
         ("c0", "c0", "there is no commit"),
         ("c0", "nowhere", "nowhere"),
     ]:
-        check_refusal(cli.refuse("bisect", good, bad, "kernels.py"), why)
+        check_refusal(cli.run_here("bisect", good, bad, "kernels.py"), why)
 
 
 def test_what_made_a_figure_worse_is_found_although_nothing_runs(
@@ -137,7 +137,7 @@ def test_what_made_a_figure_worse_is_found_although_nothing_runs(
         (("--fail-on", "speed:+1"), "there is no figure 'speed'"),
         (("--fail-on", "build:+1"), "a limit of build times takes"),
     ]:
-        check_refusal(cli.refuse("bisect", "c0", "c5", "kernels.py", *others), why)
+        check_refusal(cli.run_here("bisect", "c0", "c5", "kernels.py", *others), why)
 
 
 def test_figures_of_a_gpus_binary_need_no_gpu(

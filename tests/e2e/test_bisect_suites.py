@@ -43,7 +43,7 @@ int main(void) {
 """
 ONE = ("suite::sum/a",)
 SAME_WAY = pytest.mark.sweep(0)
-"""By default a mismatch shows what is done for failures; ``tests/unit/regression/test_sought.py`` has the others."""
+"""By default a mismatch stands for all failures; ``tests/unit/regression/test_sought.py`` has the others."""
 USUAL = {"WORK": "1000000", "FINISH": "", "RESULT": "7"}
 COUNTING = """
 name = "simulated"
@@ -121,9 +121,9 @@ def test_the_commit_that_made_a_number_worse_is_found(cli: CommandLine, tmp_path
     assert "step 4: since then copy/default is worse: -50.00 %\n" in done.stdout
     assert "not confirmed" not in done.stdout
     for run, words, why in [
-        (cli.refuse, ("suite.toml", "numbers.sh"), "suite.toml is a suite, and one suite is"),
+        (cli.run_here, ("suite.toml", "numbers.sh"), "suite.toml is a suite, and one suite is"),
         (cli.run, ("suite.toml::nothing",), "nothing"),
-        (cli.refuse, ("suite.toml", "--fail-on", "spills:+0"), "no effect with a suite"),
+        (cli.run_here, ("suite.toml", "--fail-on", "spills:+0"), "no effect with a suite"),
     ]:
         done = run("bisect", "c0", "main", *words)
         assert done.returncode == 2
@@ -152,9 +152,8 @@ def check_culprit(done: subprocess.CompletedProcess[str]) -> None:
     assert found["is_confirmed"]
 
 
-@pytest.mark.sweep(
-    0
-)  # ten runs of scripts, each of which imports TileLang: a regression runs some by default
+# Ten runs of scripts, each of which imports TileLang: a regression runs some by default.
+@pytest.mark.sweep(0)
 def test_the_commit_with_which_a_script_fails_is_found(scripts: CommandLine) -> None:
     """A commit that changes other modules alone runs nothing."""
     check_culprit(scripts.run(*SCRIPTS, "--json"))
@@ -180,11 +179,11 @@ def test_scripts_of_commits_are_compared_until_one_is_known_to_fail(
         return Regression(**told, run="", device="", silicon="", margin=0.02, rows=(row,))
 
     monkeypatch.setattr(RunClient, "run", compare)
-    check_culprit(scripts.refuse(*SCRIPTS, "--json"))
+    check_culprit(scripts.run_here(*SCRIPTS, "--json"))
     first, second, third = (git(scripts.cwd, "rev-parse", f"c{number}") for number in range(3))
     asked = [(start.base.revision, start.head.revision) for start in compared]
     assert asked == [(first, third), (first, second), (second, third)]
     assert all(start.measure and start.measure.unit == "steps" for start in compared)
-    refused = scripts.refuse(*SCRIPTS, "--fail-on", "spills:+0")
+    refused = scripts.run_here(*SCRIPTS, "--fail-on", "spills:+0")
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     assert "--fail-on has no effect with --exec" in refused.stderr

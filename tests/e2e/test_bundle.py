@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.conftest import KERNELS, CommandLine
-from tests.in_process import run_here
 from tests.run_records import remember_run
 
 import tileyard
@@ -63,7 +62,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle of an installed toolchain and of a library of the build machine only; the build job's directory is gone."""
+    """The bundle of an installed toolchain and a library of the build machine; the job's folder is gone."""
     if shutil.which("c++") is None:
         pytest.skip("needs a C++ compiler")
     cli = CommandLine(tmp_path_factory.mktemp("packed"))
@@ -87,11 +86,6 @@ def fill_job(job: Path) -> Path:
     (job / "inst/share/tool.cmake").write_text(f"set(LIB {job}/inst/lib)\nset(X {job}/inst2)\n")
     (job / "inst/lib/python3/site-packages/pack/__init__.py").write_text("ANSWER = 42\n")
     return job
-
-
-def ask(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that needs no engine in this process."""
-    return run_here(arguments, cli.cwd, cli.environment())
 
 
 def run(toolchain: Toolchain, *argv: str) -> str:
@@ -179,10 +173,10 @@ def test_what_the_packer_states_is_checked(tree: Path, cli: CommandLine) -> None
     shutil.copy(shutil.which("true") or "", tree / "inst/bin/tool")
     stated = ("--cpu-arch", "x86-64-v2", "--driver", ">=9999")
     output = ("-o", str(cli.cwd / "x.tyb"), "--commit", COMMIT)
-    assert ask(cli, "bundle", "--tree", f"{tree}/inst", *output, *stated).returncode == 0
+    assert cli.run_here("bundle", "--tree", f"{tree}/inst", *output, *stated).returncode == 0
     expected = "driver: >=9999 is needed, found"
 
-    done = ask(cli, "bundle", "--inspect", str(cli.cwd / "x.tyb"))
+    done = cli.run_here("bundle", "--inspect", str(cli.cwd / "x.tyb"))
 
     assert f"needs {MACHINE} x86-64-v2" in done.stdout
     assert done.returncode == 2
@@ -225,7 +219,7 @@ def test_same_content_at_two_places_is_the_same_bundle(tree: Path, cli: CommandL
     for job in (tree, other):
         output = cli.cwd / f"{job.name}.tyb"
         arguments = ("--tree", f"{job}/inst", "--commit", COMMIT, "-o", str(output))
-        assert ask(cli, "bundle", *arguments).returncode == 0
+        assert cli.run_here("bundle", *arguments).returncode == 0
         bundles.append(output.read_bytes())
     expected = bundles[0]
 
@@ -239,7 +233,7 @@ def test_other_commit_is_refused(packed: Path, cli: CommandLine) -> None:
     with pytest.raises(IncompatibleError, match=expected):
         open_toolchain(packed, "deadbeef", cli.home)
     assert not cli.home.exists()
-    done = cli.refuse("bundle", "--inspect", str(packed), "--commit", "deadbeef")
+    done = cli.run_here("bundle", "--inspect", str(packed), "--commit", "deadbeef")
     assert done.returncode == 2
     assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -247,8 +241,8 @@ def test_other_commit_is_refused(packed: Path, cli: CommandLine) -> None:
 
 def test_bundle_says_what_it_is(packed: Path, cli: CommandLine) -> None:
     """People read what it needs and what may surprise them, machines the manifest."""
-    shown = ask(cli, "bundle", "--inspect", str(packed))
-    manifest = json.loads(ask(cli, "bundle", "--inspect", str(packed), "--json").stdout)
+    shown = cli.run_here("bundle", "--inspect", str(packed))
+    manifest = json.loads(cli.run_here("bundle", "--inspect", str(packed), "--json").stdout)
     layout = msgspec.json.decode(manifest["details"], type=Layout)
     expected = {"kind": "toolchain", "commit": COMMIT}
 
@@ -287,7 +281,7 @@ def test_bad_request_is_one_line(cli: CommandLine, arguments: tuple[str, ...], l
     before = sorted(cli.cwd.iterdir())
     expected = 2
 
-    done = cli.refuse("bundle", *arguments)
+    done = cli.run_here("bundle", *arguments)
 
     assert done.returncode == expected
     assert line in done.stderr

@@ -3,11 +3,9 @@
 import os
 import select
 from concurrent.futures import ThreadPoolExecutor
-from subprocess import CompletedProcess
 
 import pytest
 from tests.conftest import KERNELS, CommandLine
-from tests.in_process import run_here
 
 from tileyard.artifacts.collection import Keep, collect
 from tileyard.artifacts.objects import ObjectStore
@@ -26,15 +24,10 @@ def fill(cli: CommandLine) -> ObjectStore:
     return objects
 
 
-def collect_here(cli: CommandLine, *arguments: str) -> CompletedProcess[str]:
-    """Run the command in this process."""
-    return run_here(("cache", "gc", *arguments), cli.cwd, cli.environment())
-
-
 def test_old_results_go(cli: CommandLine) -> None:
     """People read what went; a dry run says the same and removes nothing."""
     objects = fill(cli)
-    dry = collect_here(cli, "--keep-days", "14", "--dry-run")
+    dry = cli.run_here("cache", "gc", "--keep-days", "14", "--dry-run")
     assert objects._record("golden", "key").is_file()
     done = cli.run("cache", "gc", "--keep-days", "14")
     expected = "2 golden results"
@@ -54,7 +47,7 @@ def test_what_a_run_may_use_is_said_to_stay(cli: CommandLine) -> None:
     expected = "more should go and stay: a run that goes on may use it"
 
     with hold(objects.root):
-        done = collect_here(cli, "--max-size", "1K")
+        done = cli.run_here("cache", "gc", "--max-size", "1K")
 
     assert expected in done.stdout
     assert objects.has(blob)
@@ -91,7 +84,7 @@ def test_bad_request_is_one_line(cli: CommandLine, arguments: tuple[str, ...], l
     """Exit status 2, and nothing is made."""
     expected = 2
 
-    done = cli.refuse("cache", "gc", *arguments)
+    done = cli.run_here("cache", "gc", *arguments)
 
     assert done.returncode == expected
     assert line in done.stderr

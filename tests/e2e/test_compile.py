@@ -1,5 +1,6 @@
 """``tileyard compile`` for NVIDIA's GPUs on a machine that has none: blame, and bad input."""
 
+import json
 import subprocess
 import textwrap
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ class Blamed:
     """A place where configs were built that end in every way."""
 
     cli: CommandLine
+    done: subprocess.CompletedProcess[str]
     notes: list[str]
     by_fault: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -34,19 +36,22 @@ class Blamed:
 
 @pytest.fixture(scope="module")
 def blamed(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> Blamed:
-    """Configs of one request. All but the healthy one fail: two kill the worker that they share with the others."""
+    """Configs of one request. All but the healthy one fail: two kill the worker that they share."""
     cli = make_place(tmp_path_factory.mktemp("blamed"), gpu_caches)
     faults = "fault=memory,none,lowering,shared,source,endless"  # the quick end of all comes first
     command = ("compile", FAULTS, *TARGET, "--config", faults, "--config", "block=64")
     limits = ("--build-limit", "10s", "--compile-workers", "1", "--group-size", "3")
-    result = cli.run_json(*command, *limits, "-o", "well.tyb")
+    done = cli.run(*command, *limits, "-o", "well.tyb", "--json")
+    assert done.stdout, done.stderr
+    result = json.loads(done.stdout)
     for one in result["configs"]:
         one["log"] = (cli.home / one["log"]).read_text() if one["log"] else ""
-    return Blamed(cli, result["notes"], {one["config"]["fault"]: one for one in result["configs"]})
+    by_fault = {one["config"]["fault"]: one for one in result["configs"]}
+    return Blamed(cli, done, result["notes"], by_fault)
 
 
 def test_each_culprit_has_its_own_outcome(blamed: Blamed) -> None:
-    """What is healthy is built; what is not ends as what it is."""
+    """What is healthy is built; what is not ends as what it is, and the command with exit status 1."""
     expected = {
         "none": "passed",
         "lowering": "compile_error",
@@ -56,6 +61,7 @@ def test_each_culprit_has_its_own_outcome(blamed: Blamed) -> None:
         "memory": "out_of_memory",
     }
     assert blamed.list_each("outcome") == expected
+    assert blamed.done.returncode == 1, blamed.done.stderr
 
 
 def test_each_culprit_has_its_own_message(blamed: Blamed) -> None:
@@ -96,8 +102,8 @@ def test_a_bundle_that_nobody_can_check_is_told(blamed: Blamed) -> None:
 def test_tuning_says_which_configs_another_target_builds(blamed: Blamed) -> None:
     """With the reason of those it does not; each can still be the best here. What was built is known then."""
     asked = ("tune", FAULTS, "--config", "fault=none,lowering", "--config", "block=64")
-    older = ("--also-build", "cpu:x86-64-v2")
-    done = blamed.cli.run(*asked, "--also-build", "cuda:sm_90a", *older)
+    both = ("--also-build", "cuda:sm_90a", "--also-build", "cpu:x86-64-v2")
+    done = blamed.cli.run(*asked, *both)
     lines = done.stdout.splitlines()
     reasons = [line for line in lines if line.startswith("cuda:sm_90a: ")]
     assert done.returncode == 0, done.stderr
@@ -107,8 +113,19 @@ def test_tuning_says_which_configs_another_target_builds(blamed: Blamed) -> None
     assert "only fragment[0] access is allowed" in reasons[0].lower()
     assert any(line.endswith(": 2 unchecked") for line in lines)
     assert lines[-1].startswith("best: ")
-    (again,) = blamed.cli.run_json(*asked, *older)["also_built"]
-    assert [(one["outcome"], one["reused"]) for one in again["configs"]] == [("passed", True)] * 2
+    known = [
+        [(one["outcome"], one["reused"]) for one in target["configs"]]
+        for target in blamed.cli.run_json(*asked, *both)["also_built"]
+    ]
+    assert known == [[("passed", True), ("compile_error", True)], [("passed", True)] * 2]
+
+
+def test_a_text_that_a_target_does_not_have_is_refused(blamed: Blamed) -> None:
+    """One line says which there are; a config that is built already is not built again."""
+    config = ("--config", "fault=none", "--config", "block=64")
+    done = blamed.cli.run("compile", FAULTS, *TARGET, *config, "--emit", "c")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no kernel.c was generated for cuda:sm_90a (there is: program, cuda)" in done.stderr
 
 
 @pytest.mark.sweep(1)
@@ -215,7 +232,7 @@ def built(cli: CommandLine) -> list[Path]:
 
 def refused(cli: CommandLine, *arguments: str) -> str:
     """The one line with which a command is refused before an engine starts."""
-    return _read_line(cli.refuse(*arguments))
+    return _read_line(cli.run_here(*arguments))
 
 
 def refused_by_engine(cli: CommandLine, *arguments: str, **env: str) -> str:

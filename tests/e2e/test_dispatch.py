@@ -1,7 +1,6 @@
-"""Tuned kernels as functions: many shapes tuned in one run, the config that won for each, a default for others."""
+"""Tuned kernels as functions: shapes tuned in one run, the config that won for each, a default for others."""
 
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import pytest
 from tests.conftest import CommandLine
 from tests.e2e.warm_script import run_script
-from tests.in_process import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +153,7 @@ def test_a_table_for_many_shapes_is_what_tuned_kernels_use(tabled: Tabled) -> No
 
 
 def test_shapes_that_are_known_are_not_measured_again(tabled: Tabled) -> None:
-    """Neither where a file lists them nor where options do, of which each combination is a shape with a name."""
+    """Neither where a file lists them nor where options do, each combination being a shape with a name."""
     again = tabled.cli.run("tune", "double.py", "--shapes", "shapes.toml", *WITHIN)
     assert again.returncode == 0
     assert "6 known from earlier runs" in again.stdout
@@ -179,22 +177,20 @@ def test_tuned_kernels_run_with_what_was_found_and_one_process_builds(tabled: Ta
 
 def test_choices_move_to_another_home(tabled: Tabled, tmp_path: Path) -> None:
     """A study dispatches shapes of its own and others; what it exports is imported whole, or not at all."""
-
-    def ask(*arguments: str, home: str = "own") -> subprocess.CompletedProcess[str]:
-        environment = tabled.cli.environment({"TILEYARD_HOME": home})
-        return run_here(arguments, tabled.cli.cwd, environment)
-
-    exported = ask("export", "double").stdout
+    own, other = (
+        CommandLine(tabled.cli.cwd, {**tabled.cli.env, "TILEYARD_HOME": home})
+        for home in ("own", str(tmp_path / "other"))
+    )
+    exported = own.run_here("export", "double").stdout
     assert exported == (tabled.cli.cwd / "winner.json").read_text()
     table: dict[str, Any] = {}
-    exec(ask("export", "--form", "python").stdout, table)
+    exec(own.run_here("export", "--form", "python").stdout, table)
     (configs,) = table["CONFIGS"].values()
     assert list(configs) == [("double", (("M", 4), ("N", 128)))]
-    other = str(tmp_path / "other")
-    refused = ask("export", home=other)
+    refused = other.run_here("export")
     assert (refused.returncode, "no winner is recorded" in refused.stderr) == (2, True)
-    done = tabled.cli.run("import", "winner.json", TILEYARD_HOME=other)
+    done = other.run("import", "winner.json")
     assert (done.returncode, done.stdout.split()[:3]) == (0, ["1", "choice", "imported"])
-    assert ask("export", home=other).stdout == exported
+    assert other.run_here("export").stdout == exported
     for name in ("script.py", "absent.json"):
-        assert ask("import", name, home=other).returncode == 2
+        assert other.run_here("import", name).returncode == 2

@@ -1,4 +1,4 @@
-"""What ``tileyard compile`` made for a GPU that is not here, in every form in which it can be read: printed, packed, inspected."""
+"""What ``tileyard compile`` made for a GPU that is not here, in all its forms: printed, packed, inspected."""
 
 import importlib.util
 import json
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.conftest import CommandLine
 from tests.e2e.gpu_builds import make_place
-from tests.in_process import run_here
 
 from tileyard.devices.cuda import has_driver
 
@@ -32,26 +31,22 @@ class Built:
         """The build key of the first config."""
         return self.keys["block=128"]
 
-    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command that needs no engine in this process."""
-        return run_here(arguments, self.cli.cwd, self.cli.environment())
-
     def inspect(self, *arguments: str) -> str:
         """What is shown."""
-        done = self.ask("inspect", *arguments)
+        done = self.cli.run_here("inspect", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def refuse(self, *arguments: str) -> str:
         """The one line that says why nothing is shown."""
-        done = self.cli.refuse("inspect", *arguments)
+        done = self.cli.run_here("inspect", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
         return line
 
     def list_trials(self) -> list[dict[str, Any]]:
         """What is recorded, newest first."""
-        trials: list[dict[str, Any]] = json.loads(self.ask("trials", "--json").stdout)
+        trials: list[dict[str, Any]] = json.loads(self.cli.run_here("trials", "--json").stdout)
         return trials
 
 
@@ -87,7 +82,7 @@ def test_what_was_generated_is_printed_alone(built: Built) -> None:
 
 def test_a_bundle_says_what_it_needs(built: Built) -> None:
     """Target with architecture, and the drivers that load the cubin, stand in the bundle."""
-    done = built.ask("bundle", "--inspect", str(built.bundle))
+    done = built.cli.run_here("bundle", "--inspect", str(built.bundle))
     expected = ("cuda:sm_80", "driver >=580")
     assert done.returncode in (0, 2), done.stderr  # 2 where it does not fit this machine
     assert all(part in done.stdout for part in expected), done.stdout
@@ -199,7 +194,7 @@ def test_machine_code_without_nvdisasm(built: Built, monkeypatch: pytest.MonkeyP
     planted.write_text("#!/bin/sh\n")
     planted.chmod(0o755)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)
-    done = built.cli.refuse("inspect", built.key, "--sass", PATH=":/nonexistent")
+    done = built.cli.run_here("inspect", built.key, "--sass", PATH=":/nonexistent")
     expected = "tileyard: nvdisasm is not on this machine (pip install nvidia-cuda-nvdisasm)\n"
     assert (done.returncode, done.stderr) == (2, expected)
 
@@ -233,7 +228,7 @@ def test_what_was_removed_is_said_to_be_gone(built: Built, tmp_path: Path) -> No
     """A trial whose artifact is not there any more says so."""
     shutil.copytree(built.cli.home, tmp_path / "home", symlinks=True)
     shutil.rmtree(tmp_path / "home" / "objects" / "records" / "build")
-    done = CommandLine(tmp_path).refuse("inspect", "block=128")
+    done = CommandLine(tmp_path).run_here("inspect", "block=128")
     assert done.returncode == 2
     assert "build it again" in done.stderr
 

@@ -34,6 +34,7 @@ def run(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_core")
 def test_an_installed_wheel_works_where_there_is_no_checkout(tmp_path: Path) -> None:
     """The wheel, made from the sdist, has the demo, tunes a file of the user's and runs a suite.
 
@@ -66,7 +67,6 @@ def test_an_installed_wheel_works_where_there_is_no_checkout(tmp_path: Path) -> 
     offline = ["--quiet", "--no-index", "--no-deps", "--ignore-installed", "--no-compile"]
     run([*pip, *offline, wheel], work, plain)
 
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one process of each kind is enough
     tileyard = place / "bin" / "tileyard"
     demo = run([tileyard, "demo", "--shape", "small", "--trials", "1"], work, plain)
     shipped = packages / "tileyard" / "demo" / "gemm.py"

@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import CommandLine
 from tests.e2e.bare_host import make_bare, run_bare
 from tests.e2e.test_dispatch import KERNEL
-from tests.in_process import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +77,7 @@ def there(here: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
 
 def ask(host: CommandLine, *arguments: str) -> str:
     """What a command prints that needs no engine, in this process; it must end well."""
-    done = run_here(arguments, host.cwd, host.environment())
+    done = host.run_here(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -145,7 +144,7 @@ def test_winners_run_where_there_is_no_tilelang(
             here.run("tune", "--from", winners),
             "bundle's kind: selection is needed, found winners",
         ),
-        (here.refuse("import", space), "bundle's kind: winners is needed, found selection"),
+        (here.run_here("import", space), "bundle's kind: winners is needed, found selection"),
     ):
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert line in done.stderr

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
+from tests.samples import IS_WHOLE
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +106,6 @@ SAMPLE = ("a program on PATH", "a library", "the locale", "what a simulator says
 """The changes that are planted where not all are asked for."""
 CORE = min(os.sched_getaffinity(0))
 SLOTS = ("--slots", "2")
-SWEEP = bool(os.environ.get("TILEYARD_SWEEPS"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +323,7 @@ UNRELATED = Planted(
 """What no case uses; and every file written anew, with what it held."""
 
 
-@pytest.mark.parametrize("name", PLANTED if SWEEP else SAMPLE)
+@pytest.mark.parametrize("name", PLANTED if IS_WHOLE else SAMPLE)
 def test_a_planted_change_is_never_proven(name: str, host: Host) -> None:
     """The cases that it concerns run again, all others are skipped as proven."""
     assert host.find_rerun(PLANTED[name]) == set(PLANTED[name].concerns)

@@ -9,10 +9,9 @@ import sys
 import pytest
 from tests.conftest import ROOT
 from tests.e2e.pytest_tree import KERNELS, OPTIONS, Ran, Tree, make_tree, wait_for
+from tests.samples import IS_WHOLE
 
 pytestmark = pytest.mark.slow
-EVERY = "TILEYARD_SWEEPS" in os.environ
-"""Whether a tree is run under pytest-xdist, too."""
 
 
 def test_kernels_are_built_ahead_once_for_all_tests_and_all_runs(tree: Tree) -> None:
@@ -297,7 +296,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_failed_steps_fail_their_tests_alone(compiled: Ran) -> None:
-    """A kernel that can't be built, one that ends its process, and a marker without sense each name their test."""
+    """A kernel that can't be built, one that ends its process and a senseless marker name their test."""
     outcomes = outcomes_of(compiled, "test_bad")
     assert compiled.code == 1
     assert "scale has no argument 'colour'" in compiled.text
@@ -380,8 +379,8 @@ def test_a_launch_outside_of_a_block_leases_to_the_end_of_the_function(tree: Tre
 
 @pytest.mark.parametrize(
     ("tests", "options", "at_once"),
-    [(8, "--tileyard-workers=2", 2), *([(10, "-n2", 1)] if EVERY else [])],
-    ids=["alone", "xdist"][: 1 + EVERY],
+    [(8, "--tileyard-workers=2", 2), *([(10, "-n2", 1)] if IS_WHOLE else [])],
+    ids=["alone", "xdist"][: 1 + IS_WHOLE],
 )
 def test_a_tree_holds_the_device_for_a_tenth_of_the_time(
     tree: Tree, tests: int, options: str, at_once: int

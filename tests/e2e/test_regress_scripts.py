@@ -86,9 +86,8 @@ def test_each_side_runs_its_own_python(cli: CommandLine, scripts: Path, tmp_path
     assert row["verdict"] == "improved"
 
 
-@pytest.mark.sweep(
-    0
-)  # by default scripts run in one environment, and what is run of each side is compared
+# By default scripts run in one environment, and what is run of each side is compared.
+@pytest.mark.sweep(0)
 def test_each_side_runs_in_its_own_environment(
     cli: CommandLine, scripts: Path, tmp_path: Path
 ) -> None:
@@ -117,7 +116,7 @@ def test_bad_input_is_one_line(cli: CommandLine, scripts: Path) -> None:
         (*same, "--printed", "("): "'(' is not a regular expression",
         ("c0", "c1", "bench/same.py", *PRINTED): "--printed has no effect without --exec",
     }.items():
-        refused = cli.refuse("regress", *words)
+        refused = cli.run_here("regress", *words)
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), words
         assert expected in refused.stderr
     for words, expected in {

@@ -94,7 +94,7 @@ def write_programs(cli: CommandLine, name: str, work: int, start: str) -> None:
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    """Bundles of kernels as they were, config by config, and as they are; of programs; of a toolchain; and a file that is none."""
+    """Bundles: of kernels, older, config by config and newer; of programs; of a toolchain; and none."""
     cli = CommandLine(tmp_path_factory.mktemp("stored"))
     write_kernels(cli, LIGHT)
     bundle(cli, "kernels.py", "light", "--commit", "c0ffee1234567890")
@@ -148,10 +148,12 @@ def test_files_are_built_beside_a_bundle(packed: CommandLine) -> None:
     }
     one = packed.run_json("regress", ".", "light.tyb", "kernels.py::same/default")
     assert verdicts(one) == {"same/default": "unchanged"}
-    found = packed.run_json("regress", "configs.tyb", ".", "kernels.py::scale")
-    assert verdicts(found) == {"scale/block=1024": "unchanged"}
-    built = {one["arguments"]["N"] for one in packed.run_json("trials", "--run", found["run"])}
-    assert built == {1 << 13}
+    write_kernels(packed, HEAVY)
+    asked = ("configs.tyb", ".", "kernels.py::scale", "--margin", "15%", "--each", "90s")
+    found = packed.run_json("regress", *asked)
+    assert verdicts(found) == {"scale/block=1024": "regressed"}
+    timed = {one["arguments"]["N"] for one in packed.run_json("trials", "--run", found["run"])}
+    assert timed == {1 << 13}
 
 
 def test_a_recorded_run_is_a_side_as_long_as_its_binaries_are_there(packed: CommandLine) -> None:
@@ -209,7 +211,7 @@ def test_programs_of_bundles_are_compared(
 
 
 def test_bad_input_is_one_line(packed: CommandLine) -> None:
-    """With exit status 2, whether the command's own process finds it or the engine, which opens what is built."""
+    """With exit status 2, whether the command's own process finds it or the engine, which opens bundles."""
     write_kernels(packed, OTHER)
     write_programs(packed, "new", WORK, "1")
     recorded = packed.run_json("test", "suite", "--select", "same")["run"]
@@ -241,7 +243,7 @@ def test_bad_input_is_one_line(packed: CommandLine) -> None:
         (f"run:{compared}", ".", "kernels.py"): f"run {compared} is itself a comparison",
     }
     for words, expected in (early | late).items():
-        run = packed.refuse if words in early else packed.run
+        run = packed.run_here if words in early else packed.run
         done = run("regress", *words)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), (words, done.stderr)
         assert expected in done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT, CommandLine
-from tests.e2e.own_kernels import refuse_kernels
+from tests.e2e.own_process import refuse_kernels
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +101,7 @@ def test_the_program_is_what_is_read_back(place: CommandLine) -> None:
     ("refuse", "arguments", "expected"),
     [
         (
-            CommandLine.refuse,
+            CommandLine.run_here,
             ("--config", "block=32,64"),
             "--config block has 2 values, and one config is run",
         ),
@@ -112,7 +112,7 @@ def test_the_program_is_what_is_read_back(place: CommandLine) -> None:
             "no kernel.cu was generated for cpu (there is: program, c)",
         ),
         (
-            CommandLine.refuse,
+            CommandLine.run_here,
             ("--emit", "c", "--json"),
             "--emit and --json both print on standard output",
         ),

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
-from tests.in_process import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +60,7 @@ def test_each_silicon_has_a_winner(knowing: CommandLine) -> None:
         "red",
         "blue",
     ]
-    exported = run_here(("export",), knowing.cwd, knowing.environment()).stdout
+    exported = knowing.run_here("export").stdout
     assert '"silicon": "red"' in exported
     assert '"silicon": "blue"' in exported
 

@@ -16,7 +16,6 @@ import msgspec
 import psutil
 import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
-from tests.in_process import run_here
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
@@ -78,7 +77,7 @@ def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:
 
 
 def test_times_of_a_busy_run_are_doubted_until_all_are_measured_again(tuned: Tuned) -> None:
-    """Its A/A control told that equal things looked different; --fresh measures, from the artifacts that exist."""
+    """Its A/A control told that equal things looked different; --fresh measures the artifacts that exist."""
     replace = msgspec.structs.replace
     with TrialStore.open(tuned.cli.home) as store:
         trials = store.list_trials(TrialQuery(limit=0))
@@ -127,21 +126,16 @@ def test_a_comment_rebuilds_nothing_and_moves_the_line_of_an_error(cli: CommandL
     assert "call_extern" in by_fault[0]["compile_error"]["message"]
 
 
-def ask(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that needs no engine in this process."""
-    return run_here(arguments, cli.cwd, cli.environment())
-
-
 def test_trials_and_show(tuned: Tuned) -> None:
     """Recorded trials are listed, and one is shown with its log, Program and generated C."""
     best = tuned.first.stdout.split('tileyard.load("')[1].split('"')[0]
-    listed = ask(tuned.cli, "trials")
+    listed = tuned.cli.run_here("trials")
     shown = tuned.cli.run("show", best)
     expected = "add_one"
     assert expected in listed.stdout
-    none = ask(tuned.cli, "trials", "--kernel", "nonesuch")
+    none = tuned.cli.run_here("trials", "--kernel", "nonesuch")
     assert (none.returncode, none.stdout, none.stderr) == (0, "", "no trials of nonesuch\n")
-    assert ask(tuned.cli, "trials", "--kernel", "nonesuch", "--json").stdout == "[]\n"
+    assert tuned.cli.run_here("trials", "--kernel", "nonesuch", "--json").stdout == "[]\n"
     assert "def add_one(A: float32[256]" in shown.stdout
     assert re.search(r"^program\.tile: /\S+$", shown.stdout, re.MULTILINE)
     assert "copy(A[bx * " in shown.stdout
@@ -163,7 +157,10 @@ def test_some_cores_phases_one_after_another_and_a_single_compile_worker(
 
 @pytest.mark.skipif(len(PHYSICAL) < 2, reason="needs two cores that are not threads of one")
 def test_two_devices_share_one_study(knowing: CommandLine) -> None:
-    """While building goes on, each config counts once, from either of two devices without common cores; unless one is slower today."""
+    """While building goes on, each config counts once, from either of two devices without common cores.
+
+    Unless one of them is slower today.
+    """
     first, second = sorted(PHYSICAL.values())[:2]
     names = [f"cpu:cores={core}" for core in (first, second)]
     devices = [part for name in names for part in ("--devices", name)]
@@ -178,7 +175,7 @@ def test_two_devices_share_one_study(knowing: CommandLine) -> None:
 
 
 def test_killing_the_engine_loses_only_what_was_in_flight(cli: CommandLine) -> None:
-    """After kill -9 of the engine, no process is left, and the next run goes on where it ended, to the same winner."""
+    """After kill -9 of the engine no process is left, and the next run goes on, to the same winner."""
     cli.env.update(SCRIPTED)
     arguments = (*HEALTHY, "--config", "block=1,2,4,8,16,32,64,128", "--target", "scripted")
     process = cli.start(*arguments)
@@ -227,7 +224,7 @@ def recorded(home: Path) -> int:
 
 
 def test_interrupting_once_finishes_what_runs(knowing: CommandLine) -> None:
-    """Ctrl-C ends the run in order: the rest is recorded as not run, nothing is built for other targets, the status is 130."""
+    """Ctrl-C ends the run in order: the rest is not run nor built for other targets, the status is 130."""
     options = ("--config", "block=8,16,32,64,128", "--also-build", "cpu:x86-64-v2")
     process = knowing.start(*HEALTHY, *options)
     wait_for_trials(process, knowing.home, 1)

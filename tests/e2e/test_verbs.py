@@ -3,7 +3,6 @@
 import asyncio
 import importlib
 import json
-import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.conftest import ROOT, CommandLine
-from tests.e2e.own_kernels import FileAuthor
+from tests.e2e.own_process import FileAuthor
 
 import tileyard
 from tileyard.requests import checking
@@ -36,9 +35,8 @@ case = [{ name = "1" }]
 
 
 @pytest.fixture
-def place(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """A folder, home and locks of its own, also for calls in this process, on one core: one process of each kind is enough."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+def place(cli: CommandLine, one_core: None, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """A folder, home and locks of its own, also for calls in this process, on one core."""
     for name, text in cli.environment().items():
         monkeypatch.setenv(name, text)
     monkeypatch.chdir(cli.cwd)

@@ -1,7 +1,6 @@
 """What a compile worker may take of time and memory, and who is blamed where it is too much."""
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.samples import IS_WHOLE
 
 from tileyard.artifacts.manifest import Build
 from tileyard.engine import compilers
@@ -35,7 +35,7 @@ HITS = (
             ("idle", signal.SIGSTOP),
             ("building", signal.SIGKILL),
         )
-        if "TILEYARD_SWEEPS" in os.environ
+        if IS_WHOLE
         else ()
     ),
 )

@@ -1,7 +1,6 @@
 """Kernels of tests/kernels with pipelined loops: after every pass the results are the same, and the checker is silent."""
 
 import importlib
-import os
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -14,7 +13,7 @@ import pytest
 from tests.differential.conftest import KERNELS, kernels, load_module
 from tests.differential.cuda_examples import EXAMPLES
 from tests.passes.cases import faults_of, is_pipelined, reasons_of
-from tests.samples import sampled
+from tests.samples import IS_WHOLE, sampled
 
 from tileyard.ir.nodes import Const, For, Program, Stmt
 from tileyard.ir.rewrite import rewrite
@@ -35,7 +34,6 @@ pytestmark = pytest.mark.slow
 Modules = Callable[[str], ModuleType]
 
 SYNC = KERNELS.parent / "sync"
-EVERYTHING = os.environ.get("TILEYARD_SWEEPS", "") == "1"
 SAMPLE = (
     *(("gemm", 0, "sm_80"), ("gemm", 3, "sm_80"), ("gemm", 3, "sm_90a")),
     *(("gemm, ragged", 4, "sm_90a"), ("backward", 2, "sm_80"), ("paged decode", 3, "sm_90a")),
@@ -59,7 +57,7 @@ WITHOUT_COPIES = ("varlen",)
 
 def cases() -> list[tuple[str, int, str]]:
     """A sample, or every kernel that has a pipelined loop with each number of stages, for each pipeline."""
-    if not EVERYTHING:
+    if not IS_WHOLE:
         return list(SAMPLE)
     names = [n for n, example in EXAMPLES.items() if has_loop(example.file, example.kernel)]
     return [(name, stages, one) for name in names for stages in range(6) for one in PIPELINES]
@@ -138,7 +136,7 @@ def load_sync(file: str) -> ModuleType:
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize(
-    "name", dict.fromkeys(case[0] for case in cases()) if EVERYTHING else ["chunked"]
+    "name", dict.fromkeys(case[0] for case in cases()) if IS_WHOLE else ["chunked"]
 )
 def test_any_number_of_iterations_does_the_same(kernels: Modules, name: str, pipeline: str) -> None:
     """Behind the last pass, for 0 to 9 iterations and each number of stages, in the first block."""
@@ -146,11 +144,11 @@ def test_any_number_of_iterations_does_the_same(kernels: Modules, name: str, pip
     arguments = {**example.arguments, **SMALL.get(name, {})}
     lowered = lower_kernel(getattr(kernels(example.file), example.kernel), arguments)
     faults = {}
-    for trips in range(10) if EVERYTHING else (0, 2):
+    for trips in range(10) if IS_WHOLE else (0, 2):
         program = with_loops(lowered.written, 0, trips)
         inputs = inputs_of(program, {**arguments, **example.numbers})
         checker = StepChecker(run_pipeline(program, "none", lowered.written_lines)[0], *inputs)
-        for stages in range(6) if EVERYTHING else (3,):
+        for stages in range(6) if IS_WHOLE else (3,):
             program = with_loops(lowered.written, stages, trips)
             last = run_pipeline(program, pipeline, lowered.written_lines)[-1]
             faults[trips, stages] = checker.find_fault(last)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.differential.conftest import kernels, lower_prim_func
 from tests.differential.cuda_examples import EXAMPLES
+from tests.samples import IS_WHOLE
 
 from tileyard.errors import UnsupportedError
 from tileyard.frontend.to_tilelang import write_program
@@ -29,7 +30,6 @@ pytestmark = pytest.mark.slow
 
 Modules = Callable[[str], ModuleType]
 
-EVERYTHING = os.environ.get("TILEYARD_SWEEPS", "") == "1"
 SAMPLE = (
     *("gemm", "attention", "backward", "int4 gemm", "dynamic linear", "three roles"),
     *("cummax", "reverse warp"),
@@ -149,7 +149,7 @@ def test_another_program_is_noticed(lower_prim_func: Callable[..., Any]) -> None
 
 def pairs(*pipelines: str) -> list[tuple[str, str]]:
     """Every kernel with each pipeline; by default kernels of the sample, and pipelines in turns."""
-    if EVERYTHING:
+    if IS_WHOLE:
         return [*product(EXAMPLES, pipelines)]
     return [*zip(SAMPLE, cycle(pipelines), strict=False)]
 

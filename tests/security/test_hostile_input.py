@@ -48,14 +48,9 @@ def refuse(cli: CommandLine, *arguments: str) -> str:
     return done.stderr.replace(f"{cli.cwd}/", "")
 
 
-def read(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that needs no engine to its end, in this process."""
-    return cli.refuse(*arguments)
-
-
 def refuse_here(cli: CommandLine, *arguments: str) -> str:
     """The one line that a command says of what it refuses, in this process, without an engine."""
-    done = cli.refuse(*arguments)
+    done = cli.run_here(*arguments)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     return done.stderr.replace(f"{cli.cwd}/", "")
 
@@ -107,7 +102,7 @@ def test_declarations_that_are_nested_too_deeply(cli: CommandLine) -> None:
     write(cli.cwd / "tileyard.toml", "x = " + "[" * DEEP + "]" * DEEP)
     expected = "tileyard.toml: is not valid TOML: it is nested too deeply"
     assert expected in refuse_here(cli, "devices")
-    leased = cli.refuse("lease", "--", "true")
+    leased = cli.run_here("lease", "--", "true")
     assert expected in leased.stderr
     assert "Traceback" not in leased.stderr
 
@@ -299,7 +294,7 @@ def run_cases(cli: CommandLine, steps: Mapping[str, str]) -> dict[str, dict[str,
     write(cli.cwd / "suite.toml", f'name = "s"\n{limits}\nvars.kind = ""\n{testcases}')
     verdicts = cli.run_json("test", "suite.toml")["verdicts"]
     assert not list((cli.home / "tmp").glob("*"))
-    assert read(cli, "cache", "gc", "--max-size", "0").returncode == 0
+    assert cli.run_here("cache", "gc", "--max-size", "0").returncode == 0
     ends = {v["case"].split("/")[0]: (v["outcome"], v["message"]) for v in verdicts}
     return {step: {kind: ends[f"{step}_{kind}"] for kind in KINDS} for step in steps}
 
@@ -385,7 +380,7 @@ def test_a_daemon_of_the_program_that_lists_cases(cli: CommandLine, ending: str)
     write(cli.cwd / "list.sh", script)
     listed = GOOD.replace("case = ", 'list = { argv = ["sh", "list.sh"], limit_s = 2 }\ncase = ')
     write(cli.cwd / "suite.toml", listed)
-    for run_it in (cli.run, cli.refuse):
+    for run_it in (cli.run, cli.run_here):
         done = run_it("test" if run_it == cli.run else "plan", "suite.toml")
         assert done.returncode == (2 if ending else 0), done.stderr
         assert ("list: ran past its limit of 2 s" in done.stderr) == bool(ending)
@@ -429,21 +424,21 @@ def test_records_that_cannot_be_read(cli: CommandLine) -> None:
     """They are passed over, and the commands that would have shown them say so."""
     write_cases(cli, len(RECORDS) + 1)
     assert cli.run("test", "suite.toml").returncode == 0
-    (whole, *broken) = json.loads(read(cli, "trials", "--json").stdout)
+    (whole, *broken) = json.loads(cli.run_here("trials", "--json").stdout)
     changes = zip(RECORDS, broken, strict=True)
     change_store(
         cli, *(f"update trials set record = {r} where id = '{t['id']}'" for r, t in changes)
     )
     row = f"tileyard: skipped what cannot be read: 1 row of {cli.home}/store.db"
     rows = row.replace("1 row", f"{len(RECORDS)} rows")
-    listed = read(cli, "trials", "--json")
+    listed = cli.run_here("trials", "--json")
     assert [trial["id"] for trial in json.loads(listed.stdout)] == [whole["id"]]
     assert listed.stderr.splitlines() == [rows]
     for trial in broken:
-        shown = read(cli, "show", trial["id"])
+        shown = cli.run_here("show", trial["id"])
         assert (shown.returncode, shown.stderr.splitlines()[0]) == (2, row)
     for command in ("history", "plan suite.toml"):
-        done = read(cli, *command.split())
+        done = cli.run_here(*command.split())
         assert done.returncode == 0, done.stderr
     for changed in ((), ("--changed", "any")):
         done = cli.run("test", "suite.toml", *changed)
@@ -462,7 +457,7 @@ def test_columns_that_make_no_sense(cli: CommandLine) -> None:
         ),
     )
     said = f"skipped what cannot be read: {len(COLUMNS)} rows of {cli.home}/store.db"
-    ended = [read(cli, *command.split()) for command in ("history", "plan suite.toml")]
+    ended = [cli.run_here(*command.split()) for command in ("history", "plan suite.toml")]
     for done in (*ended, cli.run("test", "suite.toml")):
         assert done.returncode == 0, done.stderr
         assert said in done.stdout + done.stderr
@@ -473,7 +468,7 @@ def test_a_store_is_rebuilt_from_its_streams(cli: CommandLine, is_empty: bool) -
     """Whatever command comes first rebuilds it, and says how many lines could not be read."""
     write(cli.cwd / "suite.toml", GOOD)
     assert cli.run("test", "suite.toml").returncode == 0
-    before = json.loads(read(cli, "trials", "--json").stdout)
+    before = json.loads(cli.run_here("trials", "--json").stdout)
     for file in cli.home.glob("store.db*"):
         file.unlink()
     if is_empty:
@@ -482,12 +477,12 @@ def test_a_store_is_rebuilt_from_its_streams(cli: CommandLine, is_empty: bool) -
     with stream.open("ab") as file:
         file.write(b"nonsense\n\xff\n" + b"[" * DEEP + b"\n")
     os.mkfifo(cli.home / "runs" / "pipe.jsonl")
-    listed = read(cli, "trials", "--json")
+    listed = cli.run_here("trials", "--json")
     assert json.loads(listed.stdout) == before
     said = f"tileyard: skipped what cannot be read: 3 lines of {cli.home}/runs"
     assert listed.stderr.splitlines() == [said]
-    assert read(cli, "trials").stderr == ""
-    assert read(cli, "cache", "gc", "--keep-days", "0", "--dry-run").returncode == 0
+    assert cli.run_here("trials").stderr == ""
+    assert cli.run_here("cache", "gc", "--keep-days", "0", "--dry-run").returncode == 0
 
 
 # ---- bundles ------------------------------------------------------------------------------------
@@ -556,7 +551,7 @@ def test_a_refused_bundle_leaves_nothing(
 def test_a_toolchain_that_does_not_say_what_it_is(cli: CommandLine) -> None:
     """To look at it is refused in one line."""
     pack(cli.cwd, "toolchain", "{}", b"")
-    done = cli.refuse("bundle", "--inspect", "bad.tyb")
+    done = cli.run_here("bundle", "--inspect", "bad.tyb")
     expected = "tileyard: bad.tyb is not a sound toolchain: its manifest is invalid"
     assert (done.returncode, done.stderr.splitlines()) == (2, [expected])
 
@@ -606,10 +601,10 @@ def test_nothing_that_is_shown_is_obeyed(cli: CommandLine) -> None:
         (HOSTILE,),
     )
     ended = [told, *(cli.run(*arguments) for arguments in of_processes)]
-    for done in (*ended, *(read(cli, *arguments) for arguments in of_ours)):
+    for done in (*ended, *(cli.run_here(*arguments) for arguments in of_ours)):
         assert "Traceback" not in done.stderr, done.stderr
         assert not SEEN.search(done.stdout + done.stderr), (done.args, done.stdout, done.stderr)
-    shown = read(cli, "show", f"{run}.1").stdout
+    shown = cli.run_here("show", f"{run}.1").stdout
     assert "\\x1b]0;owned\\x07\\x9b31m\\u202egnp\\x7f" in shown
     assert "and\nmore\n" in shown
 
@@ -619,6 +614,6 @@ def test_a_name_that_looks_like_markup(cli: CommandLine) -> None:
     write(cli.cwd / "suite.toml", GOOD.replace('"a"', '"a[/b][red]"'))
     assert cli.run("test", "suite.toml").returncode == 0
     for command in ("trials", "plan suite.toml", "history --tail"):
-        done = read(cli, *command.split())
+        done = cli.run_here(*command.split())
         assert done.returncode == 0, done.stderr
-    assert "t/a[/b][red]" in read(cli, "trials").stdout
+    assert "t/a[/b][red]" in cli.run_here("trials").stdout

@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import pytest
 from tests.differential.conftest import load_module
-from tests.samples import choose_cases, sampled
+from tests.samples import IS_WHOLE, choose_cases, sampled
 from tests.sync.cases import CASES
 from tests.sync.mistakes import MISTAKES, SOURCE, Kind, Mistake, alone, extent_of
 from tests.sync.mutants import Mutant, equivalent, mutants, unseen
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 Lower = Callable[..., "Lowered"]
-EVERYTHING = "TILEYARD_SWEEPS" in os.environ
 MUTANTS = [mutant for kernel in CASES for mutant in mutants(SOURCE, kernel)]
 
 
@@ -249,7 +247,7 @@ def test_a_mutant_is_reported_or_explained(
 
 def test_an_equivalent_mutant_gives_the_same(lower_prim_func: Lower, tmp_path: Path) -> None:
     """In the one order that the interpreter takes, at least."""
-    chosen = SILENT if EVERYTHING else choose_cases(SILENT)
+    chosen = SILENT if IS_WHOLE else choose_cases(SILENT)
     for mutant in [one for one in MUTANTS if one.name in chosen]:
         arguments = {**CASES[mutant.kernel].arguments}
         lowered = lower_kernel(lower_prim_func, mutant.text, mutant.kernel, tmp_path, arguments)

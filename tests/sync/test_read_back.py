@@ -1,7 +1,6 @@
 """What TileLang's passes make of a kernel becomes a Program that means the same; where it does not, the check says so."""
 
 import importlib
-import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,7 @@ from types import ModuleType
 import pytest
 from tests.differential.conftest import kernels, load_module
 from tests.differential.cuda_examples import EXAMPLES
-from tests.samples import sampled
+from tests.samples import IS_WHOLE, sampled
 from tests.sync.read_back import AS_WRITTEN, Loops, ReadBack, read_back
 
 from tileyard.errors import UsageError
@@ -24,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parent
 ARCHITECTURES = ("sm_80", "sm_90a")
-EVERYTHING = os.environ.get("TILEYARD_SWEEPS", "") == "1"
 SAMPLE = (
     *(("gemm, ragged", "sm_80"), ("gemm, ragged", "sm_90a"), ("attention", "sm_90a")),
     *(("paged decode", "sm_80"), ("persistent", "sm_80"), ("chunked", "sm_90a")),
@@ -80,7 +78,7 @@ PIPELINED = [
 
 def cases() -> list[tuple[str, str, int | None]]:
     """A sample, or every kernel: as it is, and with each number of stages where it has a pipelined loop."""
-    if not EVERYTHING:
+    if not IS_WHOLE:
         return [(name, architecture, None) for name, architecture in SAMPLE]
     stages = (None, *range(6))
     return [
@@ -123,15 +121,15 @@ def test_a_plan_means_what_is_written(
 @pytest.mark.timeout(
     3600
 )  # two minutes of CPU time for an image that is laid out element by element
-@pytest.mark.parametrize("stages", range(6) if EVERYTHING else (3,))
+@pytest.mark.parametrize("stages", range(6) if IS_WHOLE else (3,))
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", PIPELINED if EVERYTHING else ["chunked"])
+@pytest.mark.parametrize("name", PIPELINED if IS_WHOLE else ["chunked"])
 def test_any_number_of_iterations_means_what_is_written(
     kernels: Modules, name: str, architecture: str, stages: int
 ) -> None:
     """For 0 to 9 iterations and each number of stages, in the first block."""
     found = {}
-    for trips in range(10) if EVERYTHING else (0, 2):
+    for trips in range(10) if IS_WHOLE else (0, 2):
         loops = Loops(stages=stages, trips=trips)
         found[trips] = run_loops(kernels, name, architecture, loops)
     assert {trips: faults for trips, faults in found.items() if faults} == {}

@@ -1,6 +1,5 @@
 """Nests for all lanes at once: the same bits as one lane after the other, or nothing at all."""
 
-import os
 from collections.abc import Generator
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.samples import IS_WHOLE
 
 from tileyard.errors import KernelFault
 from tileyard.ir.dtypes import DTYPES, find_dtype
@@ -273,7 +273,7 @@ def _compare_generated(program: Program) -> list[Report]:
     return compare(program, arrays, scalars)
 
 
-EXAMPLES = 400 if "TILEYARD_SWEEPS" in os.environ else 60
+EXAMPLES = 400 if IS_WHOLE else 60
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

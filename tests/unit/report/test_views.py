@@ -419,6 +419,18 @@ def test_finals_are_counted_by_themselves() -> None:
     assert "running" not in file.getvalue()
 
 
+def test_a_title_counts_the_cores_of_each_device() -> None:
+    """One core, or several; what owns none has its name alone."""
+    devices = [
+        Device(name=name, kind="cpu", identity="x", cores=cores)
+        for name, cores in {"cpu:0": (0,), "cpu:1": (1, 2), "npu:0": ()}.items()
+    ]
+    view = RunView()
+    view.take(RunStarted(title="tune gemm", run="r", devices=tuple(devices)), 0.0)
+    title = StudyLayout().title(view).plain
+    assert "  device cpu:0 (1 core), cpu:1 (2 cores), npu:0  " in title
+
+
 def test_a_comparison_says_how_far_it_is() -> None:
     """With a guess at the time left as soon as there is one."""
     view = RunView()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.samples import IS_WHOLE
 
 import tileyard
 from tileyard.targets.own_sources import find_own_sources
@@ -65,10 +66,10 @@ def run_python(code: str, source: Path, *arguments: object) -> object:
 
 @pytest.mark.slow
 def test_an_edit_of_each_module_is_another_build(tmp_path: Path) -> None:
-    """In a copy of the package, one module after the other; by default each fifth, as each is found and read in the same way."""
+    """In a copy of the package, one module after the other; by default each fifth, as all are read alike."""
     shutil.copytree(PACKAGE, tmp_path / "tileyard", ignore=shutil.ignore_patterns("__pycache__"))
     copy = str(tmp_path / "tileyard" / "targets" / "own_sources.py")
-    step = 1 if "TILEYARD_SWEEPS" in os.environ else 5
+    step = 1 if IS_WHOLE else 5
     assert run_python(EDITS, tmp_path, step) == [copy, [], True]
 
 
