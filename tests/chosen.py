@@ -8,7 +8,8 @@ import pytest
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What runs: ``whole`` files, the tests of ``files`` that are not slow, and ``tests``, with or without parameters."""
+    """What runs: ``whole`` files, the tests of ``files`` that are not slow, and ``tests``, with or without
+    parameters."""
 
     whole: tuple[str, ...] = ()
     files: tuple[str, ...] = ()

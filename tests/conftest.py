@@ -45,7 +45,8 @@ SHARED = "shared"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a sweep need not run, and other parts; files of long tests come first, so that none is left for the end.
+    """Leave out what a sweep need not run, and other parts; files of long tests come first, so that none
+    is left for the end.
 
     Raises UsageError where finding tests has imported what takes seconds, once for each test process.
     """
@@ -80,7 +81,8 @@ def list_left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 
 def list_other_parts(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """What belongs to other parts than ``TILEYARD_PART``, as in ``2/6``; nothing where it is empty or not set."""
+    """What belongs to other parts than ``TILEYARD_PART``, as in ``2/6``; nothing where it is empty or not
+    set."""
     part, found = os.environ.get("TILEYARD_PART", ""), list(items)
     if not part:
         return set()
@@ -157,7 +159,7 @@ class CommandLine:
         module = KERNELS_AHEAD if is_of_kernels else "tileyard"
         return warm(module).run(arguments, self.cwd, self.environment(extra))
 
-    def refuse(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    def run_here(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end in this process; the test fails if it would start an engine."""
         with no_engine():
             return run_here(arguments, self.cwd, self.environment(extra))

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +19,11 @@ from tileyard.service import client
 def run_here(
     arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end in this process."""
+    """Run a command to its end in this process, with this environment and no other variable."""
     printed = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patched, forgetting(folder):
+        for name in os.environ.keys() - environment.keys():
+            patched.delenv(name)
         for name, text in environment.items():
             patched.setenv(name, text)
         patched.chdir(folder)
@@ -40,7 +43,7 @@ def no_engine() -> Iterator[None]:
 
 
 def refuse_engine(*_: object) -> NoReturn:
-    """What a test sees that expected no engine."""
+    """Fail the test."""
     pytest.fail("this command starts an engine: run it in a process of its own (CommandLine.run)")
 
 

@@ -1,7 +1,7 @@
 """Parts of a test run, each short enough for one job: ``make test-all PART=2/6`` runs the second of six.
 
-A part is made of whole files, except that each part has its share of the tests of a file in ``SPLIT``. Parts are the same each
-time, have no test in common, and together they are everything.
+A part is made of whole files, except that each part has its share of the tests of a file in ``SPLIT``. Parts
+are the same each time, have no test in common, and together they are everything.
 """
 
 import heapq
@@ -30,7 +30,8 @@ MINUTES: dict[str, float] = {
     "tests/differential/test_language_coverage.py": 1,
     "tests/conformance/test_cpu.py": 1,
 }
-"""CPU minutes of files under ``make test-all``, where sweeps make them long: measured, or estimated from what the sample takes.
+"""CPU minutes of files under ``make test-all``, where sweeps make them long: measured, or estimated from
+what the sample takes.
 
 With all other files they are some 210, so six parts take 35 each: about half an hour on two cores.
 """
@@ -49,7 +50,8 @@ SECONDS = 4.0
 def choose_part(tests: Iterable[str], part: str, known: Mapping[str, float]) -> set[str]:
     """The tests (``FILE::NAME``) of one part, written ``2/6``.
 
-    ``known`` has CPU seconds by file, which balance the parts. Raises UsageError for a part that there is not.
+    ``known`` has CPU seconds by file, which balance the parts. Raises UsageError for a part that there is
+    not.
     """
     written = re.fullmatch(r"(\d+)/(\d+)", part)
     number, count = map(int, written.groups()) if written else (0, 0)

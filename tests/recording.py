@@ -1,7 +1,8 @@
 """Notes what each test costs, what it shares with others, and which lines of the source it runs.
 
-A plugin for ``tools/record.py``: ``-p tests.recording``, with ``TEST_NOTES`` the folder in which each test process leaves its
-notes. Fixtures that several tests share are noted apart from these, as is the start of each warm process.
+A plugin for ``tools/record.py``: ``-p tests.recording``, with ``TEST_NOTES`` the folder in which each test
+process leaves its notes. Fixtures that several tests share are noted apart from these, as is the start of
+each warm process.
 """
 
 import os
@@ -89,7 +90,12 @@ class Noting:
             self.turn_to(before)
 
     def run_warm(
-        self, warm: WarmPython, arguments: Sequence[str], folder: Path, env: Mapping[str, str]
+        self,
+        warm: WarmPython,
+        arguments: Sequence[str],
+        folder: Path,
+        env: Mapping[str, str],
+        *module: str,
     ) -> CompletedProcess[str]:
         """Run a command in a copy of a warm process, whose start is noted apart."""
         name = f"warm {warm._module}"
@@ -98,7 +104,7 @@ class Noting:
             run_warm(warm, ("--version",), folder, env)
             self.turn_to(before)
         self.notes.needs.setdefault(self._owner, set()).add(name)
-        return run_warm(warm, arguments, folder, env)
+        return run_warm(warm, arguments, folder, env, *module)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note how a test ended."""
@@ -134,7 +140,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def note_apart(worker: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Have this process, and those that it starts, note lines in a file of their own; those that run in calls."""
+    """Have this process, and those that it starts, note lines in a file of their own; those that run in
+    calls."""
     shared = Path(os.environ[VARIABLE])
     own = shared.with_name(f"{shared.name}-{worker}")
     own.write_bytes(bytes(shared.stat().st_size))

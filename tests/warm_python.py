@@ -1,10 +1,10 @@
 """Processes that have imported what takes long to import, and run modules in copies of themselves.
 
-Of Tileyard, what is imported ahead are the rooms of its command line, of its engine and of its workers: they read
-nothing when they are imported. An engine that a copy starts is a copy, too, and otherwise what it
-would be: a child of its own session with an environment, signals and descriptors of its own. So are workers with
-their keepers, authors only where TileLang is imported ahead, which takes seconds. Fresh processes are compile workers for
-GPUs, whose compilers need their addresses fixed, and all that ``CommandLine.start`` begins.
+Of Tileyard, what is imported ahead are the rooms of its command line, of its engine and of its workers: they
+read nothing when they are imported. An engine that a copy starts is a copy, too, and otherwise what it would
+be: a child of its own session with an environment, signals and descriptors of its own. So are workers with
+their keepers, authors only where TileLang is imported ahead, which takes seconds. Fresh processes are compile
+workers for GPUs, whose compilers need their addresses fixed, and all that ``CommandLine.start`` begins.
 """
 
 import contextlib
@@ -56,7 +56,8 @@ HEARD = (
 HEARD_WITHOUT = ("PYTHON", "LD_")
 """Likewise for a worker that does not import TileLang."""
 UNHEARD = ("PYTHONPATH", "PYTHONSAFEPATH", "TILELANG_DEFAULT_TARGET")
-"""Variables by which ``sys.path`` begins, which a copy sets itself, and one that is read whenever it is used."""
+"""Variables by which ``sys.path`` begins, which a copy sets itself, and one that is read whenever it is
+used."""
 COMMANDS = (
     *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
     *("sqlalchemy", "tileyard.cli.main", "tileyard.cli.session", "zoneinfo"),
@@ -67,7 +68,8 @@ COMMANDS = (
     *(name for name in WORKERS if name != AUTHOR),
 )
 KERNELS = "tileyard.__main__"
-"""What runs a command that is about a file of kernels, or a script: a copy of the larger process costs 0.1 s more."""
+"""What runs a command that is about a file of kernels, or a script: a copy of the larger process costs 0.1
+s more."""
 C_COMPILERS = ("cc", "gcc", "clang", "ziglang")
 AHEAD = {
     "tileyard": COMMANDS,
@@ -98,7 +100,8 @@ def use_compiled(folder: str) -> None:
 
 
 def compile_once(folder: Path) -> None:
-    """Have the cpu target copy what a C compiler has made of the same text before, for anyone who shares a folder.
+    """Have the cpu target copy what a C compiler has made of the same text before, for anyone who shares a
+    folder.
 
     Counted is each time, so that a file's count does not depend on the files before it.
     """
@@ -139,7 +142,8 @@ def compile_once(folder: Path) -> None:
 
 
 def count_starts(path: str) -> None:
-    """Add a letter to a file for each start in this process and in those that are forked from it: c for a compiler, else p."""
+    """Add a letter to a file for each start in this process and in those that are forked from it: c for a
+    compiler, else p."""
     _COUNTED.append(path)
     sys.addaudithook(hear_start)
 
@@ -158,16 +162,19 @@ def hear_start(event: str, given: tuple[Any, ...]) -> None:
 def add_letter(letter: bytes) -> None:
     """Add a letter, which no other process does at the same moment."""
     for path in _COUNTED:
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        os.write(file, letter)
-        os.close(file)
+        with contextlib.suppress(FileNotFoundError):  # the tests have ended
+            file = os.open(path, os.O_WRONLY | os.O_APPEND)
+            os.write(file, letter)
+            os.close(file)
 
 
 class WarmPython:
-    """Runs ``python -m module`` one after another, each in a process of its own."""
+    """Runs ``python -m module`` one after another, each in a process of its own; threads wait for their
+    turn."""
 
     def __init__(self, module: str) -> None:
         self._module = module
+        self._turn = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, __file__, module, *(_COUNTED or [""]), *_COMPILED],
             stdin=subprocess.PIPE,
@@ -186,7 +193,7 @@ class WarmPython:
         """Run it, or another module that is named, to its end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with tempfile.TemporaryDirectory() as printed:
+        with self._turn, tempfile.TemporaryDirectory() as printed:
             paths = [Path(printed, name) for name in ("stdout", "stderr")]
             argv = [module or self._module, *arguments]
             asked = {
@@ -302,10 +309,11 @@ def is_copied(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
     *begin, module = worker[:4]
     if begin != [sys.executable, "-P", "-m"] or module not in WORKERS:
         return False
-    if module == COMPILER and worker[-1].partition(":")[0] in ("cuda", "gpu"):
+    if module == COMPILER and worker[-1].partition(":")[0] == "cuda":
         return False
     memory = max(
-        int(word.removeprefix("memory=")) for word in options if word.startswith("memory=")
+        (int(word.removeprefix("memory=")) for word in options if word.startswith("memory=")),
+        default=0,
     )
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     is_roomy = not memory or memory >= pages * os.sysconf("SC_PAGE_SIZE") + SPACE_BYTES

@@ -1,7 +1,8 @@
 """What a test file imports, directly or through others: modules of ``src/`` and of ``tests/``.
 
-Modules that are named as text count, too, as in ``"tileyard.targets.cpu.target:CpuTarget"``; imports for type checkers do
-not. Nothing is imported to find out. What the fixtures of ``tests/conftest.py`` import is only known from recordings.
+Modules that are named as text count, too, as in ``"tileyard.targets.cpu.target:CpuTarget"``; imports for type
+checkers do not. Nothing is imported to find out. What the fixtures of ``tests/conftest.py`` import is only
+known from recordings.
 """
 
 import ast

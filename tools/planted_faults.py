@@ -1,9 +1,10 @@
 """Plants one-line faults, spread over the rooms, and asks which tests notice them.
 
-``python tools/planted_faults.py list`` prints them, ``... show N`` one as a difference. ``... try [N ...] -- COMMAND``
-plants each in turn in the source of this checkout, which must be clean, runs a command, and takes the fault out again:
-the command has noticed it if it ends with a status other than 0. Which faults there are follows from ``--seed``,
-``--count`` and the source alone, so two revisions with the same source have the same ones.
+``python tools/planted_faults.py list`` prints them, ``... show N`` one as a difference. ``... try [N ...] --
+COMMAND`` plants each in turn in the source of this checkout, which must be clean, runs a command, and takes
+the fault out again: the command has noticed it if it ends with a status other than 0. Which faults there are
+follows from ``--seed``, ``--count`` and the source alone, so two revisions with the same source have the same
+ones.
 """
 
 import argparse

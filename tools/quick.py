@@ -1,9 +1,11 @@
-"""What a change needs before it is committed: the checks, and the tests that say most about it for their CPU seconds.
+"""What a change needs before it is committed: the checks, and the tests that say most about it for their
+CPU seconds.
 
-``python -m tools.quick [-n JOBS] [--budget SECONDS] [REVISION]``; the change is that of the working tree since REVISION (HEAD unless
-said). Tests that have changed run first, then tests of the pages that have changed. Quick tests run if they import a changed
-module, directly or through others, the nearest first. Slow tests, and those that can reach all modules, run if they
-were recorded to cover a changed module, those first that cover most per CPU second (``make test-record``).
+``python -m tools.quick [-n JOBS] [--budget SECONDS] [REVISION]``; the change is that of the working tree
+since REVISION (HEAD unless said). Tests that have changed run first, then tests of the pages that have
+changed. Quick tests run if they import a changed module, directly or through others, the nearest first. Slow
+tests, and those that can reach all modules, run if they were recorded to cover a changed module, those first
+that cover most per CPU second (``make test-record``).
 """
 
 import argparse
@@ -104,7 +106,8 @@ class Choice:
     _paid: set[str] = field(default_factory=set)
 
     def take_changed(self, files: Iterable[Path]) -> None:
-        """Choose whole test files that have changed, and only their quick tests where slow ones are too dear."""
+        """Choose whole test files that have changed, and only their quick tests where slow ones are too
+        dear."""
         for file in map(str, files):
             cpu_s = self.recorded.whole_files.get(file, self._price_file(file))
             if not self._spend(cpu_s, self.whole, file) and self._spend(
@@ -151,7 +154,8 @@ class Choice:
             )
 
     def take_covering(self, modules: set[str], processes: int) -> None:
-        """Choose tests that were recorded to cover changed modules, those first that cover most per CPU second."""
+        """Choose tests that were recorded to cover changed modules, those first that cover most per CPU
+        second."""
         ours = {name.partition(".")[2] for name in modules if name.split(".")[0] == PACKAGE}
         gains = {
             name: sum(test.covers[module] for module in ours & test.covers.keys())

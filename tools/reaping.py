@@ -1,7 +1,7 @@
 """Runs this Python with the arguments, and is the parent of whatever its descendants leave behind.
 
-``python tools/reaping.py -m pytest ...``. What is orphaned below it is still counted by ``tests/costs.py``: it becomes a
-child of this process, whose number is in the variable ``TILEYARD_TEST_ROOT``.
+``python tools/reaping.py -m pytest ...``. What is orphaned below it is still counted by ``tests/costs.py``:
+it becomes a child of this process, whose number is in the variable ``TILEYARD_TEST_ROOT``.
 """
 
 import ctypes

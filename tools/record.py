@@ -1,33 +1,35 @@
 """Records which tests run which lines of the source, and what they cost.
 
-``python -m tools.record`` (``make test-record``) writes ``tests/recorded.json``, by which ``make quick`` chooses. It runs all tests
-twice, since those that note lines are slower: about an hour on two cores.
-``python -m tools.record --report FILE [--tree TREE] [PYTEST ARGUMENT ...]`` writes how many statements of each module run, and
-which do not, as JSON. The tree can be another revision with a ``.venv``, which need not know this tool.
-``python -m tools.record --compare BEFORE AFTER`` says what two such files differ in.
+``python -m tools.record`` (``make test-record``) writes ``tests/recorded.json``, by which ``make quick``
+chooses, and what runs of each module to ``build/coverage.json``. Costs are those of tests that note lines,
+which are somewhat slower. ``python -m tools.record --report FILE [--tree TREE] [PYTEST ARGUMENT ...]`` writes
+how many statements of each module run, and which do not, as JSON. The tree can be another revision with a
+``.venv``, which need not know this tool. ``python -m tools.record --compare BEFORE AFTER`` says what two such
+files differ in.
 """
 
 import argparse
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from tests.recording import FOLDER, Notes
 from tools.closures import Closures
 from tools.pytest_runs import run_pytest
 from tools.recorded import CoveringTest, Recorded, cover, read_recorded, settle, write_recorded
 from tools.recorder import Recording, environment, recording
 
+COVERAGE = Path("build/coverage.json")
 LEAST_SHARED_S = 0.2
 """What several tests need counts if it costs this at least."""
 
@@ -53,7 +55,8 @@ class AllNotes:
 
 
 def join_notes(all_notes: Iterable[Notes]) -> AllNotes:
-    """Add up what processes have noted; what several have paid for costs as much as it did for one of them."""
+    """Add up what processes have noted; what several have paid for costs as much as it did for one of
+    them."""
     joined = AllNotes()
     failed: set[str] = set()
     for notes in all_notes:
@@ -72,13 +75,16 @@ def join_notes(all_notes: Iterable[Notes]) -> AllNotes:
     return joined
 
 
-def note_tests(jobs: int, arguments: list[str], env: dict[str, str]) -> AllNotes:
-    """Run tests that note; their notes."""
+def note_tests(
+    jobs: int, arguments: list[str], env: dict[str, str]
+) -> tuple[pytest.ExitCode, AllNotes]:
+    """Run tests that note; how they ended, and their notes."""
     with tempfile.TemporaryDirectory(prefix="tileyard-notes-") as folder:
         options = ["-p", "tests.recording", "-p", "no:randomly", *arguments]
-        run_pytest(jobs, options, {**env, FOLDER: folder})
+        status = pytest.ExitCode(run_pytest(jobs, options, {**env, FOLDER: folder}))
         decoder = msgspec.msgpack.Decoder(Notes)
-        return join_notes(decoder.decode(path.read_bytes()) for path in Path(folder).iterdir())
+        notes = (decoder.decode(path.read_bytes()) for path in Path(folder).iterdir())
+        return status, join_notes(notes)
 
 
 def is_chosen_by_lines(test: str, notes: AllNotes, closures: Closures) -> bool:
@@ -92,36 +98,33 @@ def settle_all(costs: Mapping[str, float], before: Mapping[str, float]) -> dict[
     return {name: settle(cpu_s, before.get(name)) for name, cpu_s in costs.items()}
 
 
-def sum_up(
-    costs: AllNotes, ran: AllNotes, begun: Recording, closures: Closures, before: Recorded
-) -> Recorded:
-    """What is recorded of these notes: costs from one run, lines from another."""
+def sum_up(ran: AllNotes, begun: Recording, closures: Closures, before: Recorded) -> Recorded:
+    """What is recorded of these notes."""
     shared = settle_all(
         {
             name: cpu_s
-            for name, cpu_s in costs.cpu_s.items()
-            if name and name not in costs.tests and cpu_s >= LEAST_SHARED_S
+            for name, cpu_s in ran.cpu_s.items()
+            if name and name not in ran.tests and cpu_s >= LEAST_SHARED_S
         },
         before.shared,
     )
     files: Counter[str] = Counter()
     whole_files: Counter[str] = Counter()
     by_lines = []
-    for name, cpu_s in costs.cpu_s.items():
+    for name, cpu_s in ran.cpu_s.items():
         if (file := name.partition("::")[0]).endswith(".py"):
             whole_files[file] += cpu_s
-    for test in sorted(costs.good):
-        if is_chosen_by_lines(test, costs, closures):
+    for test in sorted(ran.good):
+        if is_chosen_by_lines(test, ran, closures):
             by_lines.append(test)
         else:
-            files[test.partition("::")[0]] += costs.cpu_s[test]
+            files[test.partition("::")[0]] += ran.cpu_s[test]
     known = {
         test: (
-            settle(costs.cpu_s[test], before.tests[test].cpu_s if test in before.tests else None),
-            sorted(costs.list_needs(test) & shared.keys()),
+            settle(ran.cpu_s[test], before.tests[test].cpu_s if test in before.tests else None),
+            sorted(ran.list_needs(test) & shared.keys()),
         )
         for test in by_lines
-        if test in ran.good
     }
     covers = cover_modules(known, shared, ran, begun)
     return Recorded(
@@ -159,20 +162,29 @@ def cover_modules(
     return chosen
 
 
-def record(jobs: int, arguments: list[str]) -> None:
-    """Run all tests, and write what is recorded of them."""
-    costs = note_tests(jobs, arguments, dict(os.environ))
+def record(jobs: int, arguments: list[str]) -> pytest.ExitCode:
+    """Run all tests, and write what is recorded of them unless they were interrupted; how they ended."""
     with recording(Path.cwd()) as begun:
-        ran = note_tests(jobs, arguments, environment(begun.begin("all")))
-        write_recorded(sum_up(costs, ran, begun, Closures(), read_recorded()))
+        status, ran = note_tests(jobs, arguments, environment(begun.begin("all")))
+        if status > pytest.ExitCode.TESTS_FAILED:
+            return status
+        write_recorded(sum_up(ran, begun, Closures(), read_recorded()))
+        imported = np.bitwise_or.reduce(
+            [np.frombuffer(begun.read(path)[0], np.uint8) for path in begun.folder.glob("all*")]
+        )
+        called = np.unpackbits(np.bitwise_or.reduce([*ran.lines.values()]))
+        write_coverage(describe_coverage(begun, imported, called), COVERAGE)
+    return status
 
 
 # ---- How much runs ---------------------------------------------------------------------------------
 
 
-def describe_coverage(begun: Recording, path: Path) -> dict[str, Any]:
-    """How many statements there are and how many ran, in all and for each module, with the lines of the others."""
-    imported, called = begun.read(path)
+def describe_coverage(
+    begun: Recording, imported: Sequence[int], called: Sequence[int]
+) -> dict[str, Any]:
+    """How many statements there are and how many ran, in all and for each module, with the lines of the
+    others."""
     modules = {}
     for source in begun.sources:
         ran = {
@@ -227,11 +239,16 @@ def report(tree: Path, file: Path, jobs: str, arguments: list[str]) -> int:
     with recording(tree) as begun:
         path = begun.begin("all")
         status = subprocess.run(argv, cwd=tree, check=False, env=environment(path)).returncode
-        coverage = describe_coverage(begun, path)
+        write_coverage(describe_coverage(begun, *begun.read(path)), file)
+    return status
+
+
+def write_coverage(coverage: dict[str, Any], file: Path) -> None:
+    """Write it as JSON, and print the total."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(coverage, indent=1) + "\n", encoding="utf-8")
     total = coverage["total"]
     print(f"coverage: {total['percent']} % of {total['statements']} statements")
-    return status
 
 
 def main() -> int:
@@ -249,7 +266,7 @@ def main() -> int:
     elif options.report:
         return report(options.tree, options.report, options.jobs, arguments)
     else:
-        record(int(options.jobs), arguments)
+        return record(int(options.jobs), arguments)
     return 0
 
 

@@ -1,8 +1,9 @@
-"""What is recorded of the tests, in ``tests/recorded.json``: what they cost, and which of them cover each module best.
+"""What is recorded of the tests, in ``tests/recorded.json``: what they cost, and which of them cover each
+module best.
 
-A test file has the CPU seconds of its quick tests, unless these can reach all modules, and those of all its tests. A test that covers a module has
-its own CPU seconds, what it needs of what others need, too, and the lines that it adds to those of the tests chosen
-before it. A module is named without ``tileyard``.
+A test file has the CPU seconds of its quick tests, unless these can reach all modules, and those of all its
+tests. A test that covers a module has its own CPU seconds, what it needs of what others need, too, and the
+lines that it adds to those of the tests chosen before it. A module is named without ``tileyard``.
 """
 
 import json
@@ -22,7 +23,8 @@ REPEATED = 0.2
 """What a line counts that another test has run already, instead of 1."""
 LEAST_LINES = 0.5
 SAME = 1.3
-"""Costs that differ by less than this factor are the same, so that a new recording changes few lines of the file."""
+"""Costs that differ by less than this factor are the same, so that a new recording changes few lines of
+the file."""
 
 
 class CoveringTest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,10 +73,12 @@ def cover(
     costs: Sequence[tuple[float, Sequence[str]]],
     shared: Mapping[str, float],
 ) -> list[tuple[int, int]]:
-    """The tests that cover lines at the least cost, best first, each with the lines that it adds, at least 1.
+    """The tests that cover lines at the least cost, best first, each with the lines that it adds, at least
+    1.
 
-    ``ran`` has a row for each test and a column for each line, ``costs`` has a test's own CPU seconds and what it
-    needs of ``shared``. Each test chosen has the most new lines per CPU second; lines that ran before count a little.
+    ``ran`` has a row for each test and a column for each line, ``costs`` has a test's own CPU seconds and
+    what it needs of ``shared``. Each test chosen has the most new lines per CPU second; lines that ran before
+    count a little.
     """
     worth = np.ones(ran.shape[1])
     chosen: list[tuple[int, int]] = []

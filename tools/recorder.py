@@ -1,7 +1,7 @@
 """Which lines of the source run, in all processes of a test run: see ``line_recorder.c``.
 
-A statement is counted once, however many lines it has, at its first one; docstrings, ``...`` and what only type checkers
-read are not counted.
+A statement is counted once, however many lines it has, at its first one; docstrings, ``...`` and what only
+type checkers read are not counted.
 """
 
 import ast
@@ -120,7 +120,8 @@ class Recording:
 
 @contextlib.contextmanager
 def recording(root: Path) -> Iterator[Recording]:
-    """Have each process of a tree's ``.venv`` note lines, if it begins with ``LINE_RECORDING`` in its environment."""
+    """Have each process of a tree's ``.venv`` note lines, if it begins with ``LINE_RECORDING`` in its
+    environment."""
     packages = next((root / ".venv").glob("lib/python*/site-packages"))
     library = packages / f"{LIBRARY}{sysconfig.get_config_var('EXT_SUFFIX')}"
     hook = packages / f"{LIBRARY}.pth"

@@ -115,11 +115,11 @@ def test_steps_and_slots_share_the_places_of_the_cores(
 @pytest.mark.parametrize("command", ["test", "tune", "bundle"])
 def test_a_number_that_makes_no_sense_is_refused(cli: CommandLine, command: str) -> None:
     """In one line, with exit status 2, as an option and as a variable."""
-    done = cli.refuse(command, "mine.py", "--golden-threads", "0")
+    done = cli.run_here(command, "mine.py", "--golden-threads", "0")
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0
     assert "--golden-threads" in done.stderr
-    done = cli.refuse("devices", TILEYARD_GOLDEN_THREADS="many")
+    done = cli.run_here("devices", TILEYARD_GOLDEN_THREADS="many")
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0
     assert "TILEYARD_GOLDEN_THREADS is 'many'" in done.stderr

@@ -128,7 +128,7 @@ def test_what_a_suite_requires_is_asked_for_first(cli: CommandLine) -> None:
     (cli.cwd / "inst").mkdir()
     (cli.cwd / "inst" / "tool").write_text("text")
     tree = ("--tree", "inst", "--commit", "c0ffee", "-o", "t.tyb", "--require", "needs.toml")
-    assert cli.refuse("bundle", *tree).returncode == 0
+    assert cli.run_here("bundle", *tree).returncode == 0
     assert cli.run("bundle", "suite.toml", "-o", "s.tyb").returncode == 0
     (cli.cwd / "plain.toml").write_text(
         'name = "plain"\nrun = ["true"]\n[[testcase]]\nname = "a"\n'
@@ -147,7 +147,7 @@ def test_what_a_suite_requires_is_asked_for_first(cli: CommandLine) -> None:
         assert not list(cli.home.glob("objects/trees/*"))
     assert "needs program no-such-simulator on PATH" in done.stdout
     (cli.cwd / "needs.toml").write_text('programm = ["x"]\n')
-    wrong = cli.refuse("bundle", *tree)
+    wrong = cli.run_here("bundle", *tree)
     said = "needs.toml:1: programm: unknown key (did you mean 'programs'"
     assert (wrong.returncode, said in wrong.stderr) == (2, True), wrong.stderr
 
@@ -159,7 +159,7 @@ def test_a_toolchain_is_used_by_steps(here: CommandLine, there: CommandLine) -> 
     for version in ("one", "two"):
         (tree / "bin" / "tool").write_text(f"#!/bin/sh\necho {version}\n")
         (tree / "bin" / "tool").chmod(0o755)
-        made = here.refuse(
+        made = here.run_here(
             "bundle", "--tree", str(tree), "--commit", version * 4, "-o", f"{version}.tyb"
         )
         assert made.returncode == 0, made.stderr

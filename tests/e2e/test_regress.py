@@ -181,7 +181,7 @@ def test_bad_input_is_one_line(cli: CommandLine, project: Path) -> None:
         ("light", ".", "bench/kernels.py", "--margin", "2"): "'2' is not a share such as 2%",
         ("light", ".", "bench/kernels.py", "--clean"): "--clean: working tree, ",
     }.items():
-        refused = cli.refuse("regress", *words)
+        refused = cli.run_here("regress", *words)
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), words
         assert expected in refused.stderr
     done = cli.run("regress", "light", ".", "bench/kernels.py::gone")

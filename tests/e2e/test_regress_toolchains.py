@@ -124,6 +124,6 @@ def test_bad_input_is_one_line(place: CommandLine, cli: CommandLine) -> None:
 
 def refuse(cli: CommandLine, words: tuple[str, ...], expected: str) -> None:
     """What is refused says why, in one line."""
-    done = cli.refuse("regress", *words)
+    done = cli.run_here("regress", *words)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), (words, done.stderr)
     assert expected in done.stderr

@@ -167,7 +167,7 @@ def test_a_revision_is_a_side(cli: CommandLine, tmp_path: Path) -> None:
 def test_bad_input(cli: CommandLine, arguments: tuple[str, ...], expected: str) -> None:
     """What makes no sense is refused in one line before anything is built."""
     (cli.cwd / "third.py").write_text(KERNEL)
-    done = cli.refuse("static", *arguments)
+    done = cli.run_here("static", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert expected in line

@@ -169,7 +169,7 @@ def test_logs_are_copied_where_they_are_asked_for(cli: CommandLine) -> None:
         "out/logs/t/b.log": 2,
     }
     (cli.cwd / "file").write_text("")
-    done = cli.refuse("test", "suite.toml", "--logs", "file/logs")
+    done = cli.run_here("test", "suite.toml", "--logs", "file/logs")
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot write file/logs: Not a directory" in done.stderr
 
@@ -637,14 +637,14 @@ def test_cases_in_quarantine_end_no_run(cli: CommandLine) -> None:
 def test_cases_are_listed(cli: CommandLine, suite: Path) -> None:
     """Those that would run, one a line, in the order of the suite; nothing is built or kept."""
     listed = [
-        cli.refuse("test", "suite.toml", "--list", *options).stdout.split()
+        cli.run_here("test", "suite.toml", "--list", *options).stdout.split()
         for options in ((), ("-k", "one and not columns"), ("--shard", "1/1", "--skip", "rows"))
     ]
     every = ["rows/one", "rows/two", "columns/one"]
     assert listed == [every, ["rows/one"], ["columns/one"]]
     assert not cli.home.exists()
     cli.run("test", "suite.toml", "-k", "rows/two")
-    refused = cli.refuse("test", "suite.toml", "--list", "--rerun-failed")
+    refused = cli.run_here("test", "suite.toml", "--list", "--rerun-failed")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 

@@ -166,13 +166,8 @@ class Host:
     def install(self) -> subprocess.CompletedProcess[str]:
         """What root does, once; this process is root's."""
         argv = ("devices", "--install", "--tmpfiles", str(self.folder / "etc"))
-        ours = {
-            name: text
-            for name, text in self.environment(User(0)).items()
-            if name.startswith("TILEYARD_")
-        }
         with no_engine():
-            return run_here(argv, self.folder, ours)
+            return run_here(argv, self.folder, self.environment(User(0)))
 
 
 def site_folders() -> list[str]:

@@ -57,23 +57,24 @@ class SharedFolder:
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run the command that is installed, as root, in this folder."""
-        outer = {key: text for key, text in os.environ.items() if not key.startswith("TILEYARD_")}
         return subprocess.run(
             [CONSOLE_SCRIPT, *arguments],
             cwd=self.path,
-            env={**outer, "TILEYARD_LOCK_DIR": str(self.locks), **variables},
+            env={**self.environment(), **variables},
             capture_output=True,
             text=True,
             check=False,
         )
 
-    def refuse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run_here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command that needs no engine likewise, in this process."""
-        with pytest.MonkeyPatch.context() as patched, no_engine():
-            for name in list(os.environ):
-                if name.startswith("TILEYARD_"):
-                    patched.delenv(name)
-            return run_here(arguments, self.path, {"TILEYARD_LOCK_DIR": str(self.locks)})
+        with no_engine():
+            return run_here(arguments, self.path, self.environment())
+
+    def environment(self) -> dict[str, str]:
+        """That of a shell which has set nothing of ours but the lock directory."""
+        outer = {key: text for key, text in os.environ.items() if not key.startswith("TILEYARD_")}
+        return {**outer, "TILEYARD_LOCK_DIR": str(self.locks)}
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_a_strangers_home_is_refused(shared: SharedFolder, arguments: tuple[str,
     """It is beside the working directory; its devices are not probed, and the message names it."""
     _declare(shared, ".tileyard")
     is_real = arguments[0] in ("devices", "lease")
-    done = (shared.run if is_real else shared.refuse)(*arguments)
+    done = (shared.run if is_real else shared.run_here)(*arguments)
     home = shared.path / ".tileyard"
     assert done.returncode in (2, 69)
     assert f"{home} belongs to another user (uid {STRANGER})" in done.stderr
@@ -119,7 +120,7 @@ def test_a_strangers_project_is_passed_over(shared: SharedFolder) -> None:
     mine = shared.path / "mine"
     mine.mkdir()
     own = SharedFolder(mine, shared.proof, shared.locks)
-    assert own.refuse("devices", "probe", "cpu").returncode == 0
+    assert own.run_here("devices", "probe", "cpu").returncode == 0
     assert not shared.proof.exists()
 
 

@@ -51,8 +51,8 @@ def test_a_name_that_leads_elsewhere_names_nothing(cli: CommandLine, tmp_path: P
 
     for name in ("../../secret", "../secret.jsonl", "/etc/passwd", "a/b", "..", ""):
         for command in ("show", "inspect", "run-artifact"):
-            done = cli.refuse(command, name)
+            done = cli.run_here(command, name)
             assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
             assert "outside" not in done.stdout + done.stderr
-        listed = cli.refuse("trials", "--json", "--run", name or "..")
+        listed = cli.run_here("trials", "--json", "--run", name or "..")
         assert json.loads(listed.stdout) == []
