@@ -119,6 +119,8 @@ def compile_once(folder: Path) -> None:
             Path(program or "/").stat().st_mtime_ns,
         )
         key = hashlib.sha256((place / source).read_bytes())
+        for header in sorted(place.glob("*.h")):
+            key.update(header.read_bytes())
         key.update("\0".join(map(str, parts)).replace(str(place), "").encode())
         kept = folder / key.hexdigest()
         add_letter(b"c")

@@ -21,6 +21,7 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.cpu import physical_core
 from tileyard.store.trials import TrialQuery, TrialStore
+from tileyard.tuning.request import is_final
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +82,7 @@ def test_times_of_a_busy_run_are_doubted_until_all_are_measured_again(tuned: Tun
     replace = msgspec.structs.replace
     with TrialStore.open(tuned.cli.home) as store:
         trials = store.list_trials(TrialQuery(limit=0))
-        known = next(one for one in trials if one.keys.measurement and one.batch != "finals")
+        known = next(one for one in trials if one.keys.measurement and not is_final(one))
         measurement = known.measurement
         assert measurement is not None
         known = replace(known, id="busy.1", run="busy", started_at=known.started_at + 3600)
@@ -101,7 +102,7 @@ def test_times_of_a_busy_run_are_doubted_until_all_are_measured_again(tuned: Tun
     run = fresh.splitlines()[0].split()[-1]
     with TrialStore.open(tuned.cli.home) as store:
         again = store.list_trials(TrialQuery(run=run, limit=0))
-    screened = [(one.reused, one.build_s) for one in again if one.batch != "finals"]
+    screened = [(one.reused, one.build_s) for one in again if not is_final(one)]
     expected = [(False, 0.0)] * 4
     assert screened == expected
 

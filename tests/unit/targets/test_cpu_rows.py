@@ -58,6 +58,21 @@ def large(X: float16[n, 4099], A: out.float16[n, 4099], B: out.float32[n, 4099])
         B[bx, k] = float32(X[bx, k]) * 3.0
 """
 
+LARGEST = """
+def largest(X: {dtype}[16, 96], A: out.{dtype}[16], B: out.{dtype}[16], C: out.{dtype}[16]):
+    t: shared.{dtype}[16, 96]
+    a: fragment.{dtype}[16]
+    b: fragment.{dtype}[16]
+    c: fragment.{dtype}[16]
+    copy(X, t)
+    reduce(t, a, kind='max', axis=1)
+    reduce(t, b, kind='min', axis=1)
+    reduce(t, c, kind='absmax', axis=1)
+    copy(a, A)
+    copy(b, B)
+    copy(c, C)
+"""
+
 KEPT = """
 def kept(A: float32[32, 48], B: float32[48, 64], C: out.float32[32, 128]):
     by: grid[2]
@@ -91,6 +106,13 @@ def test_rows_with_ragged_ends_are_what_the_interpreter_gives(dtype: str, load_t
     x, z = (rng.standard_normal(1003).astype(TYPES[dtype]) for _ in range(2))
     b = rng.integers(-128, 128, 1003).astype(np.int8)
     check(load_text, SCALED.format(dtype=dtype), [x, z, b])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_rows_are_folded_on_their_bits(dtype: str, load_text: Load) -> None:
+    """The largest and smallest of a row need no floats."""
+    values = np.random.default_rng(0).standard_normal((16, 96)).astype(TYPES[dtype])
+    check(load_text, LARGEST.format(dtype=dtype), [values])
 
 
 def test_divisions_of_the_variable_are_resolved(load_text: Load) -> None:
