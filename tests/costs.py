@@ -7,6 +7,7 @@ it starts itself. A budget (``tests/budget.toml``) says how many each file may s
 depend on the machine, and are only printed.
 """
 
+import contextlib
 import os
 import tomllib
 from collections import Counter
@@ -48,14 +49,15 @@ def read_cpu_s(pid: int) -> float:
     for."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        threads = Path(f"/proc/{pid}/task").iterdir()
-        below = [
-            int(child) for thread in threads for child in (thread / "children").read_text().split()
-        ]
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - each test waits for it
     except OSError:  # it has ended: its parent has its time
         return 0.0
+    below: list[str] = []
+    for thread in threads:
+        with contextlib.suppress(OSError):  # the thread has ended
+            below += Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
     own_s = sum(map(int, fields[11:15])) / TICKS
-    return own_s + sum(map(read_cpu_s, below))
+    return own_s + sum(read_cpu_s(int(child)) for child in below)
 
 
 class Counting:

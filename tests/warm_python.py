@@ -68,19 +68,15 @@ COMMANDS = (
     *(name for name in WORKERS if name != AUTHOR),
 )
 KERNELS = "tileyard.__main__"
-"""What runs a command that is about a file of kernels, or a script: a copy of the larger process costs 0.1
-s more."""
+"""What runs a command that is about a file of kernels, a script, or pytest: a copy of the larger process
+costs 0.1 s more."""
 C_COMPILERS = ("cc", "gcc", "clang", "ziglang")
 AHEAD = {
     "tileyard": COMMANDS,
     KERNELS: (
         *COMMANDS,
         *("tilelang.autotuner", "tilelang.language", "tileyard.frontend.tilelang"),
-        "tileyard.workers.sync_sizes",
-    ),
-    "pytest": (
-        *("numpy", "pytest", "sqlalchemy", "tilelang.language"),
-        *("tileyard.pytest_plugin.plugin", "tileyard.targets.cpu.target"),
+        *("pytest", "tileyard.pytest_plugin.plugin", "tileyard.workers.sync_sizes"),
     ),
 }
 """What is imported before a module is run."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.warm_python import KERNELS as KERNELS_AHEAD
 from tests.warm_python import warm
 
 OPTIONS = (
@@ -89,7 +90,8 @@ class Tree:
     def warm_run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
         """Run pytest in a copy of the warm process."""
         environment = {**self.environment(), **(env or {})}
-        done = warm("pytest").run((*OPTIONS, *arguments), self.folder, environment)
+        words = (*OPTIONS, *arguments)
+        done = warm(KERNELS_AHEAD).run(words, self.folder, environment, "pytest")
         return Ran(code=done.returncode, text=done.stdout + done.stderr)
 
     def plain(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:

@@ -329,21 +329,28 @@ def test_what_a_queue_loses_is_run_again(tree: Tree, queue: Path) -> None:
 
 
 def test_three_lost_tasks_in_a_row_fail_no_test(tree: Tree, queue: Path) -> None:
-    """Each blames another test, for what was lost comes last."""
+    """Each blames another test, for what was lost comes last; all have begun before one asks for a device."""
+    begun = tree.folder / "begun"
+    begun.mkdir()
     tree.write(
         test_far=f"""
-            import os, pytest, time
+            import os, pathlib, pytest, time
+
+            def wait_for_four(folder):
+                while len(os.listdir(folder)) < 4:
+                    time.sleep(0.1)
 
             @pytest.mark.parametrize("number", range(4))
             def test_passes(number, tile_device):
+                pathlib.Path({str(begun)!r}, str(number)).touch()
+                wait_for_four({str(begun)!r})
                 with tile_device():
-                    while len(os.listdir({str(queue / "tasks")!r})) < 4:
-                        time.sleep(0.1)
+                    wait_for_four({str(queue / "tasks")!r})
         """
     )
     for number in (1, 2, 3):
         (queue / "faults" / str(number)).write_text("client-dies", encoding="utf-8")
-    ran = tree.run(*QUEUE)
+    ran = tree.run(*QUEUE, "--tileyard-workers=4")
     assert ran.code == 0, ran.text
     assert "4 passed" in ran.text
     assert len(list((queue / "tasks").iterdir())) == 4
