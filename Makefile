@@ -18,7 +18,8 @@ export TILEYARD_PART := $(PART)
 endif
 
 # Each test process has a parent that counts what its orphans cost (tests/costs.py).
-SIDE_BY_SIDE := $(if $(filter-out 0,$(JOBS)),--dist loadfile --no-loadscope-reorder --tx '$(JOBS)*popen//python=$(BIN)/python tools/reaping.py')
+PYTEST := $(if $(filter-out 0,$(JOBS)),$(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder \
+	--tx '$(JOBS)*popen//python=$(BIN)/python tools/reaping.py',$(BIN)/python tools/reaping.py -m pytest)
 
 GPU_ARCHITECTURES ?= sm_90a sm_80
 
@@ -28,11 +29,11 @@ demo: $(VENV)/.run
 	$(BIN)/tileyard demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(TESTS)
+	$(PYTEST) $(TESTS)
 
 # CPU seconds, started processes and compiled kernels of each folder, each file and the dearest tests, on two cores.
 test-cost: $(VENV)/.dev
-	taskset -c 0,1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) --cost-table $(TESTS)
+	taskset -c 0,1 $(PYTEST) --cost-table $(TESTS)
 
 # Which tests cover which modules, and what they cost: tests/recorded.json, by which make quick chooses.
 test-record: $(VENV)/.dev

@@ -80,7 +80,7 @@ def list_linked(page: Path) -> set[Path]:
 
 
 def list_modules(changed: Iterable[Path]) -> set[str]:
-    """The modules of changed files. Another file stands for the modules beside it, or beside its folder."""
+    """The modules of changed files. Another file selects the modules beside it, or beside its folder."""
     modules: set[str] = set()
     for file in changed:
         if file.suffix == ".py" and file.parts[0] in (SOURCE.name, "tests"):

@@ -204,7 +204,7 @@ def test_a_kernel_that_cannot_be_lowered(cli: CommandLine) -> None:
 def test_what_cannot_be_lowered_has_its_line(
     cli: CommandLine, kernel: str, line: int, expected: str
 ) -> None:
-    """An operation or a type, as the author of the file answers: whoever builds it reports that."""
+    """An operation or a type, as the author of the file answers: whatever builds it reports that."""
     author = OwnAuthor(Path(REFUSED), cli.home, (0,), {})
     question = ElaborateConfig(kernel=kernel, arguments={}, config={})
     reply = asyncio.run(author.ask(question, 60.0))

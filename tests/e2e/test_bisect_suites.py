@@ -43,7 +43,7 @@ int main(void) {
 """
 ONE = ("suite::sum/a",)
 SAME_WAY = pytest.mark.sweep(0)
-"""By default a mismatch stands for all failures; ``tests/unit/regression/test_sought.py`` has the others."""
+"""By default a mismatch represents all failures; ``tests/unit/regression/test_sought.py`` has the others."""
 USUAL = {"WORK": "1000000", "FINISH": "", "RESULT": "7"}
 COUNTING = """
 name = "simulated"

@@ -85,7 +85,7 @@ def test_too_much_shared_memory_is_known_before_anything_runs(blamed: Blamed) ->
 
 
 def test_logs_are_each_configs_own(blamed: Blamed) -> None:
-    """What the compilers said of one config stands in its log, and in no other's."""
+    """What the compilers said of one config is in its log, and in no other's."""
     logs = blamed.list_each("log")
     expected = {"source"}
     assert {fault for fault, log in logs.items() if "nowhere" in log} == expected

@@ -165,7 +165,7 @@ def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Pa
         assert {line.split()[1] for line in others} == {name}
     assert "near" in logs["a"].splitlines()
     assert (cli.cwd / "builds").read_text() == "x\n"
-    # All need the same build: it stands in the log of the one that was ready for it first.
+    # All need the same build: it is in the log of the one that was ready for it first.
     (first,) = (name for name, log in logs.items() if "==== build:" in log)
     begun, ended = f"BEGIN {first} card 3", "PYPTO_EXEC_RESULT=PASS"
     assert_in_order(logs[first], ("==== golden:", "==== build:", begun))

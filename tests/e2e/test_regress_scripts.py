@@ -68,7 +68,7 @@ PYTHON = """#!/bin/sh
 [ "$*" = "-m tileyard exec {script}" ] && [ -e "$PYTHONPATH/tileyard/cli/exec.py" ] || exit 1
 echo rate {rate}
 """
-"""Stands for a Python in which this Tileyard runs a script."""
+"""Replaces a Python in which this Tileyard runs a script."""
 
 
 def test_each_side_runs_its_own_python(cli: CommandLine, scripts: Path, tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_many_tasks_at_once(site: Site) -> None:
 
 
 def test_what_a_passing_run_prints_is_kept_and_flagged(site: Site) -> None:
-    """The case's own output stands in its log, the queue's complaint beside it, both are told.
+    """The case's own output is in its log, the queue's complaint beside it; both are shown.
 
     What described the task goes when it ends.
     """

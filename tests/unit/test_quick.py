@@ -13,7 +13,7 @@ FOLDED = Path("tests/unit/ir/test_fold.py")
 
 
 def test_imports_for_type_checkers_do_not_count() -> None:
-    """What only type checkers import is not needed by tests; what stands in its ``else`` is."""
+    """What only type checkers import is not needed by tests; its ``else`` is."""
     text = "if TYPE_CHECKING:\n    import tileyard.ir\nelse:\n    import tileyard.sync\n"
     assert find_imports(text, "tests.unit") == {"tileyard", "tileyard.sync"}
 
@@ -51,7 +51,7 @@ def test_files_with_commands_can_reach_anything() -> None:
 
 
 def test_a_header_stands_for_the_modules_beside_its_folder() -> None:
-    """A changed file that is no module stands for the nearest modules; one outside the source for none."""
+    """A changed file that is no module selects the nearest modules; one outside the source for none."""
     found = list_modules([Path("src/tileyard/targets/cpu/headers/floats.h"), Path("README.md")])
     assert "tileyard.targets.cpu.target" in found
     assert "tileyard.targets.registry" not in found

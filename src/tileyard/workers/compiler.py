@@ -217,7 +217,7 @@ def _describe(found: Diagnostic | None) -> str:
 
 
 def main(home: str, _target: str) -> None:
-    """Serve requests until the engine closes the channel. The target is named for those who look at processes."""
+    """Serve requests until the engine closes the channel. ``_target`` only shows in lists of processes."""
     with Channel.serving() as channel:
         compiler = Compiler(Path(home), channel.send)
         while (request := channel.receive(CompilerRequest)) is not None:
