@@ -61,7 +61,8 @@ class Console(rich.console.Console):
 HTML = """\
 <pre style="white-space:pre;overflow-x:auto;line-height:normal;font-family:Menlo,'DejaVu Sans Mono',consolas,'Courier New',monospace">{code}</pre>"""
 
-
+MEASURED = frozenset({"latency", "± 95 %", "GFLOP/s", "slowdown"})
+"""Headers of columns with what was measured."""
 PLAIN, MARKED = "text/plain", "text/html"
 
 
@@ -100,8 +101,9 @@ def print_table(
     """Print a table so that no value is cut: a row too long for the screen continues on its next line.
 
     Empty columns and those with one value in all rows are left out, and a line below the table names the latter: always
-    if it ``joins_equal``, else where it is too wide. Where it still is, ``spare`` columns are left out, one by one. On a
-    terminal, text of the column called ``cut`` ends where the screen does.
+    if it ``joins_equal``, else where it is too wide. ``MEASURED`` columns, which may be equal by chance, stay. Where a
+    table still is too wide, ``spare`` columns are left out, one by one. On a terminal, text of the column called
+    ``cut`` ends where the screen does.
     """
 
     def is_too_wide() -> bool:
@@ -132,9 +134,9 @@ def print_table(
 
 
 def _is_constant(column: Column) -> bool:
-    """Whether several rows have the same value."""
+    """Whether several rows have the same value, and a line below the table may name it."""
     values = [str(cell) for cell in column.cells]
-    return len(values) > 1 and len(set(values)) == 1
+    return column.header not in MEASURED and len(values) > 1 and len(set(values)) == 1
 
 
 def _texts(column: Column) -> list[str]:

@@ -61,6 +61,20 @@ def test_equal_columns_are_left_out_at_any_width() -> None:
     assert show(60, *ROWS, joins_equal=True) == show(200, *ROWS, joins_equal=True)
 
 
+def test_measured_columns_stay_even_if_all_rows_are_equal_by_chance() -> None:
+    """At any width; a line below the table names the others."""
+    for width in (20, 200):
+        file = io.StringIO()
+        table = new_table(("config", "latency", "outcome"), left=())
+        table.add_row("block=32", "1.57 us", "passed")
+        table.add_row("block=64", "1.57 us", "passed")
+        console = Console(file=file, width=width)
+        print_table(console, table, joins_equal=True)
+        words = file.getvalue().split()
+        assert words.count("1.57") == 2
+        assert " ".join(words).endswith("the same in all rows: outcome=passed")
+
+
 NAMES = ("spills", "shared", "message")
 
 
