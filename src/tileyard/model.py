@@ -308,7 +308,7 @@ def find_case(key: str) -> str:
 class Case(Record):
     """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
 
-    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. ``until`` lets it end once it is ``built``, or ``packed`` with inputs and reference to run elsewhere. ``control`` marks cases that cannot win: the second entry of an A/A pair, a further check of a config, or, if timed alone, a kernel that compares devices, which each run measures again. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is its expected run time, None to use earlier trials.
+    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. ``until`` lets it end once its kernel is ``checked`` for undefined behaviour, or it is ``built``, or ``packed`` with inputs and reference to run elsewhere. ``control`` marks cases that cannot win: the second entry of an A/A pair, a further check of a config, or, if timed alone, a kernel that compares devices, which each run measures again. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is its expected run time, None to use earlier trials.
     """
 
     id: str
@@ -320,7 +320,7 @@ class Case(Record):
     testcase: str = ""
     attempt: int = 1
     seed: int = 0
-    until: Literal["built", "packed", "judged"] = "judged"
+    until: Literal["checked", "built", "packed", "judged"] = "judged"
     check: CheckPolicy = CheckPolicy()
     timing: TimingPolicy | None = TimingPolicy()
     limits: Limits = Limits()

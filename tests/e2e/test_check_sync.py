@@ -63,6 +63,40 @@ def test_a_case_with_findings_fails_its_suite(cli: CommandLine) -> None:
     assert cli.run("test", "kernels.py", "--no-check-sync").returncode == 0
 
 
+UNDEFINED = """
+import numpy as np
+import tilelang.language as T
+import tileyard
+
+@tileyard.kernel(space={"block": [32, 64]}, shapes={"s": {"N": 256}}, reference=lambda X: X * 3)
+def stale(N, block=32):
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            f = T.alloc_shared((1,), "float32")
+            if bx == 0:
+                f[0] = 3.0
+            for i in T.Parallel(block):
+                Y[bx * block + i] = X[bx * block + i] * f[0]
+    return main
+"""
+"""Results are right on a CPU, where a block finds what another one left in its tile."""
+
+
+def test_undefined_behaviour_does_not_pass(tmp_path: Path) -> None:
+    """Of kernels without asynchronous operations: in ``tune``, ``test`` and ``run``, unless the check is turned off."""
+    cli = CommandLine(tmp_path)
+    (tmp_path / "stale.py").write_text(UNDEFINED, encoding="utf-8")
+    reason = "uninitialised: stale.py:15: f is read, and nothing has written there"
+    tuned = cli.run_json("tune", "stale.py")
+    assert {one["outcome"] for one in tuned["trials"]} == {"runtime_error"}
+    assert all(one["message"].startswith(reason) for one in tuned["trials"])
+    for verb in ("test", "run"):
+        done = cli.run(verb, "stale.py", "--json")
+        assert (done.returncode, reason in done.stdout) == (1, True), done.stderr
+    assert cli.run("run", "stale.py", "--no-check-sync").returncode == 0
+
+
 SCRIPT = f"""
 import sys
 import torch
@@ -90,8 +124,13 @@ def test_the_kernels_of_a_script_are_checked(
 
 
 def test_a_script_without_mistakes_keeps_its_status(cli: CommandLine) -> None:
-    """The report states what was checked."""
+    """The report states what was checked. If nobody asked, there are notes about mistakes only."""
+    (cli.cwd / "wrong.py").write_text(SCRIPT.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)"))
+    noted = run_script(cli, "wrong.py", "0")
+    assert (noted.returncode, noted.stderr.count("note: ")) == (0, 2), noted.stderr
+    assert "x is read at k=0" in noted.stderr
     (cli.cwd / "script.py").write_text(SCRIPT, encoding="utf-8")
+    assert "note: " not in run_script(cli, "script.py", "0").stderr
     done = run_script(cli, "--check-sync", "script.py", "0")
     assert done.returncode == 0, done.stderr
     assert "main: no mistakes in 1 of 1 block" in done.stderr
@@ -103,7 +142,7 @@ def run_script(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess
 
 
 def test_a_marker_of_pytest_asks_for_the_check(tmp_path: Path) -> None:
-    """A kernel with mistakes fails its test before anything runs, and no other test."""
+    """A kernel with mistakes fails its test before anything runs, also if nobody asked, and no other test."""
     tree = Tree(tmp_path)
     wrong = PIPELINES.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)")
     tests = """
@@ -120,7 +159,11 @@ def test_a_marker_of_pytest_asks_for_the_check(tmp_path: Path) -> None:
             pass
 
         @pytest.mark.tile_kernel(kernel=bad, N=96)
-        def test_unasked(tile_kernel):
+        def test_wrong_unasked(tile_kernel):
+            pass
+
+        @pytest.mark.tile_kernel(kernel=bad, N=96, check_sync=False)
+        def test_unchecked(tile_kernel):
             pass
 
         @pytest.mark.tile_kernel(kernel=good, N=96, check_sync=True)
@@ -133,8 +176,8 @@ def test_a_marker_of_pytest_asks_for_the_check(tmp_path: Path) -> None:
     """
     tree.write(wrong=wrong, right=PIPELINES, test_it=tests)
     ran = tree.run()
-    names = ("wrong", "wrong_func", "unasked", "right", "right_func")
+    names = ("wrong", "wrong_func", "wrong_unasked", "unchecked", "right", "right_func")
     outcomes = {name: ran.outcome(f"::test_{name}") for name in names}
-    assert [name for name, outcome in outcomes.items() if outcome == "passed"] == list(names[2:])
+    assert [name for name, outcome in outcomes.items() if outcome == "passed"] == list(names[3:])
     assert "its synchronization: read before arrival: " in ran.message("::test_wrong")
     assert "x is read at k=0" in ran.message("::test_wrong_func")

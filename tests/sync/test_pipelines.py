@@ -13,7 +13,6 @@ from tests.conftest import ROOT
 from tests.sync.conftest import PIPELINES
 from tests.sync.mutants import mutants
 
-from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.errors import UnsupportedError
@@ -409,17 +408,18 @@ def test_lines_of_mistakes_do_not_depend_on_the_text(lower: Lower) -> None:
     assert found[0] == found[1]
 
 
-def test_what_a_check_found_is_kept_by_content(lower: Lower, tmp_path: Path) -> None:
-    """For the same Program, lines and inputs no block runs again, and a check that is cut short is not kept."""
+def test_what_a_check_found_is_kept_by_content(
+    lower: Lower, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the same Program, lines and time limit no block runs again, also if the time was too short."""
     from tileyard.frontend.tilelang import MadeKernel
 
     lowered = lower(SOURCE, "scale", N=96)
     objects = ObjectStore(tmp_path / "objects")
-    (digest,) = (put_array(objects, array) for array in arrays_of("scale"))
     made = MadeKernel(
         kernel=Kernel(name="scale"), signature=lowered.program, lines={}, lowered=lowered
     )
-    request = CheckSync(kernel="scale", arguments={}, config={}, inputs=(digest,))
+    request = CheckSync(kernel="scale", arguments={}, config={})
     short = msgspec.structs.replace(request, limit_s=60.0)
     failed = check_made(made, short, objects, SlowClock())
     assert isinstance(failed, Failed)
@@ -427,9 +427,12 @@ def test_what_a_check_found_is_kept_by_content(lower: Lower, tmp_path: Path) -> 
     first = check_made(made, request, objects)
     assert isinstance(first, SyncChecked)
     assert (first.blocks, first.findings) == (1, ())
-    assert check_made(made, short, objects, SlowClock()) == first
+    with monkeypatch.context() as patched:
+        patched.setattr("tileyard.workers.sync_check.check_program", None)
+        assert check_made(made, request, objects) == first
+        assert check_made(made, short, objects) == failed
     other = msgspec.structs.replace(short, recipe="another")
-    assert isinstance(check_made(made, other, objects, SlowClock()), Failed)
+    assert check_made(made, other, objects) == first
 
 
 def test_a_trace_has_the_steps_before_a_hazard(lower: Lower) -> None:

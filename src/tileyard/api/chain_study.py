@@ -16,19 +16,24 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """The defaults of a study that the user does not choose. ``finalists`` and ``rounds`` are as in a TuneRequest."""
+    """The defaults of a study that the user does not choose. ``finalists``, ``rounds`` and ``check_sync`` are as in a TuneRequest."""
 
     target: str = "cpu"
     timing: TimingPolicy = TimingPolicy()  # noqa: RUF009 (a frozen record)
     queue_limit_s: float = 1800.0
     finalists: int = TuneRequest().finalists
     rounds: int = 60
+    check_sync: bool | None = None
 
 
 FOR_SCRIPTS = Manner(
-    timing=TimingPolicy(max_ns=100_000_000), queue_limit_s=300.0, finalists=3, rounds=15
+    timing=TimingPolicy(max_ns=100_000_000),
+    queue_limit_s=300.0,
+    finalists=3,
+    rounds=15,
+    check_sync=False,
 )
-"""The defaults for scripts, which expect a GPU's times and do not wait long for cores."""
+"""The defaults for scripts, which expect a GPU's times and do not wait long for cores; their kernels are checked at the end."""
 
 
 def run_study(
@@ -52,6 +57,7 @@ def run_study(
         limits=Limits(run_s=order.run_s or usual.run_s, build_s=wishes.build_s or usual.build_s),
         finalists=manner.finalists,
         rounds=manner.rounds,
+        check_sync=manner.check_sync,
         meetings=1,  # the script waits for the result
     )
     start = StartTune(

@@ -34,7 +34,7 @@ class Wanted:
         self.tally = ""
         self.is_module = False
         self.is_help = False
-        self.is_checked = False
+        self.is_checked: bool | None = None
         self.argv: list[str] = []
         rest = list(arguments)
         while rest and rest[0].startswith("-") and not self.argv:
@@ -43,8 +43,8 @@ class Wanted:
         if not self.argv and not self.is_help:
             raise UsageError("there is no script to run", "write it after exec")
         defaults = {} if self.is_help else find_defaults()
-        if "check-sync" in defaults:
-            self.is_checked = self.is_checked or defaults["check-sync"].value is True
+        if "check-sync" in defaults and self.is_checked is None:
+            self.is_checked = defaults["check-sync"].value is True
         self.tally = self.tally or (
             str(defaults["tally"].value) if "tally" in defaults else "plain"
         )
@@ -53,8 +53,8 @@ class Wanted:
         option, equals, value = rest.pop(0).partition("=")
         if option in ("--help", "-h"):
             self.is_help = True
-        elif option == "--check-sync" and not equals:
-            self.is_checked = True
+        elif option in ("--check-sync", "--no-check-sync") and not equals:
+            self.is_checked = option == "--check-sync"
         elif option == "--tally":
             self.tally = value if equals else next(iter(rest), "")
             del rest[: 0 if equals else 1]
@@ -94,11 +94,13 @@ def run_exec(arguments: list[str]) -> int:
             raise ToolMissingError("tileyard exec needs TileLang", hint) from None
 
         checker = None
-        if wanted.is_checked:
+        if wanted.is_checked is not False:
             from tileyard.artifacts.objects import ObjectStore
             from tileyard.scripts.checking import KernelChecker
 
-            checker = KernelChecker(ObjectStore(settings.home / "objects"), tell_checked)
+            asked = wanted.is_checked is True
+            objects = ObjectStore(settings.home / "objects")
+            checker = KernelChecker(objects, tell_checked if asked else tell_noted, asked)
         return run_script(
             wanted.argv,
             settings,
@@ -139,6 +141,15 @@ def tell_checked(checked: "SyncChecked | str") -> None:
     )
     for line in lines:
         print(make_visible(line), file=sys.stderr)
+
+
+def tell_noted(checked: "SyncChecked | str") -> None:
+    """Print the findings of a check that nobody asked for on stderr, as notes."""
+    from tileyard.report.sync import describe_finding
+    from tileyard.report.words import make_visible
+
+    for finding in () if isinstance(checked, str) else checked.findings:
+        print(f"note: {make_visible(describe_finding('?', finding))}", file=sys.stderr)
 
 
 def tell(form: str, summary: "Summary") -> None:

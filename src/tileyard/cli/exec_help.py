@@ -7,7 +7,12 @@ OPTIONS = {
     one.key: one
     for one in (
         Known(name="tally", flags=("--tally",), kind="text", choices=FORMS, metavar="FORM"),
-        Known(name="check_sync", flags=("--check-sync",), kind="switch"),
+        Known(
+            name="check_sync",
+            flags=("--check-sync",),
+            negations=("--no-check-sync",),
+            kind="switch",
+        ),
     )
 }
 HELP = """\
@@ -22,8 +27,10 @@ import it.
 
   --tally FORM           a line on stderr about what was compiled when the script
                          has ended: plain (default), json, or none
-  --check-sync           check the synchronization of each kernel that it
-                         compiles, and print mistakes on stderr
+  --check-sync           check each kernel that it compiles for races, undefined
+                         accesses and wrong synchronization; mistakes go to stderr.
+                         By default this is done after the script, for a second
+                         per kernel, and mistakes are notes; --no-check-sync: not
   -m MODULE              run a module instead, as python -m does
   -h, --help             show this
 

@@ -10,6 +10,7 @@ from tileyard.requests.kernels import (
     ArgumentValues,
     BuildLimit,
     Checked,
+    CheckSync,
     ConfigValues,
     CpuLevel,
     DeviceNames,
@@ -39,6 +40,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     reference: Reference = "",
     check: Checked = True,
     require_check: RequireCheck = False,
+    check_sync: CheckSync = None,
     target: TargetName = "cpu",
     cpu_arch: CpuLevel = "",
     devices: DeviceNames = None,
@@ -90,6 +92,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         trials=1,
         check=CheckPolicy(enabled=check, closest=True),
         require_check=require_check,
+        check_sync=check_sync,
         limits=read_limits(run_limit, build_limit, memory_limit),
     )
     start = StartTune(

@@ -17,7 +17,7 @@ from tileyard.frontend.footprint import (
 )
 from tileyard.model import Digest, Record
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import AuthorReply, DescribeKernels, Failed, Golden
+from tileyard.workers.protocol import AuthorReply, CheckSync, DescribeKernels, Failed, Golden
 from tileyard.workers.question import AnswerT, Question
 
 RECORD_KIND = "answer"
@@ -37,7 +37,7 @@ class RememberedAuthor:
 
     An answer is used again while its footprint is current, and it is kept with what user code
     printed for it. Failures are not kept, nor are goldens without an identity of their own.
-    Without ``recall`` everything is asked again, and kept.
+    Without ``recall`` everything is asked again, and kept, except checks of a kernel, which depend on its text alone.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class RememberedAuthor:
         return footprint.is_settled and footprint.files.get(self._file) == self._content
 
     def _find(self, request: Record) -> AuthorReply | None:
-        if not self._recall:
+        if not (self._recall or isinstance(request, CheckSync)):
             return None
         try:
             data = self._objects.get_record(RECORD_KIND, self._key(request))

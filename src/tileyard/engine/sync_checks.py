@@ -1,10 +1,10 @@
-"""Checks the synchronization of kernels before they are built: a config whose check has findings is not run."""
+"""Checks kernels for races, undefined accesses and wrong synchronization before they are built: a config with findings is not run."""
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.draws import USUAL_DRAW
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
-from tileyard.model import INFRASTRUCTURE, KernelWork, Outcome
+from tileyard.model import INFRASTRUCTURE, Case, KernelWork, Outcome
 from tileyard.wording import count_of, name_line
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
@@ -16,77 +16,92 @@ ASK_LIMITS_S = {True: 600.0, None: 60.0}
 
 
 class SyncChecks:
-    """Asks authors of cases that have inputs, each config once per run.
+    """Asks authors about cases, each config once per run.
 
-    If nobody asked for checks, the first one that takes too long is the last one of its kernel with these arguments.
+    If nobody asked for checks, these are configs of kernels with asynchronous operations, the first config of each other kernel
+    with its arguments, all further ones once one has findings, and cases that run until they are ``checked``. The first
+    check that takes too long is the last one of its kernel with these arguments.
     """
 
     def __init__(self, yard: Yard, ledger: Ledger) -> None:
         self._yard = yard
         self._ledger = ledger
         self._known: dict[str, SyncChecked | Failed] = {}
+        self._first: dict[str, str] = {}
+        self._wrong: set[str] = set()
         self._slow: set[str] = set()
 
     async def passes(self, progress: Progress) -> bool:
         """Whether a case may continue; otherwise it has ended."""
-        wanted, case, elaborated = self._yard.check_sync, progress.case, progress.elaborated
-        work, golden = case.work, progress.golden
+        wanted, case, work = self._yard.check_sync, progress.case, progress.case.work
         if wanted is False or case.until == "built" or not isinstance(work, KernelWork):
             return True
-        if work.draw != USUAL_DRAW:  # checked on the usual inputs
-            return True
-        if elaborated is None or golden is None or not elaborated.is_asynchronous:
+        if work.draw != USUAL_DRAW or progress.elaborated is None:  # checked with the usual inputs
             return True
         kernel = canonical_json((case.side, work.file, work.kernel, work.arguments))
+        is_first = self._first.setdefault(kernel, canonical_json(work.config)) == canonical_json(
+            work.config
+        )
+        is_chosen = is_first or kernel in self._wrong or case.until == "checked"
+        if not (wanted or is_chosen or progress.elaborated.is_asynchronous):
+            return True
         if kernel in self._slow:
             return self._leave(kernel, progress)
+        reply = await self._ask(case, work)
+        if isinstance(reply, SyncChecked):
+            return self._judge(kernel, reply, progress)
+        if wanted or reply.usage:
+            lost = reply.outcome in INFRASTRUCTURE
+            outcome = reply.outcome if lost else Outcome.RUNTIME_ERROR
+            self._ledger.finish(progress, outcome, f"its synchronization: {reply.message}")
+            return False
+        self._ledger.write_log(progress, f"not checked: {reply.message}")
+        return self._leave(kernel, progress)
+
+    async def _ask(self, case: Case, work: KernelWork) -> SyncChecked | Failed:
+        """The author's answer about a config, or the known one."""
+        wanted = self._yard.check_sync
         request = CheckSync(
             kernel=work.kernel,
             arguments=work.arguments,
             config=work.config,
-            inputs=golden.inputs,
+            reference=work.reference,
+            make_inputs=work.inputs,
             limit_s=0.0 if wanted else LIMIT_S,
+            is_unasked=not wanted,
+            until_first=True,
         )
         key = canonical_json((case.side, work.file, request))
         if key not in self._known:
             author = self._yard.authors.of(case.side, work.file)
             answer = await author.ask(request, ASK_LIMITS_S[wanted])
             self._known[key] = answer
-        reply = self._known[key]
-        if isinstance(reply, SyncChecked):
-            return self._judge(reply, progress)
-        if wanted or reply.usage:
-            lost = reply.outcome in INFRASTRUCTURE
-            outcome = reply.outcome if lost else Outcome.RUNTIME_ERROR
-            self._ledger.finish(progress, outcome, f"its synchronization: {reply.message}")
+        return self._known[key]
+
+    def _judge(self, kernel: str, checked: SyncChecked, progress: Progress) -> bool:
+        if checked.findings:
+            self._wrong.add(kernel)
+            for finding in checked.findings:
+                self._ledger.write_log(progress, f"{finding.message}\n    {finding.fix}")
+            self._ledger.finish(progress, Outcome.RUNTIME_ERROR, describe_first(checked))
             return False
-        self._ledger.write_log(progress, f"its synchronization is not checked: {reply.message}")
-        return self._leave(kernel, progress)
-
-    def _judge(self, checked: SyncChecked, progress: Progress) -> bool:
         if not checked.blocks:
-            self._count(progress)
-        if not checked.findings:
-            return True
-        for finding in checked.findings:
-            self._ledger.write_log(progress, f"{finding.message}\n    {finding.fix}")
-        self._ledger.finish(progress, Outcome.RUNTIME_ERROR, describe_first(checked))
-        return False
-
-    def _leave(self, kernel: str, progress: Progress) -> bool:
-        self._slow.add(kernel)
-        self._count(progress)
+            self._ledger.write_log(progress, f"not checked: {'; '.join(checked.unchecked)}")
+            return self._leave(kernel, progress)
         return True
 
-    def _count(self, progress: Progress) -> None:
-        """Count a config that is not checked, once, even if it returns in the finals."""
+    def _leave(self, kernel: str, progress: Progress) -> bool:
+        """Let a case continue unchecked, and count its config once, even if it returns in the finals."""
+        self._slow.add(kernel)
         case = progress.case
         self._yard.sync_unchecked.add(canonical_json((case.side, case.work)))
+        return True
 
 
 def describe_first(checked: SyncChecked) -> str:
-    """The first finding of a check, with its kind and place, and the number of further ones."""
+    """The first finding of a check, with its kind, its place and the sizes that show it, and the number of further ones."""
     first, more = checked.findings[0], len(checked.findings) - 1
     place = "" if first.access is None else f"{name_line(first.access.file, first.access.line)}: "
     rest = f" (and {count_of(more, 'further mistake')})" if more else ""
-    return f"{first.kind}: {place}{first.message}{rest}"
+    sizes = f" ({first.instance})" if first.instance else ""
+    return f"{first.kind}: {place}{first.message}{sizes}{rest}"

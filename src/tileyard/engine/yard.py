@@ -38,8 +38,8 @@ class Workplace:
     exists. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
     wait for a device. ``compile_workers`` is None for one on each core that no device owns; ``group_size`` is
     the number of kernels per build request, None for what suits the target. ``proven_by`` is the run, or
-    ``any``, whose passed cases are skipped if their run keys are the same; empty for none. ``check_sync`` has the
-    synchronization of kernels checked before they are built, None only if that takes no long time. ``halts`` returns why a trial ends the run, as the reason of each case
+    ``any``, whose passed cases are skipped if their run keys are the same; empty for none. ``check_sync`` has every
+    kernel checked for undefined behaviour before it is built; None has it done for first configs and finalists, if it takes no long time. ``halts`` returns why a trial ends the run, as the reason of each case
     that is not begun then; empty if the run continues.
     """
 
@@ -61,7 +61,7 @@ class Yard(Workplace, RunnerSite):
     ``programs`` answers for cases of programs, None if there are none. ``compilers`` were begun before the run; None for those that it makes itself.
 
     ``listeners`` receive every event, ``unwritten`` names what they were warned about as not writable, and ``flushes`` are called
-    after events: a listener may keep events until then. ``sync_unchecked`` are the works of cases whose synchronization was to be checked and was not.
+    after events: a listener may keep events until then. ``sync_unchecked`` are the works of cases that were to be checked for undefined behaviour and were not.
 
     ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` receives what a runner would need for
     each case that is not run here, by its key, and ``builds`` how the build of such a case ended.

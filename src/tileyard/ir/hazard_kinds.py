@@ -11,6 +11,7 @@ HazardKind = Literal[
     "race",
     "missing fence",
     "uninitialised",
+    "never written",
     "out of bounds",
     "deadlock",
     "bytes",

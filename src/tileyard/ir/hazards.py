@@ -32,6 +32,7 @@ from tileyard.ir.lane_conflicts import Access
 from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import Arrive, Atomic, Expr, For, Issue, Program, Stmt, Sync, Unit, Var
+from tileyard.ir.specs import tensors
 from tileyard.ir.stalls import Stall, find_cause
 from tileyard.ir.tiles import Array, Memory, Watched
 from tileyard.ir.walk import walk
@@ -120,6 +121,7 @@ class LateRun(AsynchronousRun):
         self._histories: dict[str, History] = {}
         self._owners = {one.name: one.view_of or one.name for one in program.buffers}
         self._viewed = {one.view_of for one in program.buffers if one.view_of}
+        self._outputs = {one.buffer.name for one in tensors(program) if one.role == "out"}
         self._scopes = {one.name: one.scope for one in program.buffers}
         self._known: dict[int, Operation] = {}
         self._is_atomic = False
@@ -177,6 +179,17 @@ class LateRun(AsynchronousRun):
         last = self._schedule.last
         order = roles[::-1] if self._schedule.backwards else roles
         return sorted(order, key=lambda role: role == last)
+
+    def note_unwritten(self) -> None:
+        """Note the outputs with elements that no block has written, once all blocks have run."""
+        for output in self._outputs:
+            array = self._raw.array(output)
+            writers = self._marks(output, array.shape)[0].writers
+            if left := np.count_nonzero(writers == 0):
+                missing = left * array.size // writers.size
+                state = f"{missing} of {array.size} elements of {output} are never written"
+                latest = self._events[int(writers.max())].moment
+                self._report("never written", output, state, Moment(number=latest.number))
 
     # ---- parallel loops ---------------------------------------------------------------------
 
@@ -347,10 +360,10 @@ class LateRun(AsynchronousRun):
         return history, (history.writers.reshape(shape), history.readers.reshape(shape))
 
     def _require_written(self, buffer: str, writers: Marks) -> None:
-        """Note a read of a tile that has not been written at all."""
+        """Note a read of a tile, or of a parameter that is only an output, where nothing was written."""
         owner = self._owners.get(buffer, buffer)
         is_tile = self._scopes.get(owner, "global") != "global"
-        if is_tile and not writers.all():
+        if (is_tile or owner in self._outputs) and not writers.all():
             self._keep(Hazard(kind="uninitialised", buffer=buffer, access=self._moment()))
 
     def _describe(self, buffer: str, conflict: Conflict, number: int, *, is_write: bool) -> Hazard:
@@ -463,7 +476,8 @@ class LateRun(AsynchronousRun):
         other = -1 if hazard.other is None else hazard.other.number
         key = (hazard.kind, hazard.access.number, other)
         if key not in self.hazards:
-            block = tuple(int(self._values[axis.var.name]) for axis in self._program.grid)
+            known = [self._values.get(axis.var.name) for axis in self._program.grid]
+            block = tuple(int(index) for index in known if index is not None)
             self.hazards[key] = msgspec.structs.replace(hazard, block=block)
 
 

@@ -129,9 +129,9 @@ class DeclaredSteps:
             }
         elif own or given:
             raise UsageError(f"{name} is a PrimFunc, which takes no arguments: {', '.join(own)}")
-        check_sync = options.get("check_sync", False)
-        if not isinstance(check_sync, bool):
-            raise UsageError(f"check_sync is True or False, not {check_sync!r}")
+        check_sync = options.get("check_sync")
+        if not (check_sync is None or isinstance(check_sync, bool)):
+            raise UsageError(f"check_sync is True, False or None, not {check_sync!r}")
         identity = (id(kernel), canonical_json(arguments), target, out_idx, check_sync)
         step = KernelStep(
             id=f"{prefix}:{name}",

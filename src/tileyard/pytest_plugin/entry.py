@@ -18,7 +18,7 @@ ACTIVE: "pytest.StashKey[Active]" = pytest.StashKey()
 """Key under which a run with ``--tileyard`` keeps its state."""
 
 MARKERS = (
-    "tile_kernel(*, kernel, name='', arguments=None, target='', out_idx=None, check_sync=False, **values): build this "
+    "tile_kernel(*, kernel, name='', arguments=None, target='', out_idx=None, check_sync=None, **values): build this "
     "kernel before the tests run; values come from here and from the test's own parameters",
     "tile_compile(*, function, name='', limit='', inputs=[], runs=[], env=[]): call this function before the tests run, with no "
     "device; it gets `out`, a directory, and the test's parameters that it names; what it made is kept if inputs, programs or variables are declared",

@@ -22,7 +22,7 @@ import pytest
 
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.engine.sync_checks import describe_first
+from tileyard.engine.sync_checks import LIMIT_S, describe_first
 from tileyard.engine.yard import Workplace
 from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError, UsageError
 from tileyard.events import BuildStarted, Event, RunStarted
@@ -56,7 +56,7 @@ from tileyard.workers.protocol import (
     ElaboratedConfig,
     Failed,
 )
-from tileyard.workers.sync_check import check_made
+from tileyard.workers.sync_check import check_kept, check_made, identify_check
 
 S = TypeVar("S")
 MOST_AT_A_TIME = 16
@@ -264,11 +264,15 @@ class Preparing:
             return _elaborate(step, self._objects, with_tir=needs_tir[step.target])
 
         limit_s = self._limits.elaborate_s
-        if any(step.check_sync for step in steps):
+        if any(step.check_sync is not False for step in steps):
             limit_s += self._limits.build_s
         async for step, at, reply in self._copies.ask_all(steps, answer, limit_s):
             result = StepResult(
-                step=step.id, target=step.target, at=at, seconds=time.monotonic() - at
+                step=step.id,
+                target=step.target,
+                at=at,
+                seconds=time.monotonic() - at,
+                unchecked=reply.log if isinstance(reply, ElaboratedConfig) else "",
             )
             client.made[step.id].set_result((result, reply))
 
@@ -282,35 +286,55 @@ def _elaborate(step: KernelStep, objects: ObjectStore, *, with_tir: bool) -> Aut
         )
         author = Author({found.name: found}, objects)
         reply = author.answer(request)
-        if step.check_sync and isinstance(reply, ElaboratedConfig):
-            question = CheckSync(kernel=found.name, arguments=step.arguments, config={})
-            return _judge(author.answer(question), reply)
-        return reply
+        if step.check_sync is False or not isinstance(reply, ElaboratedConfig):
+            return reply
+        question = _question(step, found.name)
+        program = reply.elaborated.kernel.program
+        key = identify_check(found, question, program, reply.elaborated.lines)
+        checked = check_kept(objects, key, lambda: author.answer(question))
+        return _judge(step, checked, reply)
     try:
         elaborated = lower(step.source, step.out_idx)
     except (UnsupportedError, InvalidProgramError) as error:
         return Failed(message=str(error), outcome=Outcome.COMPILE_ERROR)
     done = ElaboratedConfig(elaborated=elaborated)
-    return _judge(_check_func(step, objects), done) if step.check_sync else done
+    return done if step.check_sync is False else _judge(step, _check_func(step, objects), done)
+
+
+def _question(step: KernelStep, kernel: str) -> CheckSync:
+    is_unasked = step.check_sync is None
+    return CheckSync(
+        kernel=kernel,
+        arguments=step.arguments,
+        config={},
+        limit_s=LIMIT_S if is_unasked else 0.0,
+        is_unasked=is_unasked,
+        until_first=True,
+    )
 
 
 def _check_func(step: KernelStep, objects: ObjectStore) -> SyncChecked | Failed:
     from tileyard.frontend.tilelang import make_kernel
 
     made = make_kernel(step.source, step.out_idx)
-    question = CheckSync(kernel=made.kernel.name, arguments={}, config={})
     try:
-        return check_made(made, question, objects)
+        return check_made(made, _question(step, made.kernel.name), objects)
     except UsageError as error:
         return Failed(message=str(error))
 
 
-def _judge(checked: AuthorReply, elaborated: ElaboratedConfig) -> AuthorReply:
-    """The elaborated kernel, unless the check of its synchronization found mistakes or could not be made."""
+def _judge(step: KernelStep, checked: AuthorReply, elaborated: ElaboratedConfig) -> AuthorReply:
+    """The elaborated kernel, unless its check found mistakes, or was asked for and could not be made.
+
+    Its log is why it is not checked, if nobody asked.
+    """
     if isinstance(checked, SyncChecked):
         if not checked.findings:
-            return elaborated
+            reason = "" if checked.blocks else "; ".join(checked.unchecked)
+            return msgspec.structs.replace(elaborated, log=reason)
         checked = Failed(message=describe_first(checked))
+    elif isinstance(checked, Failed) and step.check_sync is None and not checked.usage:
+        return msgspec.structs.replace(elaborated, log=checked.message)
     if isinstance(checked, Failed):
         message = f"its synchronization: {checked.message}"
         return Failed(message=message, outcome=Outcome.RUNTIME_ERROR)

@@ -339,6 +339,8 @@ def _describe_steps(report: RunReport) -> str:
     failed = sum(step.outcome is not Outcome.PASSED for step in report.steps)
     counts = [f"{reused} reused"] if reused else []
     counts += [f"{failed} failed"] if failed else []
+    unchecked = sum(bool(step.unchecked) for step in report.steps)
+    counts += [f"{unchecked} not checked for races and undefined accesses"] if unchecked else []
     shown = f" ({', '.join(counts)})" if counts else ""
     return (
         f"{count_of(len(report.steps), 'compile step')}{shown} took {report.prepare_s:.2f} s with no device: "

@@ -13,8 +13,8 @@ from tileyard.model import BuildKey, Outcome, Record, Value
 class KernelStep:
     """Build one kernel. ``id`` names the step in every process of the run.
 
-    ``source`` is a kernel with its ``arguments``, or a PrimFunc with its ``out_idx``. With
-    ``check_sync`` it fails if its synchronization has mistakes.
+    ``source`` is a kernel with its ``arguments``, or a PrimFunc with its ``out_idx``. ``check_sync``
+    is as in a yard: it fails if its check finds mistakes.
     """
 
     id: str
@@ -22,7 +22,7 @@ class KernelStep:
     arguments: dict[str, Value]
     target: str
     out_idx: tuple[int, ...] | None
-    check_sync: bool = False
+    check_sync: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,8 @@ class StepResult(Record):
 
     ``build`` is the key of a kernel's artifact and ``target`` its target; ``folder`` is the directory
     of a function's step, and ``pickled`` the file of its result. ``why`` states of such a step whether
-    it was kept, or why it was made, and of a test that ran ahead where that ended. The result of
+    it was kept, or why it was made, and of a test that ran ahead where that ended. ``unchecked`` is why a kernel
+    was not checked for races and undefined accesses. The result of
     reading a test ``is_partial`` if there is more that may compile.
     """
 
@@ -160,6 +161,7 @@ class StepResult(Record):
     folder: str = ""
     pickled: str = ""
     why: str = ""
+    unchecked: str = ""
     is_partial: bool = False
 
 

@@ -109,7 +109,8 @@ RequireCheck = Annotated[
 CheckSync = Annotated[
     bool | None,
     Option(
-        "Fail configs with mistakes in their synchronization; by default where finding them takes under a second."
+        "Fail configs with races, undefined accesses or wrong synchronization; by default the first config and the "
+        "finalists, where the check takes about a second."
     ),
 ]
 RunLimit = Annotated[

@@ -59,7 +59,7 @@ def run_script(
     """Run ``arguments[0]`` with the others as its own, and return its exit status.
 
     ``tell`` gets the summary once, when the process ends. If a checker among the ``helpers`` found
-    mistakes, the status is not 0. Ends by the signal if the script was interrupted; SystemExit passes
+    mistakes at once, the status is not 0. Ends by the signal if the script was interrupted; SystemExit passes
     through.
     """
     tally = Tally(len(settings.cores))
@@ -67,8 +67,10 @@ def run_script(
     install_hooks(settings, tally, helpers)
     process = os.getpid()
 
-    def end() -> None:
+    def end(*, is_interrupted: bool = False) -> None:
         if os.getpid() == process:
+            if checker is not None and not is_interrupted:
+                checker.finish()
             tell(tally.summary())
 
     atexit.register(end)
@@ -87,7 +89,7 @@ def run_script(
     except KeyboardInterrupt as error:
         show(error)
         atexit.unregister(end)
-        end()
+        end(is_interrupted=True)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except BaseException as error:  # noqa: BLE001 (whatever it is, the interpreter would show it)

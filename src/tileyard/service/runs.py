@@ -147,8 +147,8 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
 
 def _describe_unchecked(count: int) -> str:
     return (
-        f"the synchronization of {count_of(count, 'config')} was not checked: it takes more than {LIMIT_S:g} s, or cannot be "
-        "(--check-sync allows ten minutes)"
+        f"{count_of(count, 'config')} not checked for races and undefined accesses: that takes more than {LIMIT_S:g} s, or "
+        "cannot be done (--check-sync allows ten minutes)"
     )
 
 

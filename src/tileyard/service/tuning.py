@@ -97,7 +97,7 @@ def plan_study(
             queue_limit_s=start.queue_limit_s,
             compile_workers=start.compile_workers,
             group_size=start.group_size,
-            check_sync=start.check_sync,
+            check_sync=request.check_sync,
         ),
         is_cut_short=lambda: study.is_cut_short,
         budget_s=request.budget_s,

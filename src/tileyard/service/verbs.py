@@ -59,8 +59,7 @@ class StartTune(Verb[StudyResult], kw_only=True):
     """Begin a tuning run. ``file`` is empty if the client itself is the author.
 
     ``compile_workers`` and ``group_size`` are as in a yard; a case waits for a device for
-    ``queue_limit_s``. For the targets ``also_build`` the configs are built, and not run. ``check_sync``
-    is as in a yard. With a ``bundle`` its configs are timed, for their target; there is no file then.
+    ``queue_limit_s``. For the targets ``also_build`` the configs are built, and not run. With a ``bundle`` its configs are timed, for their target; there is no file then.
     ``title`` is the word that reports put before the kernel's name.
     """
 
@@ -69,7 +68,6 @@ class StartTune(Verb[StudyResult], kw_only=True):
     file: str
     reuse: bool
     title: str = "tune"
-    check_sync: bool | None = False
     bundle: str = ""
     also_build: tuple[str, ...] = ()
     overlap: bool = True

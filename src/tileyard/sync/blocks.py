@@ -37,11 +37,15 @@ class Checked(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """The time limit of a check by its clock, whether findings have timelines, and whether it looks for loops that repeat."""
+    """The time limit of a check by its clock, whether findings have timelines, and whether it looks for loops that repeat.
+
+    With ``is_compared`` every element of the outputs has to be written.
+    """
 
     limit_s: float = math.inf
     is_traced: bool = False
     has_heads: bool = False
+    is_compared: bool = False
     clock: Clock = field(default_factory=Clock)
 
 
@@ -59,6 +63,8 @@ def check_program(
     Raises KernelFault if the kernel itself fails.
     """
     found: dict[tuple[str, int, int], tuple[Hazard, tuple[Step, ...]]] = {}
+    numbers = bind_dims(program, [array.shape for array in arrays], scalars)
+    grid = math.prod(evaluate_size(axis.extent, numbers) for axis in program.grid)
     count = 0
     now, is_whole = effort.clock.monotonic_s, True
     ends_at = now() + effort.limit_s
@@ -73,6 +79,8 @@ def check_program(
         run.is_single = are_alike and number > 0
         try:
             run.grid()
+            if effort.is_compared and run.count == grid and not run.hazards:
+                run.note_unwritten()
         except _OverLimit:
             is_whole = False
         except KernelFault:
@@ -83,8 +91,6 @@ def check_program(
         heads += map(tuple, run.heads)
         for key, hazard in run.hazards.items():
             found.setdefault(key, (hazard, run.traces.get(key, ())))
-    numbers = bind_dims(program, [array.shape for array in arrays], scalars)
-    grid = math.prod(evaluate_size(axis.extent, numbers) for axis in program.grid)
     words = Words(lines)
     findings = tuple(words.describe(hazard, steps) for hazard, steps in found.values())
     return Checked(

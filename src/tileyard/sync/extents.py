@@ -24,7 +24,15 @@ from tileyard.ir.nodes import (
     WaitBarrier,
 )
 from tileyard.ir.specs import evaluate_size
-from tileyard.ir.walk import bodies, expressions, read_regions, walk, walk_expr, written_region
+from tileyard.ir.walk import (
+    bodies,
+    expressions,
+    has_order,
+    read_regions,
+    walk,
+    walk_expr,
+    written_region,
+)
 from tileyard.model import SourceLine
 from tileyard.sync.shapes import Loop, Measured
 
@@ -39,14 +47,31 @@ _MOST_PLACES = 8
 Numbers = Mapping[str, int]
 
 
-def measure(program: Program, lines: Mapping[int, SourceLine], numbers: Numbers) -> Measured:
-    """Measures ``program`` with these dimensions and scalar parameters; ``lines`` are those of its statements."""
-    return _Measuring(program, lines, numbers).run()
+def measure(
+    program: Program,
+    lines: Mapping[int, SourceLine],
+    numbers: Numbers,
+    *,
+    is_planned: bool = False,
+) -> Measured:
+    """Measures ``program`` with these dimensions and scalar parameters; ``lines`` are those of its statements.
+
+    Iterations of a pipelined loop overlap if they do so in the text, or if the Program ``is_planned`` for an architecture.
+    """
+    return _Measuring(program, lines, numbers, overlaps=is_planned or has_order(program)).run()
 
 
 class _Measuring:
-    def __init__(self, program: Program, lines: Mapping[int, SourceLine], numbers: Numbers) -> None:
+    def __init__(
+        self,
+        program: Program,
+        lines: Mapping[int, SourceLine],
+        numbers: Numbers,
+        *,
+        overlaps: bool,
+    ) -> None:
         self._program = program
+        self._overlaps = overlaps
         self._numbers = {id(stmt): number for number, stmt in enumerate(walk(program.body))}
         self._lines = lines
         self._given = dict(numbers)
@@ -102,7 +127,7 @@ class _Measuring:
             line = self._lines.get(self._numbers[id(loop)])
             where = 0 if line is None else line.line
             copy = sum(known.line == where for known in self._loops)
-            stages = self._stages(loop)
+            stages = self._stages(loop) if self._overlaps else 1
             self._loops.append(Loop(line=where, copy=copy, trips=trips, stages=stages))
         count = max(trips or 0, 0)
         inside = []

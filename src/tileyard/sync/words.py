@@ -120,7 +120,7 @@ class Words:
                 return f"{buffer} is used asynchronously{when} after {other} wrote it, without a proxy fence between"
             case "uninitialised":
                 return f"{buffer} is read{when}, and nothing has written there"
-            case "out of bounds" | "bytes" | "extra arrive":
+            case "out of bounds" | "bytes" | "extra arrive" | "never written":
                 return "; ".join(hazard.state) + when
             case "deadlock":
                 places = map(self._at, hazard.waiting)
@@ -136,7 +136,9 @@ class Words:
             case "missing fence":
                 return "T.fence_proxy_async() is missing between the write and the arrive that follows it"
             case "uninitialised":
-                return "a copy, T.clear or clear_accum is missing, or the stage is wrong"
+                return "a copy, T.clear or clear_accum is missing, or the stage is wrong; a parameter with old content is no output"
+            case "never written":
+                return "a store is missing, or its condition or index is wrong; or the reference gives too much"
             case "out of bounds":
                 return "the index or the number of versions is wrong"
             case "bytes":

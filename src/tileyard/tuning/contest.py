@@ -1,6 +1,9 @@
-"""Runs the configs of a study on one kind of silicon: collects trials, plans further ones, and finds who may win."""
+"""Runs the configs of a study on one kind of silicon: collects trials, plans further ones, and finds who may win.
 
-from collections.abc import Callable, Sequence
+One module because every step is planned from what is known of each config.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -65,9 +68,9 @@ class Contest:
         self._attempts: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._checked: set[str] = set()
-        """The configs whose check on all draws was requested, right or not."""
+        """The configs whose further checks were requested, right or not."""
         self._unproven: dict[str, int] = {}
-        """Number of draws on which a config is not yet known to be right."""
+        """Number of further checks that a config has not yet passed."""
         self._meetings = 0
         self.finals: list[Trial] = []
         self.devices = tuple(devices)
@@ -98,13 +101,13 @@ class Contest:
     def rank(self, *, is_proven: bool = True) -> list[Trial]:
         """Trials that may win, fastest first; equal medians in the order of their configs.
 
-        Without ``is_proven``, also trials whose config is not yet checked on all draws.
+        Without ``is_proven``, also trials whose config has not yet passed its further checks.
         """
         passed = [
             trial
             for key, trial in self._screened.items()
             if self._is_right(trial)
-            and not (is_proven and self._request.draws and self._unproven.get(key, 1))
+            and not (is_proven and self._has_checks and self._unproven.get(key, 1))
         ]
         return sorted(passed, key=lambda t: (median_ns(t), canonical_json(t.config)))
 
@@ -152,24 +155,33 @@ class Contest:
         return batches
 
     def check(self) -> list[Batch]:
-        """Batches of the configs that would meet in the finals, on inputs of all draws."""
+        """Batches of the configs that would meet in the finals: for undefined behaviour, and on inputs of all draws."""
         batches = []
-        for trial in self._choose(self.rank(is_proven=False)) if self._request.draws else ():
+        for trial in self._choose(self.rank(is_proven=False)) if self._has_checks else ():
             key = canonical_json(trial.config)
             if key in self._checked:
                 continue
             self._checked.add(key)
+            cases = [*self._further_checks(key, trial.config)]
             same = [canonical_json(one.config) for one in self._list_same(trial)]
-            self._unproven |= dict.fromkeys(same, len(self._request.draws))
-            for draw in self._request.draws:
-                name = f"{self._names[key]}-{draw.edges or f'seed-{draw.seed}'}"
-                case = self._case(name, trial.config, control=True)
-                if isinstance(case.work, KernelWork):
-                    work = msgspec.structs.replace(case.work, draw=draw)
-                    case = msgspec.structs.replace(case, work=work, timing=None)
-                batches.append(Batch(id=name, cases=(case,), devices=self.proven_slots))
-                self._pending[case.key] = partial(self._take_check, key, f"with {draw.name}: ")
+            self._unproven |= dict.fromkeys(same, len(cases))
+            for where, case in cases:
+                batches.append(Batch(id=case.id, cases=(case,), devices=self.proven_slots))
+                self._pending[case.key] = partial(self._take_check, key, where)
         return batches
+
+    def _further_checks(self, key: str, config: Config) -> Iterator[tuple[str, Case]]:
+        """The cases that a config must pass before the finals, each with the words for what is special about it."""
+        if self._request.check_sync is not False:
+            case = self._case(f"{self._names[key]}-check", config, control=True)
+            yield "", msgspec.structs.replace(case, until="checked", timing=None)
+        for draw in self._request.draws:
+            name = f"{self._names[key]}-{draw.edges or f'seed-{draw.seed}'}"
+            case = self._case(name, config, control=True)
+            if isinstance(case.work, KernelWork):
+                work = msgspec.structs.replace(case.work, draw=draw)
+                case = msgspec.structs.replace(case, work=work, timing=None)
+            yield f"with {draw.name}: ", case
 
     def meet(self) -> list[Batch]:
         """A meeting of the finals: the leader twice (the second time as control) and all configs that may still beat it.
@@ -208,6 +220,11 @@ class Contest:
         """Whether a config may win according to its own trial."""
         right = {Outcome.PASSED} if self._request.require_check else WELL
         return trial.outcome in right and trial.measurement is not None and self.alike.counts(trial)
+
+    @property
+    def _has_checks(self) -> bool:
+        """Whether a config must pass further checks before the finals."""
+        return bool(self._request.draws) or self._request.check_sync is not False
 
     @property
     def _is_restricted(self) -> bool:

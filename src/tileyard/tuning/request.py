@@ -43,7 +43,7 @@ class TuneRequest(Record):
     of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
     most ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
     meet in up to ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times. With ``require_check`` a config
-    wins only if its results were compared. It must also be right on the inputs of all ``draws``.
+    wins only if its results were compared. It must also be right on the inputs of all ``draws``. ``check_sync`` is as in a yard.
     """
 
     kernel: str = ""
@@ -65,6 +65,7 @@ class TuneRequest(Record):
     meetings: int = 8
     seed: int = 0
     require_check: bool = False
+    check_sync: bool | None = False
     draws: tuple[Draw, ...] = ()
     time_reference: bool = False
 

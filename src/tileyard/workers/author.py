@@ -61,13 +61,10 @@ from tileyard.workers.protocol import (
 from tileyard.workers.question import Spent
 
 if TYPE_CHECKING:
-    from tileyard.frontend.tilelang import MadeKernel
     from tileyard.workers.failures import FailureFinder
 
 Answer = Callable[[AuthorRequest], AuthorReply]
 
-KEPT = 4
-"""Number of elaborated configs that are kept for the next question: the check of their synchronization."""
 IMPORT_THRESHOLDS = (100_000, 50, 100)
 """Garbage collection thresholds during imports: they make a million lasting objects, and repeated searches cost a sixth of the time."""
 
@@ -90,7 +87,6 @@ class Author:
         self._objects = objects
         self._namespace = namespace or {}
         self._goldens: dict[str, AuthorReply | UserCodeError] = {}
-        self._made: dict[str, MadeKernel] = {}
         self._failures: FailureFinder | None = None
 
     @classmethod
@@ -145,16 +141,11 @@ class Author:
     ) -> AuthorReply:
         """Answer the rare questions, whose modules take a third of the time to load that all the others take."""
         match request:
-            case CheckSync(inputs=()):
+            case CheckSync():
                 from tileyard.workers.sync_sizes import check_sizes
 
-                return check_sizes(found, request, self._objects)
-            case CheckSync():
-                from tileyard.workers.sync_check import check_made
-
-                made = self._made.pop(_config_key(request), None)
-                made = made or lower_config(found, request.arguments, request.config)
-                return check_made(made, request, self._objects)
+                own = self._with_functions(found, request.reference, request.make_inputs)
+                return check_sizes(own, request, self._objects)
             case ShowPasses():
                 from tileyard.workers.pass_steps import show_passes
 
@@ -198,10 +189,6 @@ class Author:
         )
         signature, numbers = lowered.signature, lowered.numbers
         is_asynchronous = lowered.lowered is not None and has_order(lowered.lowered.written)
-        if is_asynchronous:
-            while len(self._made) >= KEPT:
-                del self._made[next(iter(self._made))]
-            self._made[_config_key(request)] = lowered
         return ElaboratedConfig(
             elaborated=Elaborated(
                 kernel=self._rework(lowered.kernel),
@@ -221,12 +208,8 @@ class Author:
         if isinstance(known, UserCodeError):
             raise known
         if known is None:
+            found = self._with_functions(found, request.reference, request.make_inputs)
             function = found.recipe.reference
-            if request.reference:
-                function = self._find_function("reference", request.reference)
-            if request.make_inputs:
-                inputs = self._find_function("inputs", request.make_inputs)
-                found = Found(found.name, replace(found.recipe, inputs=inputs))
             maker = GoldenMaker(
                 found=found, function=function, request=request, objects=self._objects
             )
@@ -237,6 +220,17 @@ class Author:
                 raise
         return known
 
+    def _with_functions(self, found: Found, reference: str, make_inputs: str) -> Found:
+        """A kernel with named functions of the file in place of its own. Raises UsageError."""
+        if not (reference or make_inputs):
+            return found
+        recipe = found.recipe
+        if reference:
+            recipe = replace(recipe, reference=self._find_function("reference", reference))
+        if make_inputs:
+            recipe = replace(recipe, inputs=self._find_function("inputs", make_inputs))
+        return Found(found.name, recipe)
+
     def _find_function(self, use: str, name: str) -> Callable[..., object]:
         function = self._namespace.get(name)
         if not callable(function):
@@ -246,10 +240,6 @@ class Author:
             )
             raise UsageError(f"{use} {name!r} {what}", f"did you mean {near}?" if near else "")
         return function
-
-
-def _config_key(request: ElaborateConfig | CheckSync) -> str:
-    return canonical_json((request.kernel, request.arguments, request.config))
 
 
 # ---- failures ---------------------------------------------------------------------------------

@@ -197,19 +197,17 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 def _sync_recipe() -> str:
     """The version of a check's rules: a digest over the content of its modules."""
-    return digest_own_sources("tileyard.sync.blocks")
+    return digest_own_sources("tileyard.workers.sync_sizes")
 
 
 class CheckSync(Question[SyncChecked], tag="check_sync"):
-    """Check the synchronization of one config at sizes of the check's own choice, or on ``inputs``.
+    """Check one config for races, undefined accesses and wrong synchronization, at sizes of the check's own choice.
 
     The values of ``guessed`` arguments were not requested by anyone. With an ``architecture``, such as ``sm_90a``, the kernel is
-    checked as TileLang's passes plan it for that.
-
-    ``inputs`` are blobs in ``.npy`` format; if they are given, only the sizes of the arguments are checked, and the result is
-    kept by content. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then, or Failed with
-    the outcome ``timeout``; with ``until_first`` no sizes are checked after those with a finding. Answers to another ``recipe`` are not
-    used again. Findings have their timelines only on request.
+    checked as TileLang's passes plan it for that. ``reference`` and ``make_inputs`` name functions of the
+    kernel's file that replace its own. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then. If it ``is_unasked``, nobody asked for the check: the answer
+    states why a config cannot be checked, instead of failing, and loops are not searched for periods. With ``until_first`` no sizes are
+    checked after those with a finding. Answers to another ``recipe`` are not used again. Findings have their timelines only on request.
     """
 
     kernel: str
@@ -217,8 +215,10 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     config: dict[str, Value]
     architecture: str = ""
     guessed: tuple[str, ...] = ()
-    inputs: tuple[Digest, ...] = ()
+    reference: str = ""
+    make_inputs: str = ""
     limit_s: float = 0.0
+    is_unasked: bool = False
     until_first: bool = False
     with_timeline: bool = False
     recipe: str = msgspec.field(default_factory=_sync_recipe)

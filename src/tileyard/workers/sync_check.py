@@ -1,17 +1,19 @@
-"""Checks the synchronization of an elaborated kernel on the inputs of a run, and stores the findings by content."""
+"""Checks an elaborated kernel at its own sizes, on inputs of its own, and stores the findings by content."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.decoding import decode_json
 from tileyard.errors import KernelFault, UsageError
+from tileyard.frontend.closure import closure_digest
+from tileyard.frontend.found import Found
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.text import print_program
@@ -21,12 +23,14 @@ from tileyard.sync.blocks import Checked, Effort, check_program
 from tileyard.sync.suppressions import sieve
 from tileyard.sync.words import describe_race
 from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import CheckSync, Failed
+from tileyard.workers.protocol import AuthorReply, CheckSync, Failed
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
 
 RECORD_KIND = "sync"
+MOST_ELEMENTS = 1 << 24
+"""More elements of inputs take longer to make than the check that nobody asked for may run."""
 
 
 def check_made(
@@ -52,25 +56,27 @@ def check_made(
     if open_ones:
         raise UsageError(f"{', '.join(sorted(open_ones))} is known only when it is called")
     scalars = [made.numbers[var.name] for var in scalar_params(program)]
-    key = _key(program, lines, request, scalars) if request.inputs else None
-    checked = None if key is None else _find(objects, key)
+    specs = tensor_specs(program, made.integers)
+    size = sum(math.prod(spec.shape) for spec in specs)
+    if request.is_unasked and size > MOST_ELEMENTS:
+        raise UsageError(f"its tensors have {size:,} elements")
+    key = _key(program, lines, request, scalars)
+    checked = _find(objects, key)
     if checked is None:
-        inputs = [get_array(objects, digest) for digest in request.inputs]
-        inputs = inputs or make_inputs(tensor_specs(program, made.integers))
         effort = Effort(
             limit_s=request.limit_s or math.inf,
             is_traced=request.with_timeline,
             clock=clock or Clock(),
         )
         try:
-            checked = check_program(program, lines, inputs, scalars, effort)
+            checked = check_program(program, lines, make_inputs(specs), scalars, effort)
         except KernelFault as fault:
             return Failed(message=str(fault))
-        if not (checked.is_whole or checked.findings):
-            message = f"the check takes longer than {request.limit_s:g} s"
-            return Failed(message=message, outcome=Outcome.TIMEOUT)
-        if key is not None and checked.is_whole:
+        if not request.with_timeline:
             objects.put_record(RECORD_KIND, key, msgspec.json.encode(checked))
+    if not (checked.is_whole or checked.findings):
+        message = f"the check takes longer than {request.limit_s:g} s"
+        return Failed(message=message, outcome=Outcome.TIMEOUT)
     found = (*map(describe_race, lowered.races), *checked.findings)
     sieved = sieve(found, lines)
     return SyncChecked(
@@ -85,6 +91,35 @@ def check_made(
     )
 
 
+def identify_check(
+    found: Found, request: CheckSync, program: str, lines: Mapping[int, SourceLine]
+) -> Digest | None:
+    """The key over everything that decides the answer about a kernel at sizes of the check's choice.
+
+    ``program`` and ``lines`` are those at its own sizes. None if the user's code has no identity.
+    """
+    recipe = found.recipe
+    behaviour = closure_digest((recipe.function, recipe.reference, recipe.inputs, recipe.supply))
+    if behaviour is None:
+        return None
+    parts = (behaviour, program, canonical_json(sorted(lines.items())), canonical_json(request))
+    return digest_parts(f"{RECORD_KIND} of sizes", *parts)
+
+
+def check_kept(
+    objects: ObjectStore, key: Digest | None, ask: Callable[[], AuthorReply]
+) -> AuthorReply:
+    """The answer that is kept under a key, or else the one of ``ask``, which is kept then."""
+    data = None if key is None else objects.get_record(RECORD_KIND, key)
+    if data is not None:
+        with suppress(msgspec.DecodeError):
+            return decode_json(data, SyncChecked)
+    reply = ask()
+    if key is not None and isinstance(reply, SyncChecked):
+        objects.put_record(RECORD_KIND, key, msgspec.json.encode(reply))
+    return reply
+
+
 def _key(
     program: Program,
     lines: Mapping[int, SourceLine],
@@ -95,8 +130,7 @@ def _key(
     parts = (
         print_program(program),
         canonical_json(sorted(lines.items())),
-        canonical_json(scalars),
-        *request.inputs,
+        canonical_json((scalars, request.limit_s)),
     )
     return digest_parts(RECORD_KIND, request.recipe, *parts)
 

@@ -4,6 +4,7 @@ One module because the elaborated kernels are shared by all questions.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from tileyard.errors import (
 from tileyard.frontend.declare import guess_value
 from tileyard.frontend.found import TILELANGS, Found, bind_numbers, lower_open
 from tileyard.ir.specs import scalar_params, tensor_specs
-from tileyard.model import Value
+from tileyard.model import SourceLine, Value
 from tileyard.sync.blocks import Effort, check_program
 from tileyard.sync.changes import Form, form_of
 from tileyard.sync.dependences import find_reordered
@@ -62,7 +63,7 @@ def check_sizes(
 ) -> SyncChecked:
     """Check one config, as it is planned for an architecture if there is one, and against the kernel as written.
 
-    Raises what elaborating it raises, and UsageError if it fails by itself.
+    ``found`` has the functions that the request names. Raises what elaborating it raises, and UsageError if it fails by itself.
     """
     return _Check(found, request, objects, clock or Clock()).run()
 
@@ -89,13 +90,41 @@ class _Check:
         self._tally = Tally()
         self._skipped: dict[str, TileyardError] = {}
         self._late: list[str] = []
-        self._effort = Effort(is_traced=request.with_timeline, has_heads=True)
+        has_heads = not request.is_unasked
+        self._effort = Effort(is_traced=request.with_timeline, has_heads=has_heads, clock=clock)
         self._seen: dict[str, Seen] = {}
         self._start_s = self._cost = 0.0
         self._budget_s = request.limit_s or BUDGET_S
 
     def run(self) -> SyncChecked:
-        """Plan the instances, and check as many as the time allows."""
+        """Plan the instances, and check as many as the time allows.
+
+        If nobody asked for the check, the answer says why there can be none.
+        """
+        try:
+            unchecked, lines = self._run()
+        except _REFUSALS as error:
+            if not self._request.is_unasked:
+                raise
+            unchecked, lines = [str(error)], {}
+        tally = self._tally
+        sieved = sieve(tally.findings, lines)
+        return SyncChecked(
+            kernel=self._found.name,
+            config=dict(self._request.config),
+            blocks=tally.blocks,
+            grid=tally.grid,
+            findings=sieved.findings,
+            suppressed=sieved.suppressed,
+            unused=sieved.unused,
+            unchecked=tuple(unchecked),
+            instances=tuple(tally.instances),
+            trips=tally.trips(),
+            periods=tally.periods,
+        )
+
+    def _run(self) -> tuple[list[str], dict[int, SourceLine]]:
+        """Check the instances; what was not checked, and the lines of the kernel."""
         arguments, lowered = self._begin()
         written = self._make(arguments)
         if isinstance(written, TileyardError):  # its loops decide which sizes there are
@@ -113,26 +142,12 @@ class _Check:
                 are_given=arguments == self._request.arguments and not self._request.guessed,
             )
             self._check_all(plan.instances, arguments)
-            for stretch in plan.stretches:
+            for stretch in () if self._request.is_unasked else plan.stretches:
                 self._look_for_period(stretch, arguments)
             unchecked += self._left_out(plan.refused)
             if plan.is_cut:
                 unchecked.append("further trip counts: there are too many to look at")
-        tally = self._tally
-        sieved = sieve(tally.findings, lowered.written_lines)
-        return SyncChecked(
-            kernel=self._found.name,
-            config=dict(self._request.config),
-            blocks=tally.blocks,
-            grid=tally.grid,
-            findings=sieved.findings,
-            suppressed=sieved.suppressed,
-            unused=sieved.unused,
-            unchecked=tuple(unchecked),
-            instances=tuple(tally.instances),
-            trips=tally.trips(),
-            periods=tally.periods,
-        )
+        return unchecked, lowered.written_lines
 
     # ---- elaboration ------------------------------------------------------------------------
 
@@ -205,7 +220,12 @@ class _Check:
         if isinstance(made, TileyardError) or made.lowered is None:
             return None
         try:
-            return measure(made.lowered.written, made.lowered.written_lines, made.integers)
+            return measure(
+                made.lowered.written,
+                made.lowered.written_lines,
+                made.integers,
+                is_planned=bool(self._request.architecture),
+            )
         except (KernelFault, BindError):
             return None
 
@@ -235,6 +255,13 @@ class _Check:
         spent_s = self._clock.monotonic_s() - self._start_s
         expected_s = spent_s / self._cost * one.cost if self._cost else 0.0
         return spent_s + expected_s <= self._budget_s
+
+    def _limit(self, *, is_compared: bool) -> Effort:
+        """The effort for one instance: if the request has a limit, what is left of it."""
+        left_s = math.inf
+        if self._request.limit_s:
+            left_s = max(self._start_s + self._budget_s - self._clock.monotonic_s(), 0.0)
+        return replace(self._effort, limit_s=left_s, is_compared=is_compared)
 
     def _look_for_period(self, stretch: Stretch, arguments: dict[str, Value]) -> None:
         """Run a loop as often as is necessary to know that it repeats, if it does and there is time."""
@@ -288,14 +315,19 @@ class _Check:
             found=self._found, function=function, request=golden, objects=self._objects
         )
         inputs = maker.try_out()
-        checked = check_program(program, lines, inputs, scalars, self._effort)
+        has_sums = 0 not in arguments.values()  # an empty sum is not defined
+        effort = self._limit(is_compared=has_sums and function is not None)
+        checked = check_program(program, lines, inputs, scalars, effort)
+        if not (checked.is_whole or checked.findings):
+            self._late.append(instance.text)
+            return
         if self._request.architecture:
             plain = tuple(map(in_plan, checked.findings))
             checked = msgspec.structs.replace(checked, findings=plain)
             planned = Recorded(program, lines)
             self._tally.add_findings(self._reordered(arguments, planned, inputs), instance.text)
         self._tally.add_findings(tuple(map(describe_race, lowered.races)), instance.text)
-        if 0 in arguments.values():  # an empty sum is not defined
+        if not has_sums:
             kept = tuple(one for one in checked.findings if one.kind != "uninitialised")
             checked = msgspec.structs.replace(checked, findings=kept)
         self._tally.add(program, lines, checked, instance)

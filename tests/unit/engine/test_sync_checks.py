@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from tests.simulated_yard import open_simulated_yard
 
 from tileyard.engine.authors import Authors
@@ -123,14 +124,44 @@ def test_a_slow_check_is_the_last_of_its_kernel(tmp_path: Path) -> None:
     assert check(tmp_path, author, *cases, again) == (["passes"] * 4, 3)
     assert [one.config["n"] for one in author.asked] == [1, 3]
     logs = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.log")]
-    assert logs == ["its synchronization is not checked: the check takes longer than 1 s\n"] * 2
+    assert logs == ["not checked: the check takes longer than 1 s\n"] * 2
 
 
 def test_what_the_check_does_not_cover_is_counted(tmp_path: Path) -> None:
-    """As commits by single threads; the config runs."""
+    """As commits by single threads; the config runs, and the log says why it is not checked."""
     nothing = SyncChecked(kernel="k", config={}, blocks=0, grid=0, findings=(), unchecked=("x",))
     author = Checker(lambda _: nothing)
     assert check(tmp_path, author, case_of(1), case_of(2)) == (["passes"] * 2, 2)
+    logs = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.log")]
+    assert logs == ["not checked: x\n"]
+
+
+def test_the_first_config_of_any_kernel_is_checked_and_the_finalists(tmp_path: Path) -> None:
+    """Of a kernel without asynchronous operations; all further configs once one is wrong."""
+    found = SyncChecked(kernel="k", config={}, blocks=1, grid=1, findings=(RACE,), unchecked=())
+    right, wrong = (Checker(lambda _, reply=reply: reply) for reply in (FINE, found))
+    finalist = msgspec.structs.replace(case_of(3), until="checked")
+    cases = case_of(1), case_of(2), finalist, case_of(4, N=5)
+    ended, _ = check(tmp_path / "right", right, *cases, is_asynchronous=False)
+    assert ended == ["passes"] * 4
+    assert [one.config["n"] for one in right.asked] == [1, 3, 4]
+    assert all(one.is_unasked and one.until_first for one in right.asked)
+    check(tmp_path / "wrong", wrong, case_of(1), case_of(2), is_asynchronous=False)
+    assert [one.config["n"] for one in wrong.asked] == [1, 2]
+
+
+def test_a_check_that_is_asked_for_is_of_all_configs(tmp_path: Path) -> None:
+    """With the functions that the case names in place of the kernel's own."""
+    author = Checker(lambda _: FINE)
+    case = case_of(2)
+    assert isinstance(case.work, KernelWork)
+    work = msgspec.structs.replace(case.work, reference="other", inputs="drawn")
+    cases = case_of(1), msgspec.structs.replace(case, work=work)
+    check(tmp_path, author, *cases, wanted=True, is_asynchronous=False)
+    assert [(one.reference, one.make_inputs) for one in author.asked] == [
+        ("", ""),
+        ("other", "drawn"),
+    ]
 
 
 def test_a_check_that_was_asked_for_has_no_limit(tmp_path: Path) -> None:
@@ -150,9 +181,8 @@ def test_a_comment_that_says_it_wrong_fails_a_case(tmp_path: Path) -> None:
 
 
 def test_nobody_is_asked_needlessly(tmp_path: Path) -> None:
-    """Neither about kernels without asynchronous operations, nor where it is not wanted, nor where nothing runs."""
+    """Neither where it is not wanted, nor where nothing runs."""
     author = Checker(lambda _: FINE)
-    assert check(tmp_path / "a", author, case_of(1), is_asynchronous=False) == (["passes"], 0)
     assert check(tmp_path / "b", author, case_of(1), wanted=False) == (["passes"], 0)
     built = Case(id="c", work=KernelWork(kernel="k"), until="built")
     assert check(tmp_path / "c", author, built) == (["passes"], 0)

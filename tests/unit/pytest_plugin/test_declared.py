@@ -100,7 +100,10 @@ def test_a_nearer_marker_of_the_same_name_counts() -> None:
         (pytest.mark.tile_kernel(kernel=scale, N=object()), "cannot be a value"),
         (pytest.mark.tile_kernel(kernel=scale, arguments=3), "arguments must be a mapping"),
         (pytest.mark.tile_kernel(kernel=scale, out_idx="last"), "out_idx must be positions"),
-        (pytest.mark.tile_kernel(kernel=scale, check_sync="yes"), "check_sync is True or False"),
+        (
+            pytest.mark.tile_kernel(kernel=scale, check_sync="yes"),
+            "check_sync is True, False or None",
+        ),
         (pytest.mark.tile_compile(functon=build), "no function=, but functon= (did you mean"),
         (pytest.mark.tile_compile(function=3), "takes a function, not 3"),
         (pytest.mark.tile_compile(function=build, limit="soon"), "'soon' is not a duration"),
