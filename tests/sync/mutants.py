@@ -47,7 +47,7 @@ class Mutant:
 
 
 @dataclass(frozen=True)
-class _Change:
+class Change:
     """New text for a piece of the old one, by offsets."""
 
     begin: int
@@ -55,7 +55,7 @@ class _Change:
     new: str
 
 
-class _Kernel:
+class KernelText:
     """A kernel's tree, and where its nodes are in the text."""
 
     def __init__(self, source: str, name: str) -> None:
@@ -80,16 +80,18 @@ class _Kernel:
         )
 
     def text(self, node: ast.stmt | ast.expr) -> str:
+        """The source of a node."""
         begin, end = self.span(node)
         return self.source[begin:end]
 
-    def replace(self, node: ast.stmt | ast.expr, new: str) -> _Change:
+    def replace(self, node: ast.stmt | ast.expr, new: str) -> Change:
         """New text for a node, with as many lines as it had."""
         begin, end = self.span(node)
         missing = self.source.count("\n", begin, end) - new.count("\n")
-        return _Change(begin, end, new + "\n" * missing)
+        return Change(begin, end, new + "\n" * missing)
 
-    def make(self, operator: str, at: ast.stmt | ast.expr, *changes: _Change) -> Mutant:
+    def make(self, operator: str, at: ast.stmt | ast.expr, *changes: Change) -> Mutant:
+        """The mutant with these changes of the statement or expression ``at``."""
         text = self.source
         for change in sorted(changes, key=lambda change: -change.begin):
             text = text[: change.begin] + change.new + text[change.end :]
@@ -103,6 +105,7 @@ class _Kernel:
         )
 
     def bodies(self) -> Iterator[list[ast.stmt]]:
+        """The lists of statements of the kernel, outer ones first."""
         for node in ast.walk(self.tree):
             for field in ("body", "orelse"):
                 body = getattr(node, field, None)
@@ -112,7 +115,7 @@ class _Kernel:
 
 def mutants(source: str, kernel: str) -> Iterator[Mutant]:
     """All mutants of one kernel of a file, which are texts of the whole file."""
-    tree = _Kernel(source, kernel)
+    tree = KernelText(source, kernel)
     for body in tree.bodies():
         for number, stmt in enumerate(body):
             if (call := _synchronization(stmt)) is not None:
@@ -122,7 +125,7 @@ def mutants(source: str, kernel: str) -> Iterator[Mutant]:
     yield from _sizes(tree)
 
 
-def _called(node: ast.AST) -> str:
+def called(node: ast.AST) -> str:
     """The name of what is called as ``T.name``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.attr
@@ -131,12 +134,12 @@ def _called(node: ast.AST) -> str:
 
 def _synchronization(stmt: ast.stmt) -> ast.Call | None:
     if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
-        return stmt.value if _called(stmt.value) in _ALL else None
+        return stmt.value if called(stmt.value) in _ALL else None
     return None
 
 
 def _of_statement(
-    tree: _Kernel, stmt: ast.stmt, call: ast.Call, after: ast.stmt | None
+    tree: KernelText, stmt: ast.stmt, call: ast.Call, after: ast.stmt | None
 ) -> Iterator[Mutant]:
     yield tree.make("drop", stmt, tree.replace(stmt, "pass"))
     yield tree.make("double", stmt, tree.replace(stmt, f"{tree.text(stmt)}; {tree.text(stmt)}"))
@@ -147,18 +150,19 @@ def _of_statement(
         yield tree.make(
             operator,
             stmt,
-            _Change(begin, end, tree.source[next_begin:next_end]),
-            _Change(next_begin, next_end, tree.source[begin:end]),
+            Change(begin, end, tree.source[next_begin:next_end]),
+            Change(next_begin, next_end, tree.source[begin:end]),
         )
-    if _called(call) in _PARITIES:
+    if called(call) in _PARITIES:
         parity = call.args[1]
-        yield tree.make("flip", stmt, tree.replace(parity, f"1 - {_enclosed(tree, parity)}"))
-    if _called(call) in _COUNTS:
+        yield tree.make("flip", stmt, tree.replace(parity, f"1 - {enclosed(tree, parity)}"))
+    if called(call) in _COUNTS:
         count = call.args[0]
         yield tree.make("count", stmt, tree.replace(count, f"{tree.text(count)} + 1"))
 
 
-def _enclosed(tree: _Kernel, node: ast.expr) -> str:
+def enclosed(tree: KernelText, node: ast.expr) -> str:
+    """The source of an expression in parentheses."""
     return f"({tree.text(node)})"
 
 
@@ -166,7 +170,7 @@ def _first_index(node: ast.Subscript) -> ast.expr:
     return node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
 
 
-def _staged(tree: _Kernel) -> Iterator[tuple[ast.Subscript, ast.BinOp, ast.Constant]]:
+def _staged(tree: KernelText) -> Iterator[tuple[ast.Subscript, ast.BinOp, ast.Constant]]:
     """The places at which a stage is chosen: by an index that is ``something % constant``."""
     for node in ast.walk(tree.tree):
         if isinstance(node, ast.Subscript):
@@ -177,14 +181,14 @@ def _staged(tree: _Kernel) -> Iterator[tuple[ast.Subscript, ast.BinOp, ast.Const
                     pass
 
 
-def _stages(tree: _Kernel) -> Iterator[Mutant]:
+def _stages(tree: KernelText) -> Iterator[Mutant]:
     for node, index, size in _staged(tree):
-        left = _enclosed(tree, index.left)
+        left = enclosed(tree, index.left)
         shifted = f"({left} + 1) % {tree.text(size)}"
         yield tree.make("shift", node, tree.replace(index, shifted))
 
 
-def _sizes(tree: _Kernel) -> Iterator[Mutant]:
+def _sizes(tree: KernelText) -> Iterator[Mutant]:
     """One version less of each buffer: with its indices as they are, and with the modulus of all of them."""
     for node in ast.walk(tree.tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
@@ -193,7 +197,7 @@ def _sizes(tree: _Kernel) -> Iterator[Mutant]:
         sizes = [*call.args, *(word.value for word in call.keywords)]
         if not isinstance(target, ast.Name) or not sizes:
             continue
-        match _called(call), sizes[0]:
+        match called(call), sizes[0]:
             case "alloc_shared", ast.Tuple(elts=[ast.Constant(value=int(count)) as size, *_]):
                 smaller = tree.replace(size, str(count - 1))
             case "alloc_barrier", ast.List(elts=[*counts]) if len(counts) > 1:

@@ -201,3 +201,102 @@ def deep(N):
                 Y[i] = raised(X[i])
 
     return main
+
+
+def refuse(X):
+    """A reference that nobody may run."""
+    raise AssertionError(X.shape)
+
+
+def make_whole(clears):
+    """A kernel that leaves out its clear at the sizes for which ``clears`` is false."""
+
+    def whole(N, block=BLOCK):
+        @T.prim_func
+        def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+            with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+                y = T.alloc_fragment((block,), "float32")
+                if clears(N):
+                    T.clear(y)
+                for i in T.Parallel(block):
+                    y[i] = y[i] + X[bx * block + i]
+                T.copy(y, Y[bx * block])
+
+        return main
+
+    return whole
+
+
+whole_blocks = tileyard.kernel(
+    make_whole(lambda N: N % BLOCK == 0), where=lambda N: N % BLOCK == 0, reference=refuse
+)
+any_blocks = tileyard.kernel(make_whole(lambda N: N % BLOCK == 0), reference=refuse)
+large_only = tileyard.kernel(
+    make_whole(lambda N: False), where=lambda N: N >= 1 << 12, reference=refuse
+)
+
+
+@tilelang.jit(out_idx=[1])
+def old_output(N, block=BLOCK):
+    """An output whose old content nobody has written."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "int32"), Y: T.Tensor((N,), "int32")):
+        with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+            for i in T.Parallel(block):
+                Y[bx * block + i] = T.max(Y[bx * block + i], X[bx * block + i])
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def half_written(N, block=BLOCK):
+    """Every second element of its output is written."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "int8"), Y: T.Tensor((N,), "int8")):
+        with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+            for i in T.Parallel(block):
+                if i % 2 == 0:
+                    Y[bx * block + i] = X[bx * block + i]
+
+    return main
+
+
+compared = tileyard.kernel(half_written, reference=refuse)
+
+
+@tilelang.jit(out_idx=[1])
+def neighbours_of_fragment(N):
+    """Iterations of a parallel loop that read what others write, in registers that threads share out."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            x = T.alloc_fragment((N,), "float32")
+            T.copy(X, x)
+            for i in T.Parallel(N):
+                x[i] = x[(i + 1) % N] * 2.0
+            T.copy(x, Y)
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def contributions(N):
+    """Iterations that contribute to one element, as they may."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            x = T.alloc_fragment((N,), "float32")
+            y = T.alloc_fragment((1,), "float32")
+            total = T.alloc_reducer((1,), "float32", op="sum")
+            T.copy(X, x)
+            T.reducer_init(total)
+            for i in T.Parallel(N):
+                T.reducer_update(total[0], x[i])
+            T.finalize_reducer(total, y)
+            T.copy(y, Y)
+
+    return main

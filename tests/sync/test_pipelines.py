@@ -16,8 +16,8 @@ from tests.sync.mutants import mutants
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.errors import UnsupportedError
-from tileyard.ir.hazard_kinds import HazardKind
-from tileyard.ir.hazards import Hazard, LateRun
+from tileyard.ir.hazard_kinds import Hazard, HazardKind
+from tileyard.ir.hazards import LateRun
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
 from tileyard.ir.text import print_program, read_program

@@ -135,3 +135,42 @@ def test_what_there_is_no_time_for_is_named(tmp_path: Path) -> None:
     checked = check(tmp_path, "late_parity", Slow(), N=64)
     assert checked.instances == ({"N": 0},)
     assert checked.unchecked[-1].startswith("not within 60 s: N=16; N=32; ")
+
+
+def check_unasked(tmp_path: Path, kernel: str, **arguments: int) -> SyncChecked:
+    """A check of a kernel of ``sizes.py`` that nobody asked for."""
+    request = CheckSync(
+        kernel=kernel, arguments=dict(arguments), config={}, limit_s=30.0, is_unasked=True
+    )
+    return check_sizes(kernels()[kernel], request, ObjectStore(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        ("any_blocks", ["uninitialised"]),
+        ("whole_blocks", []),
+        ("large_only", ["uninitialised"]),
+        ("old_output", ["uninitialised"]),
+        ("half_written", []),
+        ("compared", ["never written"]),
+        ("neighbours_of_fragment", ["race"]),
+        ("contributions", []),
+    ],
+)
+def test_a_check_that_nobody_asked_for(tmp_path: Path, kernel: str, expected: list[str]) -> None:
+    """It finds undefined accesses at sizes that ``where`` accepts, without the reference, and what is compared is written."""
+    checked = check_unasked(tmp_path, kernel, N=1 << 12)
+    assert [finding.kind for finding in checked.findings] == expected
+    assert checked.blocks > 0
+
+
+def test_what_nobody_asked_for_is_answered_also_if_it_cannot_be(tmp_path: Path) -> None:
+    """With the reason, where a check that was asked for raises it: for instance tensors that are too large."""
+    checked = check_unasked(tmp_path, "large_only", N=1 << 25)
+    assert (checked.blocks, checked.findings) == (0, ())
+    assert "its tensors have 67,108,864 elements" in checked.unchecked[0]
+    with pytest.raises(UsageError):
+        check(tmp_path, "old_output", N="many")  # type: ignore[arg-type]
+    reason = check_unasked(tmp_path, "old_output", N="many").unchecked  # type: ignore[arg-type]
+    assert reason

@@ -7,13 +7,12 @@ where two accesses meet.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Literal
 
 import msgspec
 import numpy as np
 
 from tileyard.errors import OutOfBoundsFault
-from tileyard.ir.asynchronous import AsynchronousRun, Barrier, Groups, Operation, Wait
+from tileyard.ir.asynchronous import AsynchronousRun, Barrier, Groups, Operation
 from tileyard.ir.clocks import (
     READ_ONLY,
     WHOLE,
@@ -26,44 +25,17 @@ from tileyard.ir.clocks import (
     View,
 )
 from tileyard.ir.dtypes import poison
-from tileyard.ir.hazard_kinds import Cause, HazardKind
+from tileyard.ir.hazard_kinds import Cause, Hazard, HazardKind
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
 from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.lanes import Lanes
-from tileyard.ir.nodes import Arrive, Atomic, Expr, For, Issue, Program, Stmt, Sync, Unit, Var
+from tileyard.ir.nodes import Arrive, Atomic, Expr, For, Issue, Program, Stmt, Sync, Var
 from tileyard.ir.specs import tensors
 from tileyard.ir.stalls import Stall, find_cause
 from tileyard.ir.tiles import Array, Memory, Watched
 from tileyard.ir.walk import walk
 from tileyard.model import Value
-
-
-class Hazard(msgspec.Struct, frozen=True, kw_only=True):
-    """Two accesses to ``buffer`` without a fixed order, ``other`` the earlier one; or a wait that nothing ends.
-
-    ``unit`` carries out the operation that ``other`` issued, empty if it issued none; ``committed`` states whether it is in
-    a group, ``most`` is then the largest count of a wait before ``access`` that covers it. ``left_by`` is the latest wait that does
-    not. ``block`` is the position in the grid, ``blockIdx.x`` first, ``roles`` are those of ``access`` and ``other``. A deadlock
-    lists all waiting roles in ``waiting``, and ``state`` states what each waits for. ``cause`` is the cause, if determined, with the
-    ``barrier`` and an ``amount``.
-    """
-
-    kind: HazardKind
-    buffer: str
-    access: Moment
-    other: Moment | None = None
-    unit: Unit | Literal[""] = ""
-    barrier: str = ""
-    committed: bool = True
-    most: int = 0
-    left_by: Wait | None = None
-    block: tuple[int, ...] = ()
-    roles: tuple[int, int] = (0, 0)
-    waiting: tuple[Moment, ...] = ()
-    state: tuple[str, ...] = ()
-    cause: Cause = ""
-    amount: int = 0
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +70,10 @@ class LateRun(AsynchronousRun):
 
     Of hazards between the same two statements only the first one is kept. ``chosen`` are the blocks that run in each dimension of the
     grid, None for all; ``count`` is the number that have run. ``conflicts`` are those between lanes, harmless ones included.
+    ``reducers`` are fragments to which iterations contribute; None if that is not known: then none is found to race.
     """
+
+    reducers: frozenset[str] | None = None
 
     def __init__(
         self,
@@ -209,7 +184,7 @@ class LateRun(AsynchronousRun):
         report = self._lanes.run(nest)
         self.conflicts += len(report.conflicts)
         for conflict in report.conflicts:
-            is_private = self._scopes.get(conflict.buffer) in ("local", "fragment")
+            is_private = self._is_private(conflict.buffer)
             if not conflict.is_benign and not is_private:
                 first, second = (
                     Moment(number=self._numbers[id(side.stmt)], loops=side.loops)
@@ -232,6 +207,13 @@ class LateRun(AsynchronousRun):
             self._note_lanes(access)
         self.at, self._is_atomic = nest, False
         return True
+
+    def _is_private(self, buffer: str) -> bool:
+        """Whether iterations of a parallel nest cannot race for a buffer: each thread has its own, or contributions are summed."""
+        scope = self._scopes.get(buffer)
+        return scope == "local" or (
+            scope == "fragment" and (self.reducers is None or buffer in self.reducers)
+        )
 
     def _note_lanes(self, access: Access) -> None:
         if self._scopes.get(access.buffer) == "local":

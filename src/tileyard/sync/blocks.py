@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from tileyard.clock import Clock
 from tileyard.errors import KernelFault
-from tileyard.ir.hazards import Hazard, Schedule, schedules
+from tileyard.ir.hazard_kinds import Hazard
+from tileyard.ir.hazards import Schedule, schedules
 from tileyard.ir.interpret import Plain
 from tileyard.ir.nodes import If, Issue, Program, Roles, Stmt
 from tileyard.ir.specs import bind_dims, evaluate_size
@@ -39,13 +40,14 @@ class Checked(Record):
 class Effort:
     """The time limit of a check by its clock, whether findings have timelines, and whether it looks for loops that repeat.
 
-    With ``is_compared`` every element of the outputs has to be written.
+    With ``is_compared`` every element of the outputs has to be written. ``reducers`` are as in a late run.
     """
 
     limit_s: float = math.inf
     is_traced: bool = False
     has_heads: bool = False
     is_compared: bool = False
+    reducers: frozenset[str] | None = None
     clock: Clock = field(default_factory=Clock)
 
 
@@ -75,7 +77,7 @@ def check_program(
     for number, schedule in enumerate(schedules_of(program)):
         run = _LimitedRun(program, arrays, scalars, schedule=schedule, is_traced=effort.is_traced)
         run.control = control if effort.has_heads else None
-        run.now, run.ends_at = now, ends_at
+        run.now, run.ends_at, run.reducers = now, ends_at, effort.reducers
         run.is_single = are_alike and number > 0
         try:
             run.grid()

@@ -153,7 +153,8 @@ class _Planner:
             chosen += [*varied, *self._ragged(driver, [rest, *varied[:-1]][-1])]
         names = [name for driver in drivers for name in driver.names]
         instances = sorted(self._instances(chosen, names), key=lambda one: one.cost)
-        if are_given and self._base.cost <= DEARER * sum(one.cost for one in instances):
+        affordable = DEARER * sum(one.cost for one in instances)
+        if are_given and (self._base.cost <= affordable or not instances):
             chosen.append(self._sizes)
             instances = sorted(self._instances(chosen, names), key=lambda one: one.cost)
         refused = tuple(self._instances(self._refused, names))

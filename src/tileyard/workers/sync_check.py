@@ -18,7 +18,7 @@ from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.text import print_program
 from tileyard.measure.inputs import make_inputs
-from tileyard.model import Digest, Outcome, SourceLine, Value
+from tileyard.model import Digest, Outcome, SourceLine, TensorSpec, Value
 from tileyard.sync.blocks import Checked, Effort, check_program
 from tileyard.sync.suppressions import sieve
 from tileyard.sync.words import describe_race
@@ -57,15 +57,15 @@ def check_made(
         raise UsageError(f"{', '.join(sorted(open_ones))} is known only when it is called")
     scalars = [made.numbers[var.name] for var in scalar_params(program)]
     specs = tensor_specs(program, made.integers)
-    size = sum(math.prod(spec.shape) for spec in specs)
-    if request.is_unasked and size > MOST_ELEMENTS:
-        raise UsageError(f"its tensors have {size:,} elements")
-    key = _key(program, lines, request, scalars)
+    if request.is_unasked:
+        require_small(specs)
+    key = _key(program, lines, request, scalars, lowered.reducers)
     checked = _find(objects, key)
     if checked is None:
         effort = Effort(
             limit_s=request.limit_s or math.inf,
             is_traced=request.with_timeline,
+            reducers=lowered.reducers,
             clock=clock or Clock(),
         )
         try:
@@ -89,6 +89,13 @@ def check_made(
         suppressed=sieved.suppressed,
         unused=sieved.unused,
     )
+
+
+def require_small(specs: Sequence[TensorSpec]) -> None:
+    """Raise UsageError for tensors that are too large for a check that nobody asked for."""
+    size = sum(math.prod(spec.shape) for spec in specs)
+    if size > MOST_ELEMENTS:
+        raise UsageError(f"its tensors have {size:,} elements")
 
 
 def identify_check(
@@ -125,12 +132,13 @@ def _key(
     lines: Mapping[int, SourceLine],
     request: CheckSync,
     scalars: Sequence[Value],
+    reducers: frozenset[str],
 ) -> Digest:
     """The key over everything that decides the findings and their lines."""
     parts = (
         print_program(program),
         canonical_json(sorted(lines.items())),
-        canonical_json((scalars, request.limit_s)),
+        canonical_json((scalars, request.limit_s, sorted(reducers))),
     )
     return digest_parts(RECORD_KIND, request.recipe, *parts)
 

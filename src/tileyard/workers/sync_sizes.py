@@ -26,7 +26,7 @@ from tileyard.errors import (
 from tileyard.frontend.declare import guess_value
 from tileyard.frontend.found import TILELANGS, Found, bind_numbers, lower_open
 from tileyard.ir.specs import scalar_params, tensor_specs
-from tileyard.model import SourceLine, Value
+from tileyard.model import SourceLine, TensorSpec, Value
 from tileyard.sync.blocks import Effort, check_program
 from tileyard.sync.changes import Form, form_of
 from tileyard.sync.dependences import find_reordered
@@ -43,7 +43,7 @@ from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, MakeGolden
-from tileyard.workers.sync_check import name_place
+from tileyard.workers.sync_check import name_place, require_small
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered, MadeKernel
@@ -141,7 +141,10 @@ class _Check:
                 lambda some: self._measure({**arguments, **some}),
                 are_given=arguments == self._request.arguments and not self._request.guessed,
             )
-            self._check_all(plan.instances, arguments)
+            wanted = plan.instances
+            if self._request.is_unasked:  # nobody says that there are results for nothing
+                wanted = tuple(one for one in wanted if 0 not in one.sizes.values()) or wanted
+            self._check_all(wanted, arguments)
             for stretch in () if self._request.is_unasked else plan.stretches:
                 self._look_for_period(stretch, arguments)
             unchecked += self._left_out(plan.refused)
@@ -208,11 +211,20 @@ class _Check:
             made = self._made[key]
             if isinstance(made, TileyardError):
                 return made
+            if not (
+                self._is_own(arguments) or self._found.accepts(arguments, self._request.config)
+            ):
+                raise UsageError("the kernel's `where` rejects them")
             numbers = bind_numbers(self._found, made.signature, arguments, self._guessed)
             return replace(made, numbers=numbers)
         except _REFUSALS as error:
             self._made.setdefault(key, error)
             return error
+
+    def _is_own(self, arguments: dict[str, Value]) -> bool:
+        """Whether these are the sizes that were given, which are the user's to choose."""
+        defaults = self._found.parameters.defaults
+        return {**defaults, **arguments} == {**defaults, **self._request.arguments}
 
     def _measure(self, arguments: dict[str, Value]) -> Measured | None:
         """Measure the loops that the user wrote, even if the kernel is planned for an architecture."""
@@ -256,12 +268,12 @@ class _Check:
         expected_s = spent_s / self._cost * one.cost if self._cost else 0.0
         return spent_s + expected_s <= self._budget_s
 
-    def _limit(self, *, is_compared: bool) -> Effort:
+    def _limit(self) -> Effort:
         """The effort for one instance: if the request has a limit, what is left of it."""
         left_s = math.inf
         if self._request.limit_s:
             left_s = max(self._start_s + self._budget_s - self._clock.monotonic_s(), 0.0)
-        return replace(self._effort, limit_s=left_s, is_compared=is_compared)
+        return replace(self._effort, limit_s=left_s)
 
     def _look_for_period(self, stretch: Stretch, arguments: dict[str, Value]) -> None:
         """Run a loop as often as is necessary to know that it repeats, if it does and there is time."""
@@ -303,20 +315,17 @@ class _Check:
         if lowered is None or lowered.given_up:
             raise UsageError("it has operations that are not checked")
         program, lines = lowered.written, lowered.written_lines
+        specs = tensor_specs(program, made.integers)
         scalars = tuple(made.numbers[var.name] for var in scalar_params(program))
-        golden = MakeGolden(
-            kernel=self._found.name,
-            arguments=arguments,
-            specs=tensor_specs(program, made.integers),
-            scalars=scalars,
-        )
-        function = self._found.recipe.reference
-        maker = GoldenMaker(
-            found=self._found, function=function, request=golden, objects=self._objects
-        )
-        inputs = maker.try_out()
+        if self._request.is_unasked:
+            require_small(specs)
         has_sums = 0 not in arguments.values()  # an empty sum is not defined
-        effort = self._limit(is_compared=has_sums and function is not None)
+        effort = replace(
+            self._limit(),
+            is_compared=has_sums and self._found.recipe.reference is not None,
+            reducers=lowered.reducers,
+        )
+        inputs = self._make_inputs(arguments, specs, scalars)
         checked = check_program(program, lines, inputs, scalars, effort)
         if not (checked.is_whole or checked.findings):
             self._late.append(instance.text)
@@ -334,9 +343,25 @@ class _Check:
         form = form_of(program, made.integers)
         if form is not None:
             self._seen[instance.text] = Seen(form=form, runs=checked.heads)
-        measured = self._measure(arguments)
+        measured = None if self._request.is_unasked else self._measure(arguments)
         if measured is not None:
             self._tally.add_trips(measured)
+
+    def _make_inputs(
+        self,
+        arguments: dict[str, Value],
+        specs: tuple[TensorSpec, ...],
+        scalars: tuple[Value, ...],
+    ) -> list[Array]:
+        """The inputs, once the reference has taken them; it is not run for a check that nobody asked for."""
+        golden = MakeGolden(
+            kernel=self._found.name, arguments=arguments, specs=specs, scalars=scalars
+        )
+        reference = None if self._request.is_unasked else self._found.recipe.reference
+        maker = GoldenMaker(
+            found=self._found, function=reference, request=golden, objects=self._objects
+        )
+        return maker.try_out()
 
     def _reordered(
         self, arguments: dict[str, Value], planned: Recorded, inputs: list[Array]
