@@ -127,7 +127,7 @@ class _Measuring:
             line = self._lines.get(self._numbers[id(loop)])
             where = 0 if line is None else line.line
             copy = sum(known.line == where for known in self._loops)
-            stages = self._stages(loop) if self._overlaps else 1
+            stages = self._stages(loop) if self._overlaps else 0
             self._loops.append(Loop(line=where, copy=copy, trips=trips, stages=stages))
         count = max(trips or 0, 0)
         inside = []

@@ -20,6 +20,9 @@ FAR = 16
 MOST_MEASURED = 48
 """Most choices of sizes that are measured for a plan."""
 
+PLAIN_TRIPS = (0, 1, 6)
+"""Trip counts of a loop whose iterations do not overlap, besides the two of all loops at rest."""
+
 LONG = 4
 """Iterations of the long run per stage, plus a few more: two roles then return to an earlier state."""
 
@@ -32,7 +35,7 @@ DEARER = 4
 class Loop(Record):
     """A loop whose iterations wait or overlap: the ``copy``-th of its ``line``.
 
-    ``trips`` is None if the data decides. At most ``stages`` iterations are in flight at once.
+    ``trips`` is None if the data decides. At most ``stages`` iterations are in flight at once; 0 if none overlap.
     """
 
     line: int
@@ -236,9 +239,10 @@ class _Planner:
 
     # ---- which values -----------------------------------------------------------------------
 
-    def _stages(self, key: object) -> int:
+    def _stages(self, key: object) -> int | None:
+        """The stages of a loop; None if the key is an axis of the grid."""
         known = {(loop.line, loop.copy): loop.stages for loop in self._base.loops}
-        return known.get(key, 0)  # type: ignore[call-overload,no-any-return]
+        return known.get(key)  # type: ignore[call-overload,no-any-return]
 
     def _rest(self, driver: _Driver, others: dict[str, int]) -> dict[str, int]:
         """The smallest values that give two blocks and two trips of each loop, or a few more."""
@@ -259,7 +263,9 @@ class _Planner:
 
     def _trips(self, key: object) -> tuple[int, ...]:
         stages = self._stages(key)
-        return (*range(stages + 3), LONG * stages + 2) if stages else ()
+        if stages is None:
+            return ()
+        return (*range(stages + 3), LONG * stages + 2) if stages else PLAIN_TRIPS
 
     def _solve(
         self,
