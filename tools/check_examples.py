@@ -20,14 +20,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.cli.check import parse_pipeline
 from tileyard.errors import TileyardError
 from tileyard.model import Value
+from tileyard.requests.check import parse_pipeline
 from tileyard.requests.checking import FIRST_GUESS
 from tileyard.tuning.request import TuneRequest
 from tileyard.tuning.space import open_space
 from tileyard.workers.author import Author
-from tileyard.workers.protocol import AnswerT, CheckSync, Failed, Question
+from tileyard.workers.protocol import CheckSync, Failed
+from tileyard.workers.question import AnswerT, Question
 
 AHEAD = ["torch", "tilelang", "tileyard.frontend.pipelined", __name__]
 CONTEXT = multiprocessing.get_context("forkserver")
