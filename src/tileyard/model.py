@@ -456,7 +456,8 @@ class Trial(Record):
     the lease under which it ran, 0 for none. ``limits`` are those of its case. ``case`` and ``attempt`` are the case's id and
     the number of the attempt, ``shape`` the name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and
     ``testcase`` if the case belongs to none. ``attempts`` are those that the device or the host failed before this one.
-    ``revision`` is that of its side, and ``silicon`` the identity of the device if it was timed.
+    ``revision`` is that of its side, and ``silicon`` the identity of the device if it was timed. It is ``too_large`` if its
+    build was refused because no device of the target has room for it.
     """
 
     id: str
@@ -489,6 +490,7 @@ class Trial(Record):
     limits: Limits = Limits()
     reused: bool = False
     attempts: tuple[Attempt, ...] = ()
+    too_large: bool = False
 
     @property
     def key(self) -> str:

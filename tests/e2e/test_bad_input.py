@@ -1,6 +1,7 @@
 """Bad input gets one clear line and exit status 2, never a traceback, and records nothing."""
 
 import asyncio
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -184,9 +185,12 @@ def test_a_file_that_cannot_be_imported(cli: CommandLine) -> None:
 
 
 def test_a_kernel_that_cannot_be_lowered(cli: CommandLine) -> None:
-    """The outcome is ``compile_error``; the operation is named with the user's line."""
-    result = cli.run_json("compile", f"{REFUSED}::shuffled")
+    """The outcome is ``compile_error``; the operation is named with the user's line, and a bundle is not written."""
+    done = cli.run("compile", f"{REFUSED}::shuffled", "-o", "none.tyb", "--json")
+    result = json.loads(done.stdout)
     (config,) = result["configs"]
+    assert (done.returncode, result["bundle"], (cli.cwd / "none.tyb").exists()) == (1, "", False)
+    assert result["notes"] == [f"nothing could be built: {cli.cwd}/none.tyb was not written"]
     assert config["outcome"] == "compile_error"
     assert "tl.shfl_xor_sync is not covered" in config["message"]
     assert "refused.py:15" in config["message"]

@@ -38,7 +38,7 @@ class Blamed:
 def blamed(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> Blamed:
     """Configs of one request. All but the healthy one fail: two kill the worker that they share."""
     cli = make_place(tmp_path_factory.mktemp("blamed"), gpu_caches)
-    faults = "fault=memory,none,lowering,shared,source,endless"  # the quick end of all comes first
+    faults = "fault=memory,none,lowering,shared,threads,source,endless"  # the quick end of all comes first
     command = ("compile", FAULTS, *TARGET, "--config", faults, "--config", "block=64")
     limits = ("--build-limit", "10s", "--compile-workers", "1", "--group-size", "3")
     done = cli.run(*command, *limits, "-o", "well.tyb", "--json")
@@ -56,6 +56,7 @@ def test_each_culprit_has_its_own_outcome(blamed: Blamed) -> None:
         "none": "passed",
         "lowering": "compile_error",
         "shared": "compile_error",
+        "threads": "compile_error",
         "source": "compile_error",
         "endless": "timeout",
         "memory": "out_of_memory",
@@ -77,11 +78,24 @@ def test_each_culprit_has_its_own_message(blamed: Blamed) -> None:
     assert messages["none"] == ""
 
 
-def test_too_much_shared_memory_is_known_before_anything_runs(blamed: Blamed) -> None:
-    """No GPU of the architecture would launch it, so NVRTC is not asked."""
-    expected = "needs 256 KiB of shared memory per block; sm_90a allows 227 KiB"
-    assert expected in blamed.by_fault["shared"]["message"]
-    assert "ptxas" not in blamed.by_fault["shared"]["log"]
+def test_what_no_gpu_has_room_for_is_known_before_anything_runs(blamed: Blamed) -> None:
+    """No GPU of the architecture would launch it, so NVRTC is not asked; that is known when it is built again."""
+    expected = {
+        "shared": "needs 256 KiB of shared memory per block; sm_90a allows 227 KiB",
+        "threads": "needs 2048 threads per block; sm_90a allows 1024",
+    }
+    found = blamed.list_each("too_large")
+    assert {fault for fault, is_too_large in found.items() if is_too_large} == set(expected)
+    assert {fault: blamed.by_fault[fault]["message"] for fault in expected} == expected
+    assert not any("ptxas" in blamed.by_fault[fault]["log"] for fault in expected)
+    only = ("--config", f"fault={','.join(expected)}", "--config", "block=64", "-o", "none.tyb")
+    done = blamed.cli.run("compile", FAULTS, *TARGET, *only)
+    lines = [f"too large  fault={fault} block=64: {why}" for fault, why in expected.items()]
+    assert [line for line in done.stdout.splitlines() if line in lines] == lines
+    *_, summary, last = done.stdout.splitlines()
+    assert summary.endswith(": 2 too large; 2 known from earlier runs")
+    assert last == f"nothing could be built: {blamed.cli.cwd}/none.tyb was not written"
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_logs_are_each_configs_own(blamed: Blamed) -> None:

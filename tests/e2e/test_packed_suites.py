@@ -102,6 +102,20 @@ def test_a_packed_suite_runs_elsewhere(here: CommandLine, there: CommandLine) ->
     assert (again.returncode, "1  skipped" in again.stdout) == (0, True), again.stdout
 
 
+def test_a_suite_of_which_nothing_is_built_has_no_bundle(cli: CommandLine) -> None:
+    """The reason comes first; in quarantine or not, nothing that can be used was built."""
+    (cli.cwd / "suite.toml").write_text(
+        'name = "bad"\nrun = ["true"]\n[[testcase]]\nname = "a"\n'
+        'build = ["sh", "-c", "echo no compiler here >&2; exit 3"]\n'
+        '[[quarantine]]\ncases = "*"\nowner = "me"\nreason = "no compiler"\nuntil = 2999-01-01\n'
+    )
+    done = cli.run("bundle", "suite.toml", "-o", "x.tyb")
+    *_, reason, last = done.stderr.splitlines()
+    assert "sh ended with exit code 3: no compiler here" in reason
+    assert last == f"0 of 1 case could be built, so {cli.cwd}/x.tyb was not written"
+    assert (done.returncode, done.stdout, (cli.cwd / "x.tyb").exists()) == (1, "", False)
+
+
 REQUIRING = """
 name = "demo"
 run = ["true"]

@@ -10,6 +10,7 @@ FAULTS = (
     "none",
     "lowering",
     "shared",
+    "threads",
     "loop",
     "condition",
     "source",
@@ -52,10 +53,10 @@ def add_one(N, fault="none", block=64):
     return BODIES[fault](N, block)
 
 
-def healthy(N, block):
+def healthy(N, block, threads=128):
     @T.prim_func
     def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
-        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+        with T.Kernel(T.ceildiv(N, block), threads=threads) as bx:
             for i in T.Parallel(block):
                 B[bx * block + i] = A[bx * block + i] + 1.0
 
@@ -131,6 +132,7 @@ BODIES = {
     "none": healthy,
     "lowering": far_element,
     "shared": much_shared,
+    "threads": functools.partial(healthy, threads=2048),
     "loop": in_a_loop,
     "condition": on_condition,
     **{name: functools.partial(with_source, prelude=text) for name, text in PRELUDES.items()},

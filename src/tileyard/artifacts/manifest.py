@@ -24,7 +24,8 @@ class Build(Record):
     target; a name with a slash at its end is a directory that is kept as a whole. ``details`` is the
     target's own part of the manifest as JSON text, ``binary`` identifies the device source with its
     compiler and flags, and ``printed`` is the compiler's output. ``diagnostic`` is why a build
-    failed, or a warning for people although it passed.
+    failed, or a warning for people although it passed. It is ``too_large`` if it was refused because no
+    device of the target has room for it.
 
     The compile worker adds ``case``, the build key ``build``, the kernel's share ``build_s`` of the
     seconds spent, and ``message``: the diagnostic in one line.
@@ -47,6 +48,7 @@ class Build(Record):
     binary: str = ""
     files: tuple[str, ...] = ()
     printed: str = ""
+    too_large: bool = False
 
 
 class Manifest(Record):

@@ -28,7 +28,7 @@ def compile_configs(
     inputs and reference results: tileyard test --from FILE checks it where the device is, with no
     source and no compiler.
 
-    Exit status: 0 all were built, 1 some were not, 2 bad usage, 130 interrupted.
+    Exit status: 0 all that fit the device were built, 1 some were not or none fits, 2 bad usage, 130 interrupted.
     """
     from tileyard.cli import kernel_session
 

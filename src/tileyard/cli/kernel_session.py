@@ -68,9 +68,9 @@ def compile_configs(
         print_json(result)
     else:
         print_compiled(console, result, settings.home, with_report=with_report)
-        if start.pack_to and Path(start.pack_to).is_file() and result.reason == "done":
-            size = Path(start.pack_to).stat().st_size
-            console.print(f"{start.pack_to}: {size} bytes", soft_wrap=True, highlight=False)
+        if result.bundle:
+            size = Path(result.bundle).stat().st_size
+            console.print(f"{result.bundle}: {size} bytes", soft_wrap=True, highlight=False)
     built = [one.build for one in result.configs if one.outcome is Outcome.PASSED]
     if emit is not None and built:
         emit_text(built[0], emit, settings.home, result.lines)

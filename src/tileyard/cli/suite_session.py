@@ -52,21 +52,26 @@ def list_all(suite: str, options: TestOptions, *, as_json: bool) -> int:
 def pack(start: StartTest, *, as_json: bool) -> int:
     """Build the cases of a suite and write them into a bundle; 1 if one could not be built.
 
-    130 if that was interrupted; then there is no bundle.
+    1 and no bundle if none could, even if all are in quarantine; no bundle and 130 if that was interrupted.
     """
     settings = load_settings()
     layout = SuiteLayout(settings.home, rerun_command(start.path))
     result = carry_out(start, settings, Console(stderr=True), layout)
     packed = result.count()[Outcome.SKIPPED]
     output = Path(start.pack_to)
+    status = result.exit_status or (0 if packed else 1)
     if as_json:
         print_json(result)
-    elif result.reason == "interrupted":
+        return status
+    cases = count_of(len(result.verdicts), "case")
+    if result.reason == "interrupted":
         print("interrupted: no bundle was written", file=sys.stderr)
+    elif not packed:
+        why = f"0 of {cases} could be built, so {output} was not written"
+        print(clean_line(why), file=sys.stderr)
     else:
-        cases = count_of(len(result.verdicts), "case")
         print(clean_line(f"{output}: {packed} of {cases}, {output.stat().st_size} bytes"))
-    return result.exit_status
+    return status
 
 
 def _annotate(result: SuiteResult, rerun: Rerun) -> None:

@@ -216,6 +216,7 @@ class Ledger:
             build_s=progress.built.build_s,
             log=progress.log if (self._yard.home / progress.log).is_file() else "",
             attempts=progress.attempts,
+            too_large=progress.built.too_large,
         )
         if isinstance(work, KernelWork):
             trial = msgspec.structs.replace(
@@ -422,6 +423,7 @@ def _build_of(built: Build, trial: Trial) -> Build:
             build=trial.keys.build,
             build_s=trial.build_s,
             reused=trial.reused,
+            too_large=trial.too_large,
         )
     return msgspec.structs.replace(built, case=trial.key, log=trial.log)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.artifacts.manifest import Build
-from tileyard.model import WELL, Outcome
+from tileyard.model import WELL, Outcome, Trial
 from tileyard.report.console import new_table, print_table
 from tileyard.report.suite_words import group_by
 from tileyard.report.words import (
@@ -23,7 +23,7 @@ from tileyard.report.words import (
     outcome_style,
 )
 from tileyard.targets.reported import PADDING, Resources, read_reported
-from tileyard.tuning.request import CompileResult
+from tileyard.tuning.request import CompileResult, is_too_large
 from tileyard.wording import count_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ SHOWN_KEY = 10
 SHOWN_KINDS = 3
 """Kinds of instructions shown of each function."""
 NAME_WIDTH = len("target fingerprint")
+TOO_LARGE = "too large"
+"""Instead of the outcome of what no device has room for."""
 
 
 def print_compiled(
@@ -53,7 +55,7 @@ def print_compiled(
         print_table(console, _table(result, rest), spare=(*SPARE, "build"), joins_equal=True)
     for line in describe_failed(failed, home):
         console.print(line, soft_wrap=True, highlight=False)
-    counts = Counter(str(one.outcome) for one in result.configs)
+    counts = Counter(map(name_end, result.configs))
     words = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
     known = sum(one.reused for one in result.configs)
     again = f"; {known} known from earlier runs" if known else ""
@@ -69,12 +71,12 @@ def print_compiled(
 
 def describe_failed(failed: Iterable[Build], home: Path | None = None) -> Iterator[Text]:
     """Each reason why configs could not be built, with their number and names; a few have a line each, with its log."""
-    for group in group_by(failed, lambda one: (one.outcome, leave_out_numbers(one.message))):
+    for group in group_by(failed, lambda one: (name_end(one), leave_out_numbers(one.message))):
         first = group[0]
-        line = Text(str(first.outcome), style=outcome_style(first.outcome))
+        line = Text(name_end(first), style=outcome_style(first.outcome))
         names = [format_config(one.config) for one in group]
         if len(group) == 1:
-            line.append(f"  {names[0]}: {first.message}")
+            line.append(f"  {': '.join(filter(None, (names[0], first.message)))}")
         else:
             messages = [one.message for one in group]
             line.append(f"  {count_of(len(group), 'config')}: {clean_line(join_numbers(messages))}")
@@ -114,9 +116,9 @@ def _name_artifact(one: Build) -> str:
     return one.build[:SHOWN_KEY] if one.outcome is Outcome.PASSED else ""
 
 
-def is_too_large(one: Build) -> bool:
-    """Whether a config was built and can never be launched: a block does not fit on a multiprocessor."""
-    return any(taken.occupancy == 0 for taken in _resources_of(one))
+def name_end(one: Build | Trial) -> str:
+    """How a config ended, in words for people."""
+    return TOO_LARGE if is_too_large(one) else str(one.outcome)
 
 
 def _resources_of(one: Build) -> tuple[Resources, ...]:

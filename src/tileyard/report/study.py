@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tileyard.artifacts.manifest import Build
 from tileyard.model import WELL, Measurement, Outcome, Trial
-from tileyard.report.compiled import is_too_large
+from tileyard.report.compiled import TOO_LARGE, name_end
 from tileyard.report.console import MARKED, print_table, render
 from tileyard.report.words import (
     clean_line,
@@ -37,7 +37,7 @@ ROWS, NOTEBOOK_ROWS = 10, 20
 """Maximum number of configs listed."""
 NOTEBOOK_WIDTH = 140
 """Width of a table in a notebook, in characters."""
-BUILDS, TOO_LARGE = "builds", "too large"
+BUILDS = "builds"
 BUSY_TEXT = "the machine was too busy to separate tied configs"
 
 
@@ -121,9 +121,8 @@ def _builds(built: CompileResult, trials: Sequence[Trial]) -> Text:
 
 
 def _say_build(one: Build) -> str:
-    if one.outcome is not Outcome.PASSED:
-        return str(one.outcome)
-    return TOO_LARGE if is_too_large(one) else BUILDS
+    word = name_end(one)
+    return BUILDS if word == Outcome.PASSED else word
 
 
 def _interval(measured: Measurement | None) -> str:
@@ -147,7 +146,7 @@ def rank_trials(result: StudyResult) -> list[Trial]:
 
 
 def _lines(result: StudyResult, home: Path) -> list[Text]:
-    counts = Counter(str(trial.outcome) for trial in result.trials)
+    counts = Counter(map(name_end, result.trials))
     words = ", ".join(f"{number} {outcome}" for outcome, number in counts.most_common())
     lines = [
         Text(
@@ -229,25 +228,28 @@ def _other_target(built: CompileResult) -> list[Text]:
     """Why configs could not be built for a target, each reason once, and how many could."""
     lines = _reasons(f"{built.target}: ", built.configs)
     counts = Counter(map(_say_build, built.configs))
-    large, left = counts[TOO_LARGE], counts[str(Outcome.NOT_RUN)]
+    refused = sum(one.too_large for one in built.configs)
+    large, left = counts[TOO_LARGE] - refused, counts[str(Outcome.NOT_RUN)]
     text = f"{counts[BUILDS] + large} of {count_of(len(built.configs), 'config')} build for {built.target}"
     text += f", {large} of them {TOO_LARGE} to be launched" if large else ""
+    text += f"; {refused} {TOO_LARGE}" if refused else ""
     text += f"; {left} not tried" if left else ""
     return [*lines, Text(text)]
 
 
 def _reasons(prefix: str, ended: Sequence[Build | Trial]) -> list[Text]:
     """Each reason for which configs did not pass, once, with the first of these configs."""
-    refused: dict[tuple[Outcome, str], list[Build | Trial]] = {}
+    refused: dict[tuple[str, str], list[Build | Trial]] = {}
     for one in ended:
         if one.outcome not in WELL | {Outcome.NOT_RUN}:
-            refused.setdefault((one.outcome, leave_out_numbers(one.message)), []).append(one)
+            refused.setdefault((name_end(one), leave_out_numbers(one.message)), []).append(one)
     lines = []
-    for (outcome, _), group in refused.items():
+    for (word, _), group in refused.items():
         more = f" and {len(group) - 1} more" if len(group) > 1 else ""
         message = clean_line(join_numbers([one.message for one in group]))
-        line = Text(prefix).append(str(outcome), style=outcome_style(outcome))
-        lines.append(line.append(f"  {format_config(group[0].config)}{more}: {message}"))
+        line = Text(prefix).append(word, style=outcome_style(group[0].outcome))
+        name = f"{format_config(group[0].config)}{more}"
+        lines.append(line.append(f"  {': '.join(filter(None, (name, message)))}"))
     return lines
 
 

@@ -9,7 +9,6 @@ from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.keys import canonical_json
 from tileyard.engine.authors import Authors
 from tileyard.engine.yard import Workplace
-from tileyard.errors import UsageError
 from tileyard.events import Event, Note, RunStarted
 from tileyard.model import Case, CheckPolicy
 from tileyard.service.bench import Bench
@@ -18,7 +17,7 @@ from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartCompile
 from tileyard.suite.packed import pack_suite
 from tileyard.suite.records import Suite, SuiteCase
-from tileyard.tuning.request import CompileResult
+from tileyard.tuning.request import CompileResult, is_too_large
 from tileyard.tuning.space import OpenSpace, open_space
 from tileyard.tuning.sweep import Sweep, make_cases
 from tileyard.workers.protocol import RunEntry
@@ -63,15 +62,7 @@ async def open_compiling(
             seconds=ending.seconds,
             lines=next((entry.lines for entry in ending.shelf.values()), {}),
         )
-        if not start.pack_to:
-            return result
-        if ending.reason == "done":
-            _write_bundle(start, space, sweep, ending.shelf, bench)
-        if all(entry.golden.outputs for entry in ending.shelf.values()):
-            return result
-        note = f"{space.kernel} has no reference: results of this bundle cannot be checked"
-        notes = (*result.notes, f"{note}; pass --reference NAME")
-        return msgspec.structs.replace(result, notes=notes)
+        return _pack(start, space, sweep, ending.shelf, result, bench) if start.pack_to else result
 
     return Plan(
         source=sweep,
@@ -89,16 +80,21 @@ async def open_compiling(
     )
 
 
-def _write_bundle(
+def _pack(  # noqa: PLR0913 - everything that a bundle is made of
     start: StartCompile,
     space: OpenSpace,
     sweep: Sweep,
-    entries: Mapping[str, RunEntry],
+    shelf: Mapping[str, RunEntry],
+    result: CompileResult,
     bench: Bench,
-) -> None:
-    """Pack the builds as a suite of one testcase. Raises UsageError if there are none."""
-    if not entries:
-        raise UsageError(f"no config of {space.kernel} could be built, so there is no bundle")
+) -> CompileResult:
+    """Pack what was built and can be launched as a suite of one testcase; the result says why there is no bundle, or no check."""
+    large = {one.case for one in result.configs if is_too_large(one)}
+    entries = {case: entry for case, entry in shelf.items() if case not in large}
+    if result.reason != "done" or not entries:
+        why = result.reason if result.reason != "done" else "nothing could be built"
+        notes = (*result.notes, f"{why}: {start.pack_to} was not written")
+        return msgspec.structs.replace(result, notes=notes)
     suite = Suite(
         name=space.kernel,
         path=start.file,
@@ -118,6 +114,11 @@ def _write_bundle(
     )
     cases = pack_suite(suite, packed, targets, bench.objects)
     write_bundle(packing, bench.objects, Path(start.pack_to), cases)
+    notes = result.notes
+    if not all(entry.golden.outputs for entry in entries.values()):
+        note = f"{space.kernel} has no reference: results of this bundle cannot be checked"
+        notes = (*notes, f"{note}; pass --reference NAME")
+    return msgspec.structs.replace(result, notes=notes, bundle=start.pack_to)
 
 
 def _as_suite_case(start: StartCompile, space: OpenSpace, case: Case) -> SuiteCase:

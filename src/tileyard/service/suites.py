@@ -244,7 +244,7 @@ class _OpenSuite:
                 msgspec.structs.replace(v, proof=proofs.get(v.case, "")) for v in verdicts
             )
         makespans, started = self._measure(ending)
-        if start.pack_to and ending.reason == "done":
+        if start.pack_to and ending.reason == "done" and ending.shelf:
             self._write_bundle(ending.shelf)
         elif not start.pack_to:
             try:
@@ -305,10 +305,8 @@ class _OpenSuite:
         return learn_steps(known, seconds, made)
 
     def _write_bundle(self, entries: Mapping[str, RunEntry]) -> None:
-        """Pack the builds of the cases that have one. Raises UsageError if none has."""
+        """Pack the builds of the cases that have one."""
         suite = self._suite
-        if not entries:
-            raise UsageError(f"{suite.path}: no case of it could be built, so there is no bundle")
         targets = {case.id: self._target_of(case) for case in suite.cases}
         packing = Packing(
             kind="selection",

@@ -21,6 +21,7 @@ from tileyard.model import (
     Trial,
     Value,
 )
+from tileyard.targets.reported import read_reported
 
 DEFAULT_TRIALS = 200
 FINALS = "finals"
@@ -122,7 +123,8 @@ def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
 class CompileResult(Record):
     """The result of building a space. ``configs`` are in the order of the space.
 
-    ``lines`` has the user's line of each statement, by number, of the first config that was built.
+    ``lines`` has the user's line of each statement, by number, of the first config that was built. ``notes`` are for people:
+    warnings, and why there is no bundle. ``bundle`` is the path of the one that was written.
     """
 
     run: str
@@ -135,6 +137,7 @@ class CompileResult(Record):
     reason: StopReason = "done"
     seconds: float = 0.0
     lines: dict[int, SourceLine] = {}
+    bundle: str = ""
 
     def find(self, config: dict[str, Value]) -> Build | None:
         """The build of a config; None for one that was not to be built."""
@@ -143,10 +146,17 @@ class CompileResult(Record):
 
     @property
     def exit_status(self) -> int:
-        """0 if all were built, 1 if some were not, 130 if interrupted."""
+        """0 if all that the target has room for were built, 1 if one was not or there is none, 130 if interrupted."""
         if self.reason == "interrupted":
             return 130
-        return 0 if all(one.outcome is Outcome.PASSED for one in self.configs) else 1
+        fitting = [one for one in self.configs if not is_too_large(one)]
+        return 0 if fitting and all(one.outcome is Outcome.PASSED for one in fitting) else 1
+
+
+def is_too_large(one: Build | Trial) -> bool:
+    """Whether no device can launch a config: it was refused for that, or a block that was built fits on no multiprocessor."""
+    taken = read_reported(one.details).resources if isinstance(one, Build) else ()
+    return one.too_large or any(function.occupancy == 0 for function in taken)
 
 
 class KeptOut(Record):

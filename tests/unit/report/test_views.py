@@ -336,18 +336,21 @@ def also_built(*configs: Build) -> CompileResult:
 
 def test_what_another_target_makes_of_configs_is_a_column() -> None:
     """Whether each builds, and fits; the reason of those that do not, once; how many do; and the best one's fate."""
+    refused = msgspec.structs.replace(built(6, Outcome.COMPILE_ERROR), too_large=True)
     other = also_built(
         built(1, Outcome.PASSED, 0.0),
         built(2, Outcome.COMPILE_ERROR),
         built(3, Outcome.PASSED, 0.25),
         built(4, Outcome.COMPILE_ERROR),
         built(5, Outcome.NOT_RUN),
+        refused,
     )
     lines = shown(msgspec.structs.replace(result(), also_built=(other,)))
     cells = [line.split("│")[-2].strip() for line in lines if line.startswith("│")]
     expected = {
         "cuda:sm_90a: compile_error  tile=2 and 1 more: k.py:7: no",
-        "2 of 5 configs build for cuda:sm_90a, 1 of them too large to be launched; 1 not tried",
+        "cuda:sm_90a: too large  tile=6: k.py:7: no",
+        "2 of 6 configs build for cuda:sm_90a, 1 of them too large to be launched; 1 too large; 1 not tried",
     }
     assert cells == ["too large", "compile_error", "builds"]
     assert expected <= set(lines)

@@ -38,6 +38,9 @@ MULTIPROCESSORS = {
 }
 """Limits by compute capability. For others, no occupancy is reported."""
 
+BLOCK_THREADS = 1024
+"""Most threads per block, of every compute capability."""
+
 _REGISTERS, _REGISTER_UNIT, _WARP, _PARTITIONS = 65_536, 256, 32, 4
 
 

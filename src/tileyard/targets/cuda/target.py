@@ -1,5 +1,6 @@
 """The target ``cuda``: builds cubins with launch records from TIR, for any NVIDIA architecture."""
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from tileyard.ir.nodes import Const
 from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Loaded, Source
 from tileyard.targets.cuda.architectures import (
+    BLOCK_THREADS,
     Architecture,
     list_architectures,
     parse_architecture,
@@ -159,6 +161,7 @@ class CudaTarget:
                 outcome=Outcome.COMPILE_ERROR,
                 diagnostic=Diagnostic(message=too_much),
                 printed=lowered.log,
+                too_large=True,
             )
         flags = kernel_flags(source.elaborated.kernel)
         binary = digest_parts("binary", lowered.source, canonical_json(flags), self._identity)
@@ -191,10 +194,14 @@ class CudaTarget:
     def _find_excess(self, record: LaunchRecord) -> str:
         """The reason why no device of the architecture would accept a launch, known before compiling; empty for none."""
         most = self.architecture.block_shared_bytes
+        name = self.architecture.name
         for one in record.launches:
+            sizes = [size.value for size in one.block if isinstance(size, Const)]
+            threads = math.prod(map(int, sizes))
+            if threads > BLOCK_THREADS:
+                return f"needs {threads} threads per block; {name} allows {BLOCK_THREADS}"
             if most and isinstance(one.shared_bytes, Const) and one.shared_bytes.value > most:
                 needed, there = (size / 1024 for size in (one.shared_bytes.value, most))
-                name = self.architecture.name
                 return (
                     f"needs {needed:g} KiB of shared memory per block; {name} allows {there:g} KiB"
                 )
