@@ -17,6 +17,7 @@ from tests.simulated_yard import (
     simulated_devices,
 )
 
+from tileyard.devices.occupancy import read_occupancy
 from tileyard.engine.driver import Driver
 from tileyard.events import (
     BuildEnded,
@@ -47,6 +48,7 @@ class Run:
         self._devices = devices
         self._changes = changes
         self.events: list[Event] = []
+        self.holders: set[str] = set()
         self.changed = asyncio.Event()
 
     async def finish(self, *configs: Mapping[str, Value]) -> dict[str, Trial]:
@@ -62,6 +64,9 @@ class Run:
 
     def _note(self, event: Event) -> None:
         self.events.append(event)
+        if isinstance(event, CaseStarted):
+            found = read_occupancy(self._devices, self._folder / "locks")
+            self.holders |= {one.holder.command for one in found if one.holder is not None}
         self.changed.set()
 
     def count(self, *kinds: type) -> int:
@@ -81,11 +86,11 @@ async def hold(device: Device, folder: Path) -> Worker:
 
 
 def test_building_goes_on_while_a_device_is_waited_for(tmp_path: Path) -> None:
-    """Everything is built while somebody else has the device; once it comes, everything runs."""
+    """Everything is built while somebody else has the device; once it comes, everything runs, and others read which run that is."""
 
     async def main() -> None:
         (device,) = simulated_devices(1, tmp_path / "locks")
-        run = Run(tmp_path, (device,))
+        run = Run(tmp_path, (device,), title="tileyard tune add, run r")
         configs = [{"n": n, "sample_ns": float(n)} for n in range(6)]
         async with await hold(device, tmp_path):
             running = asyncio.create_task(run.finish(*configs))
@@ -97,6 +102,7 @@ def test_building_goes_on_while_a_device_is_waited_for(tmp_path: Path) -> None:
         expected = dict.fromkeys(trials, Outcome.PASSED)
         assert {case: trial.outcome for case, trial in trials.items()} == expected
         assert len(trials) == 6
+        assert run.holders == {"tileyard tune add, run r"}
 
     asyncio.run(main())
 

@@ -11,7 +11,7 @@ from tileyard.model import Outcome, Trial, Value
 from tileyard.report.study import render_study
 from tileyard.report.table import render_dispatch
 from tileyard.report.trials import Trials, list_columns
-from tileyard.report.words import format_config, format_time
+from tileyard.report.words import ask_about_reference, format_config, format_time
 from tileyard.settings import Settings
 from tileyard.store.choices import encode_choices, list_choices
 from tileyard.store.winners import pack_winners
@@ -112,7 +112,8 @@ class Study:
                 for outcome in Outcome
                 if self.result.count(outcome)
             )
-            hint = "a check is required" if self.result.unchecked else ""
+            hint = ask_about_reference(self.result.trials, "configs")
+            hint = "a check is required" if self.result.unchecked else hint
             raise NoWinnerError(f"no config of {self.result.kernel} passed: {ended}", hint)
         return Winner(self.result.best, self._settings, self.result)
 

@@ -52,11 +52,14 @@ class HeldLease:
         queue_limit_s: float,
         count: int = 1,
         keeper_env: Mapping[str, str] = MappingProxyType({}),
+        title: str = "",
     ) -> None:
         """Wait for ``count`` of ``choices``. Raises QueueTimeoutError, and WorkerStartError if they cannot be held.
 
-        The keeper gets ``keeper_env`` besides the variables of this process.
+        The keeper gets ``keeper_env`` besides the variables of this process. ``title`` is what others read who wait for them,
+        by default the command line of this process.
         """
+        self._title = title
         self._keeper_env = keeper_env
         self._request = LeaseRequest(choices=choices, count=count)
         self._holder = ""
@@ -93,7 +96,7 @@ class HeldLease:
         test = os.environ.get("PYTEST_CURRENT_TEST", "")
         options = [
             "cwd=/",
-            f"command={' '.join(filter(None, [*sys.orig_argv, test]))}",
+            f"command={self._title or ' '.join(filter(None, [*sys.orig_argv, test]))}",
             f"grace={GRACE_S:f}",
             f"confirm={CONFIRM_S:f}",
             f"control={control_out}",

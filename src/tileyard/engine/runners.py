@@ -47,7 +47,8 @@ class RunnerSite:
     """What a runner must know about its place of work.
 
     ``grounds`` are, for each target, the devices that run what is built for it, as far as that is known
-    ahead. ``queue_limit_s`` bounds the wait for a device, and runners leave outputs in ``handed_over``.
+    ahead. ``queue_limit_s`` bounds the wait for a device, and runners leave outputs in ``handed_over``. ``title`` names the run
+    for others who wait for its devices.
     """
 
     settings: Settings
@@ -55,6 +56,7 @@ class RunnerSite:
     queue_limit_s: float = 1800.0
     clock: Clock = field(default_factory=Clock)
     handed_over: HandedOver = field(default_factory=HandedOver)
+    title: str = ""
 
     @property
     def home(self) -> Path:
@@ -303,6 +305,7 @@ class RunnerSlot:
             ),
             early=self._is_early,
             fds=(self._memory,),
+            title=self._site.title,
         )
 
 

@@ -32,7 +32,7 @@ class WorkerCommand(Record):
     its tree lives, None for none; it starts once it has them, or, if it is ``early``, before that: then
     it waits with ``wait_for_lease``, and its memory is limited from then on. ``fixed`` asks for the same
     addresses in every process that is started in the same way. ``fds`` are descriptors of the caller's that the worker
-    inherits under the same numbers. ``grace_s`` is the time between
+    inherits under the same numbers. ``title`` is what others read who wait for its devices, its argv if empty. ``grace_s`` is the time between
     TERM and KILL for what it leaves behind, and for the whole tree when the engine dies.
     """
 
@@ -46,6 +46,7 @@ class WorkerCommand(Record):
     early: bool = False
     fixed: bool = False
     fds: tuple[int, ...] = ()
+    title: str = ""
     grace_s: float = 0.2
 
 

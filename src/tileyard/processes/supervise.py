@@ -140,6 +140,7 @@ class KeeperLink:
             f"confirm={CONFIRM_S:f}",
             *(["early=1"] if command.early else []),
             *(["fixed=1"] if command.fixed else []),
+            *([f"command={command.title}"] if command.title else []),
         ]
         try:
             with _open_log(command.log) as log:

@@ -13,6 +13,7 @@ from tileyard.artifacts.manifest import Build
 from tileyard.model import WELL, Outcome, Trial
 from tileyard.report.console import new_table, print_table
 from tileyard.report.suite_words import group_by
+from tileyard.report.view import kind_of
 from tileyard.report.words import (
     clean_line,
     format_bytes,
@@ -85,6 +86,31 @@ def describe_failed(failed: Iterable[Build], home: Path | None = None) -> Iterat
         yield line
         if len(group) > 1:
             yield Text(f"    {'; '.join(names)}", style="dim")
+
+
+def group_failures(ended: Sequence[Build | Trial]) -> list[list[Build | Trial]]:
+    """The configs that did not pass, by the reason; numbers in it may differ."""
+    groups: dict[tuple[str, str], list[Build | Trial]] = {}
+    for one in ended:
+        if one.outcome not in WELL | {Outcome.NOT_RUN}:
+            kind = kind_of(one) if isinstance(one, Trial) else leave_out_numbers(one.message)
+            groups.setdefault((name_end(one), kind), []).append(one)
+    return list(groups.values())
+
+
+def describe_reasons(prefix: str, groups: Sequence[Sequence[Build | Trial]]) -> list[Text]:
+    """Each reason for which configs did not pass, once, with the first of these configs."""
+    lines = []
+    for group in groups:
+        first = group[0]
+        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        # Of mismatches the numbers belong together, so they are those of the first one.
+        is_wrong = first.outcome is Outcome.MISMATCH
+        message = first.message if is_wrong else join_numbers([one.message for one in group])
+        line = Text(prefix).append(name_end(first), style=outcome_style(first.outcome))
+        name = f"{format_config(first.config)}{more}"
+        lines.append(line.append(f"  {': '.join(filter(None, (name, clean_line(message))))}"))
+    return lines
 
 
 def _table(result: CompileResult, shown: Sequence[Build]) -> Table:

@@ -21,6 +21,8 @@ from tileyard.report.words import clean_line
 if TYPE_CHECKING:
     from tileyard.report.notebook import NotebookView
 
+HOLDER_LENGTH = 160
+"""Characters shown of a holder and its command."""
 Layout = StudyLayout | SuiteLayout
 """The look of the progress of one kind of run: its ``title``, the ``end`` of an attempt, the view and its ``state``.
 
@@ -102,7 +104,7 @@ class Progress:
                 self._shown_s = float("-inf") if is_live else self._view.begun_s
                 return None if is_live else self._layout.title(self._view)
             case DeviceAwaited(device=device, holder=holder) if not is_live:
-                who = clean_line(holder) or "somebody else"
+                who = clean_line(holder, HOLDER_LENGTH) or "somebody else"
                 return Text(f"waiting for {device}, held by {who}")
             case _:
                 return None

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from rich.console import Console
@@ -17,7 +17,8 @@ from tileyard.regression.timed import (
     format_change,
     format_ratio,
 )
-from tileyard.report.words import clean_line, format_quantity, format_seconds
+from tileyard.report.suite_words import group_by
+from tileyard.report.words import clean_line, format_quantity, format_seconds, leave_out_numbers
 from tileyard.wording import count_of, describe_unrecorded
 
 STYLES: Final = {
@@ -34,20 +35,28 @@ QUIET: Final = frozenset({"equivalent", "unchanged"})
 """Rows that are counted, and not listed."""
 BYTES: Final = frozenset({"spills", "stack", "shared", "code"})
 MESSAGE: Final = 160
+NAMED: Final = 20
+"""Number of rows that are named on the line which they share."""
 
 
 def print_regression(console: Console, result: Regression) -> None:
     """Print the rows that need a look, the others in numbers, and the quality of the figures."""
     for line in (f"base: {result.base}", f"head: {result.head}", *_describe_place(result)):
         console.print(Text(line), soft_wrap=True, highlight=False)
-    for row in result.rows:
-        if row.verdict not in QUIET or row.gates or row.allowed:
-            console.print(_line(row, result.of), soft_wrap=True, highlight=False)
-            messages = (clean_line(message, MESSAGE) for message in describe_more(row))
-            for line in (*_list_changes(row), *messages):
-                console.print(Text(f"    {line}"), soft_wrap=True, highlight=False)
+    shown = [row for row in result.rows if row.verdict not in QUIET or row.gates or row.allowed]
+    for row, *alike in group_by(shown, _kind_of):
+        console.print(_line(row, result, alike), soft_wrap=True, highlight=False)
+        messages = (clean_line(message, MESSAGE) for message in describe_more(row))
+        for line in (*_list_changes(row), *messages):
+            console.print(Text(f"    {line}"), soft_wrap=True, highlight=False)
     for line in _lines(result):
         console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def _kind_of(row: TimedRow) -> tuple[str, str]:
+    """What rows share that are shown as one: nothing is known of them but messages, which differ in numbers at most."""
+    is_own = row.ratio is not None or row.changes or row.broken
+    return row.verdict, row.case if is_own else leave_out_numbers("\n".join(describe_more(row)))
 
 
 def describe_more(row: TimedRow) -> Iterator[str]:
@@ -97,8 +106,13 @@ def _describe_place(result: Regression) -> Iterator[str]:
     yield f"{where}margin {100 * result.margin:g} %"
 
 
-def _line(row: TimedRow, of: str) -> Text:
-    """Columns of equal width followed by the kernel's name, which may have any length."""
+def _line(row: TimedRow, result: Regression, alike: Sequence[TimedRow]) -> Text:
+    """Columns of equal width followed by the kernel's name, which may have any length, or by those of rows that are ``alike``."""
+    names = [clean_line(one.case) for one in (row, *alike)]
+    name = names[0]
+    if alike:
+        few = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+        name = f"{count_of(len(names), result.compared)}: {few}"
     change = interval = base = head = ""
     if (ratio := row.ratio) is not None:
         change = f"{format_change(ratio.ratio)} %"
@@ -109,8 +123,8 @@ def _line(row: TimedRow, of: str) -> Text:
         (f"{row.verdict:<13}", STYLES.get(row.verdict, "")),
         f"{change:>9}  {interval:>18}  {base:>9} -> {head:<9}"
         if change
-        else " " * 52 * (of == "time"),
-        f"  {clean_line(row.case)}",
+        else " " * 52 * (result.of == "time"),
+        f"  {name}",
     )
 
 

@@ -11,16 +11,14 @@ from rich.text import Text
 
 from tileyard.artifacts.manifest import Build
 from tileyard.model import WELL, Measurement, Outcome, Trial
-from tileyard.report.compiled import TOO_LARGE, name_end
+from tileyard.report.compiled import TOO_LARGE, describe_reasons, group_failures, name_end
 from tileyard.report.console import MARKED, print_table, render
 from tileyard.report.words import (
-    clean_line,
+    ask_about_reference,
     format_config,
     format_rate,
     format_seconds,
     format_time,
-    join_numbers,
-    leave_out_numbers,
     outcome_style,
 )
 from tileyard.tuning.request import (
@@ -37,6 +35,8 @@ ROWS, NOTEBOOK_ROWS = 10, 20
 """Maximum number of configs listed."""
 NOTEBOOK_WIDTH = 140
 """Width of a table in a notebook, in characters."""
+TIES = 3
+"""Number of tied configs that are named with their ratios; the table has their times."""
 BUILDS = "builds"
 BUSY_TEXT = "the machine was too busy to separate tied configs"
 
@@ -173,11 +173,15 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         lines.append(Text(f"{text}: run again to try them", style="red"))
     if result.unrecorded:
         lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
+    failed = group_failures(result.trials)
     if result.best is None:
         required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
-        lines += _reasons("", result.trials)
+        lines += describe_reasons("", failed)
+        if question := ask_about_reference(result.trials, "configs"):
+            lines.append(Text(question, style="yellow"))
         lines.append(Text(": ".join(filter(None, ("no config passed", required))), style="red"))
         return lines
+    lines += describe_reasons("", [group for group in failed if len(group) > 1])
     if result.draws:
         lines.append(Text(f"also right on {', '.join(draw.name for draw in result.draws)}"))
     if result.best.id not in result.unrecorded:
@@ -226,7 +230,7 @@ def _best(result: StudyResult, best: Trial) -> Text:
 
 def _other_target(built: CompileResult) -> list[Text]:
     """Why configs could not be built for a target, each reason once, and how many could."""
-    lines = _reasons(f"{built.target}: ", built.configs)
+    lines = describe_reasons(f"{built.target}: ", group_failures(built.configs))
     counts = Counter(map(_say_build, built.configs))
     refused = sum(one.too_large for one in built.configs)
     large, left = counts[TOO_LARGE] - refused, counts[str(Outcome.NOT_RUN)]
@@ -237,32 +241,22 @@ def _other_target(built: CompileResult) -> list[Text]:
     return [*lines, Text(text)]
 
 
-def _reasons(prefix: str, ended: Sequence[Build | Trial]) -> list[Text]:
-    """Each reason for which configs did not pass, once, with the first of these configs."""
-    refused: dict[tuple[str, str], list[Build | Trial]] = {}
-    for one in ended:
-        if one.outcome not in WELL | {Outcome.NOT_RUN}:
-            refused.setdefault((name_end(one), leave_out_numbers(one.message)), []).append(one)
-    lines = []
-    for (word, _), group in refused.items():
-        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
-        message = clean_line(join_numbers([one.message for one in group]))
-        line = Text(prefix).append(word, style=outcome_style(group[0].outcome))
-        name = f"{format_config(group[0].config)}{more}"
-        lines.append(line.append(f"  {': '.join(filter(None, (name, message)))}"))
-    return lines
-
-
 def _say_ratio(final: Final) -> str:
     return f"{final.ratio:.3f} x its time [{final.low:.3f}, {final.high:.3f}]"
 
 
 def _finals(result: StudyResult) -> list[Text]:
-    lines = []
-    for number, final in enumerate(result.finals):
-        verdict = "is the best" if number == 0 else f"is tied with it: {_say_ratio(final)}"
-        if number == 0 or final.tied:
-            lines.append(Text(f"finals: {format_config(final.config)} {verdict}", style="dim"))
+    lines = [
+        Text(f"finals: {format_config(best.config)} is the best", style="dim")
+        for best in result.finals[:1]
+    ]
+    if tied := [final for final in result.finals[1:] if final.tied]:
+        many = f"{len(tied)} configs are tied with it"
+        named = [f"{format_config(one.config)}, {_say_ratio(one)}" for one in tied[:TIES]]
+        text = f"{many}: {'; '.join(named)}" + ("; ..." if len(tied) > TIES else "")
+        if len(tied) == 1:
+            text = f"{format_config(tied[0].config)} is tied with it: {_say_ratio(tied[0])}"
+        lines.append(Text(f"finals: {text}", style="dim"))
     if slower := [final for final in result.finals if not final.tied]:
         others = (
             f"{count_of(len(slower), 'config')} slower, the first of them {_say_ratio(slower[0])}"

@@ -18,6 +18,7 @@ from tileyard.report.suite_words import (
     MESSAGE_LENGTH,
     STOPS,
     Rerun,
+    ask_about_references,
     describe_alike,
     describe_end,
     describe_time,
@@ -224,6 +225,8 @@ class _Printer:
             self._say(Text.assemble(("time: ", "bold"), time))
         for note in result.notes:
             self._say(Text(clean_line(note), style="yellow"))
+        if question := ask_about_references(result):
+            self._say(Text(clean_line(question), style="yellow"), is_kept=True)
         if result.reason != "done":
             self._say(Text(STOPS[result.reason], style="yellow"))
         if wrong := describe_end(result):

@@ -11,6 +11,7 @@ from tileyard.model import Outcome
 from tileyard.report.suite_words import (
     STOPS,
     Rerun,
+    ask_about_references,
     describe_end,
     describe_time,
     failed_attempts,
@@ -99,7 +100,7 @@ def _head(result: SuiteResult) -> Iterator[str]:
     cases = count_of(len(result.verdicts), "case")
     yield f"\n## Suite {text(result.suite)}: {verdict}\n"
     yield f"\n{cases} in {format_seconds(result.seconds)}{policy}, run {text(result.run)}\n"
-    for line in (wrong, STOPS[result.reason], *result.notes):
+    for line in (wrong, STOPS[result.reason], *result.notes, ask_about_references(result)):
         if line:
             yield f"\n**{text(line, limit=0)}**\n"
     counts = result.count()

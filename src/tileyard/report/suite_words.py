@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tileyard.events import StopReason
 from tileyard.model import WELL, Outcome, Trial
-from tileyard.report.words import clean_line, format_seconds
+from tileyard.report.words import ask_about_reference, clean_line, format_seconds
 from tileyard.suite.records import Plan
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 from tileyard.wording import count_of, describe_unrecorded
@@ -20,6 +20,8 @@ VAGUE = 2.0
 """A guess whose upper end is more than this factor above its lower end is not shown once a run has ended."""
 ALIKE, SHARED = 3, 2
 """Failures with the same message, from this number on, are reported as one; of a step that cases share, already two are."""
+NAMED = 5
+"""Number of testcases that are named if all of their cases are wrong in the same way."""
 T = TypeVar("T")
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
@@ -71,6 +73,19 @@ def count_alike(ended: CaseVerdict | Trial) -> int:
     """From how many failures with the message of this one on they are reported as one."""
     is_shared = ended.outcome is Outcome.COMPILE_ERROR or ended.message.startswith("golden step")
     return SHARED if is_shared else ALIKE
+
+
+def ask_about_references(result: SuiteResult) -> str:
+    """A question about the testcases of which all cases are wrong in the same way; empty if there is none."""
+    testcases: dict[str, list[CaseVerdict]] = {}
+    for verdict in result.verdicts:
+        testcases.setdefault(verdict.testcase, []).append(verdict)
+    asked = {name: ask_about_reference(v, f"cases of {name}") for name, v in testcases.items()}
+    names = [name for name, question in asked.items() if question]
+    if len(names) < 2:
+        return "".join(asked.values())
+    named = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    return f"all cases of each of {named} differ in the same way from the reference: is the reference right?"
 
 
 def describe_alike(group: Sequence[CaseVerdict]) -> str:

@@ -9,7 +9,13 @@ from rich.text import Text
 
 from tileyard.report.console import MARKED, new_table, print_table, render
 from tileyard.report.study import BUSY_TEXT, NOTEBOOK_WIDTH
-from tileyard.report.words import format_config, format_seconds, format_share, format_time
+from tileyard.report.words import (
+    ask_about_reference,
+    format_config,
+    format_seconds,
+    format_share,
+    format_time,
+)
 from tileyard.tuning.request import TableResult
 from tileyard.wording import count_of, describe_unrecorded
 
@@ -66,9 +72,9 @@ def _curve(result: TableResult) -> Table:
 
 
 def _lines(result: TableResult, home: Path) -> list[Text]:
-    trials = sum(len(study.trials) for study in result.studies)
+    trials = [trial for study in result.studies for trial in study.trials]
     known = sum(study.reused for study in result.studies)
-    text = f"{count_of(trials, 'config')} for {count_of(len(result.rows), 'shape')} in {format_seconds(result.seconds)}"
+    text = f"{count_of(len(trials), 'config')} for {count_of(len(result.rows), 'shape')} in {format_seconds(result.seconds)}"
     text += f"; {known} known from earlier runs" if known else ""
     lines = [Text(text)]
     if result.reason != "done":
@@ -86,6 +92,8 @@ def _lines(result: TableResult, home: Path) -> list[Text]:
     failed = [row.name for row in result.rows if row.trial is None]
     if failed:
         lines.append(Text(f"no config passed for {'; '.join(failed)}", style="red"))
+    if question := ask_about_reference(trials, "configs"):
+        lines.append(Text(question, style="yellow"))
     found = [row for row in result.rows if row.trial is not None]
     if found:
         lines.append(Text(f"results: {home}   (tileyard export {result.run}, tileyard trials)"))

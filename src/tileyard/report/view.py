@@ -29,6 +29,7 @@ from tileyard.events import (
 )
 from tileyard.model import WELL, Case, Outcome, Record, Trial
 from tileyard.report.suite_words import why
+from tileyard.report.words import format_share, leave_out_numbers
 from tileyard.suite.records import is_retried
 from tileyard.tuning.request import is_final
 
@@ -44,7 +45,7 @@ class Judged(Record):
     """An attempt that ended, and the verdict on its case.
 
     One that ``passed``, is ``flaky``, ``failed`` or was ``not_run`` has its outcome; one that is ``retried`` failed and
-    will be tried again. ``alike`` is the number of cases that failed before it with the same message.
+    will be tried again. ``alike`` is the number of cases that failed before it with the same message, for configs apart from numbers.
     """
 
     verdict: Verdict
@@ -223,7 +224,7 @@ class RunView:
             self.foreseen_s += expected_s
         verdict, alike = self._judge(trial), 0
         if verdict in ("failed", "retried"):
-            said = (verdict, why(trial))
+            said = (verdict, kind_of(trial))
             alike, self.messages[said] = self.messages[said], self.messages[said] + 1
         self.changed = Judged(verdict=verdict, trial=trial, alike=alike)
 
@@ -345,3 +346,13 @@ class RunView:
         if self.about.expected_s:
             return max(0.0, self.about.expected_s - self.planned_s)
         return unplanned * self.planned_s / self.planned
+
+
+def kind_of(trial: Trial) -> str:
+    """The part of a message that failures share which are alike: those of configs differ in numbers."""
+    if trial.testcase:
+        return why(trial)
+    wrong = trial.mismatch
+    if wrong is None:
+        return leave_out_numbers(why(trial))
+    return f"{wrong.output}, {format_share(wrong.wrong / max(wrong.total, 1))} wrong"

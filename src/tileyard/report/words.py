@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from tileyard.model import Outcome, Value
+from tileyard.model import WELL, Mismatch, Outcome, Value
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
-
+SAME_WAY = 0.05
+"""Largest difference in the share of wrong elements between outputs that are wrong in the same way."""
 TIMES = {"ns": "", "CPU ns": " CPU"}
 """Units of times, and the text that follows such a time."""
 
@@ -48,7 +50,7 @@ def format_seconds(seconds: float) -> str:
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.]*\w)")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]\d+)?(?![\w.]*\w)")
 
 
 def leave_out_numbers(text: str) -> str:
@@ -65,6 +67,32 @@ def join_numbers(texts: Sequence[str]) -> str:
         return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else numbers[0]
 
     return _NUMBER.sub(join, texts[0])
+
+
+class Compared(Protocol):
+    """What ended, and how wrong its worst output was."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+
+    @property
+    def mismatch(self) -> Mismatch | None:
+        """What was wrong, if it was compared."""
+
+
+def ask_about_reference(ended: Sequence[Compared], names: str) -> str:
+    """A question, if nothing that was compared is right, and all of it is wrong in the same way; otherwise empty.
+
+    That is: the same output is wrong, and about the same share of its elements. ``names`` says what these are.
+    """
+    found = [one.mismatch for one in ended if one.mismatch is not None]
+    shares = [one.wrong / max(one.total, 1) for one in found]
+    is_well = any(one.outcome in WELL for one in ended)
+    is_alike = len({one.output for one in found}) == 1 and max(shares) - min(shares) <= SAME_WAY
+    if is_well or len(found) < 2 or not is_alike:
+        return ""
+    return f"all {len(found)} {names} differ in the same way from the reference: is the reference right?"
 
 
 def format_share(share: float, digits: int = 0) -> str:

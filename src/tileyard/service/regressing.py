@@ -1,7 +1,10 @@
-"""The verb ``regress``: builds kernels or programs of two sides, and times them against each other where they differ."""
+"""The verb ``regress``: builds kernels or programs of two sides, and times them against each other where they differ.
+
+One module because what is planned and told depends on what was opened.
+"""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,7 +18,7 @@ from tileyard.engine.yard import Workplace
 from tileyard.errors import UsageError
 from tileyard.events import Note, PairsCounted, RunStarted
 from tileyard.measures import Measure
-from tileyard.model import Case, Device, Side
+from tileyard.model import Case, Device, KernelWork, Side
 from tileyard.regression.figures import find_changes
 from tileyard.regression.pairs import (
     FALSE_DISCOVERIES,
@@ -26,6 +29,8 @@ from tileyard.regression.pairs import (
 )
 from tileyard.regression.timed import Regression, TimedRow, describe_row
 from tileyard.regression.verdicts import describe_pair, find_controls, fold_pairs
+from tileyard.report.view import kind_of
+from tileyard.report.words import ask_about_reference
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import add_joined, choose_calm
 from tileyard.service.runs import Ending, Plan
@@ -206,6 +211,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         return start.budget_s is not None and bench.elapsed_s >= start.budget_s
 
     began_s: list[float] = []
+    told: list[dict[str, str]] = []
 
     def watch(pair: Pair) -> None:
         """Report what is decided, and the time left if processes follow each other as they have so far."""
@@ -224,6 +230,10 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         if pair.is_over:
             margin = start.gate.margin_of(pair.name)
             row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), margin)
+            kind = {side: kind_of(trial) for side, trial in pair.failure.items()}
+            if kind and kind in told:  # the result counts those that fail alike
+                return
+            told.append(kind)
             bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {undecided} undecided"))
 
     cases = {name: _to_time(own) for name, own in opened.cases.items()}
@@ -254,7 +264,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
             reason=ending.reason,
             seconds=ending.seconds,
             timed_s=source.timed_s,
-            notes=(*opened.notes, *notes),
+            notes=(*opened.notes, *notes, *ask_about_references(source.pairs)),
             unrecorded=tuple(ending.unrecorded),
         )
 
@@ -279,6 +289,19 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         budget_reason=f"the budget of {start.budget_s or 0:g} s was spent before this case was reached",
         may_trim=lambda: True,
     )
+
+
+def ask_about_references(pairs: Sequence[Pair]) -> Iterator[str]:
+    """A question for each kernel or testcase of which both sides are wrong in the same way."""
+    groups: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        work = pair.head.work
+        name = work.kernel if isinstance(work, KernelWork) else pair.head.testcase
+        groups.setdefault(name, []).append(pair)
+    for name, group in groups.items():
+        if all(len(pair.failure) == 2 for pair in group):
+            failures = [trial for pair in group for trial in pair.failure.values()]
+            yield from filter(None, [ask_about_reference(failures, f"builds of {name}")])
 
 
 def _add_changes(rows: Sequence[TimedRow], pairs: Sequence[Pair], ending: Ending) -> list[TimedRow]:

@@ -163,6 +163,7 @@ def _open_yard(plan: Plan[ResultT], bench: Bench, log: EventLog) -> Yard:
         listeners=[log.add, bench.conversation.tell_event, *plan.listeners],
         flushes=[log.flush],
         clock=bench.clock,
+        title=f"tileyard {plan.begun.title}, run {bench.run}",
         **vars(plan.workplace),
     )
 

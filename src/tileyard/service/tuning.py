@@ -124,7 +124,8 @@ async def _time_reference(
         timing=start.request.timing,
     )
     try:
-        lease = await asyncio.to_thread(HeldLease, (device,), start.queue_limit_s)
+        title = f"tileyard {start.title} {result.kernel}, run {bench.run}"
+        lease = await asyncio.to_thread(HeldLease, (device,), start.queue_limit_s, title=title)
     except QueueTimeoutError as error:
         return _leave_untimed(bench, result, str(error))
     try:

@@ -51,6 +51,30 @@ def test_what_needs_a_look_has_a_line_of_its_own() -> None:
     assert "base against itself: 1 false alarm in 2 rows: slow" in lines
 
 
+def test_rows_of_which_only_messages_are_known_share_a_line() -> None:
+    """Failures that differ in numbers at most, and pairs for which no time was left; each with its names."""
+    wrong = [
+        TimedRow(case=f"wrong/{n}", verdict="failed", head_message=f"mismatch: B[{n}] is -{n}.5")
+        for n in range(25)
+    ]
+    late = [TimedRow(case=f"late/{n}", verdict="inconclusive") for n in range(3)]
+    slow = [timed(f"slow/{n}", "regressed", 1.03, 1.04, 1.05) for n in range(3)]
+    two = [TimedRow(case=f"gone/{n}", verdict="missing") for n in range(2)]
+    console = Console(file=io.StringIO(), width=40)
+    print_regression(console, msgspec.structs.replace(RESULT, rows=(*wrong, *late, *slow, *two)))
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    names = [f"wrong/{n}," for n in range(20)]
+    assert ["failed", "25", "kernels:", *names, "..."] in lines
+    assert ["head:", "mismatch:", "B[0]", "is", "-0.5"] in lines
+    assert [words[0] for words in lines].count("head:") == 2  # that of the commit, and this one
+    assert ["inconclusive", "3", "kernels:", "late/0,", "late/1,", "late/2"] in lines
+    assert [words[-1] for words in lines if words[0] == "regressed"] == [
+        f"slow/{n}" for n in range(3)
+    ]
+    assert [words[-1] for words in lines if words[0] == "missing"] == ["gone/0", "gone/1"]
+
+
 def test_base_against_itself_has_a_line_for_each_of_several_devices() -> None:
     """And for a single one where it raises an alarm, on a terminal and in a comment."""
     quiet, alarm = (

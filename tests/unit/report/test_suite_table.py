@@ -1,5 +1,6 @@
 """The closing table of a suite's run, as text of eighty columns."""
 
+import html
 import io
 from pathlib import Path
 
@@ -7,11 +8,12 @@ import msgspec
 from rich.console import Console
 from tests.unit.report.suite_results import one_of_each, suite_result, verdict
 
-from tileyard.model import Outcome
+from tileyard.model import Mismatch, Outcome
 from tileyard.report.suite import print_suite
+from tileyard.report.suite_markdown import render_page
 from tileyard.report.suite_words import rerun_command
 from tileyard.suite.records import LeftOut
-from tileyard.suite.result import Attempted, SuiteResult
+from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult
 
 WHOLE = """\
 suite ops, policy nightly: 7 cases in 3 min 20 s, run r
@@ -215,3 +217,30 @@ def test_a_message_without_end_is_cut() -> None:
     expected = 25
     assert len(text.splitlines()) < expected
     assert "…" in text
+
+
+def test_a_reference_is_doubted_where_a_whole_testcase_is_wrong_alike() -> None:
+    """In the table and in the page; one question for all such testcases."""
+
+    def wrong(case: str, elements: int) -> CaseVerdict:
+        mismatch = Mismatch(
+            output="y", index=(0,), got="1", want="2", wrong=elements, total=elements
+        )
+        return msgspec.structs.replace(verdict(case, Outcome.MISMATCH), mismatch=mismatch)
+
+    row = (wrong("row/a", 64), wrong("row/b", 4096), verdict("col/a", Outcome.PASSED))
+    question = (
+        "all 2 cases of row differ in the same way from the reference: is the reference right?"
+    )
+    both = "all cases of each of row, col differ in the same way from the reference: is the reference right?"
+    for verdicts, expected in (
+        (row, question),
+        ((*row[:2], wrong("col/a", 8), wrong("col/b", 9)), both),
+        (row[1:], ""),
+        ((*row, verdict("row/c", Outcome.PASSED)), ""),
+    ):
+        result = suite_result(*verdicts)
+        page = html.unescape("".join(render_page(result)))
+        for said in (show(result), page):
+            assert expected in said
+            assert ("is the reference right?" in said) is bool(expected)

@@ -5,10 +5,13 @@ import json
 from pathlib import Path
 
 import msgspec
+import pytest
 from rich.console import Console
 
+from tileyard.api.study import Study
 from tileyard.artifacts.manifest import Build
 from tileyard.draws import Draw
+from tileyard.errors import NoWinnerError
 from tileyard.events import (
     BuildEnded,
     BuildStarted,
@@ -25,12 +28,13 @@ from tileyard.events import (
     RunEnded,
     RunStarted,
 )
-from tileyard.model import Case, Device, KernelWork, Keys, Measurement, Outcome, Trial
+from tileyard.model import Case, Device, KernelWork, Keys, Measurement, Mismatch, Outcome, Trial
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study, render_study
 from tileyard.report.study_progress import StudyLayout
 from tileyard.report.view import RunView
 from tileyard.report.words import format_rate, format_seconds, format_time
+from tileyard.settings import Settings
 from tileyard.tuning.request import CompileResult, Control, Final, KeptOut, StudyResult
 
 DEVICE = Device(name="cpu:0", kind="cpu", identity="x", cores=(0, 1))
@@ -143,6 +147,91 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     assert expected in lines
     assert any(line.startswith("compile_error") and "why it failed" in line for line in lines)
     assert "\x1b" not in file.getvalue()
+
+
+def ended(number: int, wrong: int, outcome: Outcome = Outcome.MISMATCH) -> Trial:
+    """A trial that ended wrong, or in another way for which every config has the same reason."""
+    mismatch = Mismatch(
+        output="C", index=(number, 0), got=f"{number}.5", want="-2", wrong=wrong, total=1000
+    )
+    message = mismatch.describe() if outcome is Outcome.MISMATCH else "stopped before it began"
+    return msgspec.structs.replace(
+        trial(number, outcome),
+        message=message,
+        mismatch=mismatch if outcome is Outcome.MISMATCH else None,
+    )
+
+
+def test_what_ends_alike_has_one_line() -> None:
+    """Wrong results of one kind, refusals that differ in numbers, and configs that were not reached; on a terminal, too."""
+    refused = [
+        msgspec.structs.replace(trial(n, Outcome.COMPILE_ERROR), message=f"needs {n} KiB")
+        for n in range(4)
+    ]
+    wrong = [ended(10 + n, 990 + n) for n in range(4)]
+    other = ended(30, 5)
+    left = [ended(40 + n, 0, Outcome.NOT_RUN) for n in range(36)]
+    for is_terminal in (False, True):
+        file = io.StringIO()
+        console = Console(file=file, width=200, force_terminal=is_terminal, color_system=None)
+        with Progress(console) as progress:
+            for one in (*refused, *wrong, other, *left):
+                progress(CaseEnded(trial=one))
+        lines = [line for line in file.getvalue().splitlines() if "tile=" in line]
+        assert [line.split("  ")[-1] for line in lines] == [
+            "needs 0 KiB",
+            "C[10, 0] is 10.5, expected -2; 990 of 1000 elements are wrong",
+            "C[30, 0] is 30.5, expected -2; 5 of 1000 elements are wrong",
+            "stopped before it began",
+        ]
+
+
+def test_a_reference_is_doubted_where_all_configs_are_wrong_alike() -> None:
+    """Neither where one passed, nor where they are wrong in different ways; those that never ran say nothing."""
+    question = "all 3 configs differ in the same way from the reference: is the reference right?"
+    alike = (*(ended(n, 960 + n) for n in range(3)), ended(8, 0, Outcome.NOT_RUN))
+    for trials, is_asked in (
+        (alike, True),
+        (alike[:1], False),
+        ((*alike, ended(9, 100)), False),
+        ((*alike, trial(9, Outcome.UNCHECKED, 2e6)), False),
+    ):
+        lost = msgspec.structs.replace(result(), trials=trials, best=None, finals=(), control=None)
+        said = shown(lost)
+        assert (question in said) is is_asked
+        assert any("is the reference right" in line for line in said) is is_asked
+        reason = "mismatch  tile=0 and 2 more: C[0, 0] is 0.5, expected -2; 960 of 1000 elements are wrong"
+        assert (reason in said) is (len(trials) > 1)
+    study = Study(
+        msgspec.structs.replace(lost, trials=alike),
+        Settings(home=Path(), lock_dir=Path(), cores=(0,)),
+    )
+    with pytest.raises(NoWinnerError) as raised:
+        study.best  # noqa: B018 - it raises
+    assert raised.value.hint == question
+
+
+def test_ties_have_one_line() -> None:
+    """Of many, the first are named."""
+    (best, *_) = result().finals
+    ties = [
+        msgspec.structs.replace(
+            best,
+            trial=f"t{n}",
+            config={"tile": n},
+            ratio=1 + n / 1000,
+            low=0.99,
+            high=1.02,
+            tied=True,
+        )
+        for n in range(5)
+    ]
+    said = shown(msgspec.structs.replace(result(), finals=(best, *ties)))
+    (line,) = [line for line in said if "tied" in line]
+    assert line.startswith(
+        "finals: 5 configs are tied with it: tile=0, 1.000 x its time [0.990, 1.020]; tile=1, "
+    )
+    assert line.endswith("; ...")
 
 
 def test_a_device_that_is_waited_for_is_named_with_its_holder() -> None:

@@ -73,7 +73,7 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
         settings = msgspec.structs.replace(
             read_settings(os.environ, Path.cwd()), home=home, plugins=task.plugins
         )
-        site = RunnerSite(settings=settings, grounds={})
+        site = RunnerSite(settings=settings, grounds={}, title="tileyard, a task of a queue")
         slot = RunnerSlot(site, device)
         free = tuple(core for core in settings.cores if core not in device.cores)
         judge = JudgeProcess(home, free or settings.cores, site.handed_over)
