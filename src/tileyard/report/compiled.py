@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tileyard.artifacts.manifest import Build
 from tileyard.model import WELL, Outcome, Trial
-from tileyard.report.console import new_table, print_table
+from tileyard.report.console import name_parameters, new_table, print_table
 from tileyard.report.suite_words import group_by
 from tileyard.report.view import kind_of
 from tileyard.report.words import (
@@ -53,7 +53,8 @@ def print_compiled(
     ]
     rest = [one for one in result.configs if one not in failed]
     if with_report and rest:
-        print_table(console, _table(result, rest), spare=(*SPARE, "build"), joins_equal=True)
+        table, folded = _table(result, rest)
+        print_table(console, table, spare=(*SPARE, "build"), folded=folded, joins_equal=True)
     for line in describe_failed(failed, home):
         console.print(line, soft_wrap=True, highlight=False)
     counts = Counter(map(name_end, result.configs))
@@ -113,10 +114,13 @@ def describe_reasons(prefix: str, groups: Sequence[Sequence[Build | Trial]]) -> 
     return lines
 
 
-def _table(result: CompileResult, shown: Sequence[Build]) -> Table:
+def _table(result: CompileResult, shown: Sequence[Build]) -> tuple[Table, dict[str, str]]:
+    """The table, and its parameters by their headers."""
     keys = list(dict.fromkeys(key for one in shown for key in one.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""
-    columns = (*keys, *COLUMNS, "build", "outcome", "artifact")
+    results = (*COLUMNS, "build", "outcome", "artifact")
+    named = name_parameters(keys, results)
+    columns = (*named, *results)
     table = new_table(columns, left=("kernel", "mix", "outcome", "artifact"))
     table.title = f"{result.kernel}{work} for {result.target}"
     taken = [_resources_of(one) for one in shown]
@@ -134,7 +138,7 @@ def _table(result: CompileResult, shown: Sequence[Build]) -> Table:
                 cells["kernel"] = ""
             table.add_row(*config, *cells.values(), *last)
             config, last = [""] * len(config), ("", "", "")
-    return table
+    return table, named
 
 
 def _name_artifact(one: Build) -> str:

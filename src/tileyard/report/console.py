@@ -6,8 +6,9 @@ If a reader closes its end, the run goes on and the rest of the output is droppe
 import io
 import os
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import IO, TextIO
 
 import rich.console
@@ -90,19 +91,21 @@ def new_table(columns: Iterable[str], left: Container[str], wrapped: Container[s
     return table
 
 
-def print_table(
+def print_table(  # noqa: PLR0913 - each way to save room is a parameter
     console: rich.console.Console,
     table: Table,
     cut: str = "",
     *,
     spare: Iterable[str] = (),
+    folded: Mapping[str, str] = MappingProxyType({}),
     joins_equal: bool = False,
 ) -> None:
     """Print a table so that no value is cut: a row too long for the screen continues on its next line.
 
     Empty columns and those with one value in all rows are left out, and a line below the table names the latter: always
     if it ``joins_equal``, else where it is too wide. ``MEASURED`` columns, which may be equal by chance, stay. Where a
-    table still is too wide, ``spare`` columns are left out, one by one. On a terminal, text of the column called
+    table still is too wide, ``spare`` columns are left out, one by one, then ``folded`` ones, names by their headers, become one of
+    ``name=value`` pairs, which breaks between them, and at last the table loses its border. On a terminal, text of the column called
     ``cut`` ends where the screen does.
     """
 
@@ -119,6 +122,10 @@ def print_table(
     for name in spare:
         if is_too_wide():
             columns = [column for column in columns if column.header != name]
+    if is_too_wide():
+        columns = _fold(columns, folded)
+    if is_too_wide():
+        table.box = None
     if table.title:
         console.print(Text(str(table.title), style="table.title"), soft_wrap=True)
     shown = _take(table, columns, _share_width(console, table, columns, cut))
@@ -131,6 +138,25 @@ def print_table(
     for below in (f"the same in all rows: {values}" if same else "", table.caption):
         if below:
             console.print(Text(str(below), style="dim"), soft_wrap=True)
+
+
+def name_parameters(keys: Iterable[str], results: Container[str]) -> dict[str, str]:
+    """Parameters by their headers: their names, where no column with results has the same one, else ``config_NAME``."""
+    return {f"config_{key}" if key in results else key: key for key in keys}
+
+
+def _fold(columns: Sequence[Column], folded: Mapping[str, str]) -> list[Column]:
+    """The columns, with one instead of several ``folded`` ones, in the place of the first."""
+    joined = [column for column in columns if column.header in folded]
+    if len(joined) < 2:
+        return list(columns)
+    names = [folded[str(column.header)] for column in joined]
+    rows = zip(*(column.cells for column in joined), strict=True)
+    pairs = (zip(names, row, strict=True) for row in rows)
+    cells = [" ".join(f"{name}={cell}" for name, cell in row if str(cell)) for row in pairs]
+    one = Column(header="config", _cells=[*cells])
+    kept = [column for column in columns if column is joined[0] or column.header not in folded]
+    return [one if column is joined[0] else column for column in kept]
 
 
 def _is_constant(column: Column) -> bool:

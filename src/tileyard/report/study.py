@@ -12,7 +12,7 @@ from rich.text import Text
 from tileyard.artifacts.manifest import Build
 from tileyard.model import WELL, Measurement, Outcome, Trial
 from tileyard.report.compiled import TOO_LARGE, describe_reasons, group_failures, name_end
-from tileyard.report.console import MARKED, print_table, render
+from tileyard.report.console import MARKED, name_parameters, print_table, render
 from tileyard.report.words import (
     ask_about_reference,
     format_config,
@@ -45,8 +45,8 @@ def print_study(console: Console, result: StudyResult, home: Path, rows: int = R
     """Print the best configs, the verdict of the finals, and the paths of results."""
     for one in (result, *result.others):
         if any(trial.measurement for trial in one.trials):
-            table = _table(one, rows, is_one_of_several=bool(result.others))
-            print_table(console, table, joins_equal=True)
+            table, folded = _table(one, rows, is_one_of_several=bool(result.others))
+            print_table(console, table, folded=folded, joins_equal=True)
         for line in _lines(one, home):
             console.print(line, soft_wrap=True, highlight=False)
 
@@ -67,20 +67,22 @@ def _compare(reference_ns: float, best_ns: float) -> Text:
     return Text(f"reference: {format_time(reference_ns)}, {ratio}")
 
 
-def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
+def _table(
+    result: StudyResult, rows: int, *, is_one_of_several: bool
+) -> tuple[Table, dict[str, str]]:
+    """The table, and its parameters by their headers."""
     keys = list(dict.fromkeys(key for trial in result.trials for key in trial.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""
     place = f" on {result.silicon or result.device}" if is_one_of_several else ""
     title = f"{result.kernel}{work}{place}"
     table = Table(title=title, header_style="bold")
     table.add_column("", justify="right")
-    for key in keys:
-        table.add_column(key, justify="right", no_wrap=True)
-    table.add_column("latency", justify="right", no_wrap=True)
-    table.add_column("± 95 %", justify="right", no_wrap=True)
-    if result.flops:
-        table.add_column("GFLOP/s", justify="right", no_wrap=True)
-    for name in ("outcome", *(built.target for built in result.also_built)):
+    figures = ("latency", "± 95 %", *(["GFLOP/s"] if result.flops else []))
+    words = ("outcome", *(built.target for built in result.also_built))
+    named = name_parameters(keys, {"", *figures, *words})
+    for name in (*named, *figures):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in words:
         table.add_column(name, no_wrap=True)
     met = {final.trial for final in result.finals}
     is_any_abandoned = False
@@ -102,7 +104,7 @@ def _table(result: StudyResult, rows: int, *, is_one_of_several: bool) -> Table:
     captions = [f"the first {len(met)}: times of the finals, which decided"] if met else []
     captions += ["* clearly slower, abandoned early"] if is_any_abandoned else []
     table.caption = "\n".join(captions)
-    return table
+    return table, named
 
 
 def _values(key: str, trials: Sequence[Trial]) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Measurement, SourceLine, Trial
-from tileyard.report.console import MARKED, PLAIN, new_table, print_table, render
+from tileyard.report.console import MARKED, PLAIN, name_parameters, new_table, print_table, render
 from tileyard.report.suite_words import format_case
 from tileyard.report.words import (
     clean_line,
@@ -82,8 +82,8 @@ def list_columns(result: StudyResult) -> dict[str, list[object]]:
     """
     trials = result.trials
     columns: dict[str, list[object]] = {}
-    for key in dict.fromkeys(key for trial in trials for key in trial.config):
-        name = f"config_{key}" if key in COLUMNS else key
+    keys = dict.fromkeys(key for trial in trials for key in trial.config)
+    for name, key in name_parameters(keys, COLUMNS).items():
         columns[name] = [trial.config.get(key) for trial in trials]
     measured = [result.measurement_of(trial) for trial in trials]
     columns["outcome"] = [str(trial.outcome) for trial in trials]

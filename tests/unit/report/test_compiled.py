@@ -89,6 +89,23 @@ def test_the_table_has_a_row_for_each_function(tmp_path: Path) -> None:
     assert "the same in all rows: regs=168; code=2.0 KiB; mix=60 float, " in " ".join(lines)
 
 
+@pytest.mark.parametrize("width", [240, 60])
+def test_a_parameter_that_is_called_as_a_figure_has_a_name_of_its_own(
+    tmp_path: Path, width: int
+) -> None:
+    """Neither are two columns called alike, nor is the parameter left out as the figure is."""
+    threads, names = (128, 256), ("threads", "build", "code", "mix", "a", "b", "c")
+    configs = [
+        msgspec.structs.replace(GOOD, config=dict.fromkeys(names, count)) for count in threads
+    ]
+    stream = io.StringIO()
+    print_compiled(Console(file=stream, width=width), _result(*configs), tmp_path, with_report=True)
+    words = stream.getvalue().split()
+    named = ["threads=128", "threads=256"] if width == 60 else ["config_threads", "config_code"]
+    assert [words.count(name) for name in named] == [1, 1]
+    assert "threads" not in words or width == 240
+
+
 def test_failures_are_told_with_their_logs(tmp_path: Path) -> None:
     """A config that could not be built has its message, and its log where there is one."""
     expected = "compile_error  a=2: k.py:7: TileLang: no"

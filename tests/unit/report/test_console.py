@@ -4,9 +4,10 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from tileyard.report.console import Console as TileyardConsole
-from tileyard.report.console import new_table, print_table
+from tileyard.report.console import name_parameters, new_table, print_table
 
 COLUMNS = ("trial", "target", "config", "note", "message")
 ROWS = (
@@ -73,6 +74,44 @@ def test_measured_columns_stay_even_if_all_rows_are_equal_by_chance() -> None:
         words = file.getvalue().split()
         assert words.count("1.57") == 2
         assert " ".join(words).endswith("the same in all rows: outcome=passed")
+
+
+MANY = {f"parameter_{n}": n for n in range(7)} | {"latency": 9, "outcome": 1, "note": 2}
+"""Ten parameters; some are called as columns with results are."""
+
+
+def show_boxed(width: int) -> list[str]:
+    """The lines of a table with a border, two rows and a parameter for each of MANY."""
+    results = ("latency", "outcome")
+    named = name_parameters(MANY, results)
+    table = Table()
+    for header in (*named, *results):
+        table.add_column(header, no_wrap=True)
+    for add in (0, 1):
+        table.add_row(*(str(value + add) for value in MANY.values()), f"{add} us", "passed")
+    file = io.StringIO()
+    print_table(Console(file=file, width=width), table, folded=named, joins_equal=True)
+    return file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 44, 20])
+def test_a_border_is_whole_or_is_left_out(width: int) -> None:
+    """Where parameters have no room for columns of their own they share one; each keeps its name and its value."""
+    lines = show_boxed(width)
+    *rows, below = lines
+    assert below == "the same in all rows: outcome=passed"
+    assert any(line.startswith("│") for line in rows) is (width > 20)
+    if width > 20:
+        assert {len(line) for line in rows} == {len(rows[0])}
+        assert len(rows[0]) <= width
+    words = " ".join(rows).split()
+    if width == 200:
+        assert [words.count(name) for name in ("config_latency", "latency", "note")] == [1, 1, 1]
+        assert words.count("config_outcome") == 1
+    else:
+        pairs = {f"{name}={value + add}" for name, value in MANY.items() for add in (0, 1)}
+        assert pairs <= set(words)
+        assert words.count("config") == 1
 
 
 NAMES = ("spills", "shared", "message")
