@@ -238,6 +238,7 @@ def test_bad_input_is_one_line(packed: CommandLine) -> None:
         ("light.tyb", "light.tyb", "--select", "other"): "--select other matches none",
         ("light.tyb", "light.tyb", "--target", "cuda:sm_90a"): "--target cuda:sm_90a has no",
         ("gone.tyb", "gone.tyb", "--fail-on", "spills:+0"): "--fail-on has no effect on",
+        ("light.tyb", "light.tyb", "--fail-on", "spills:+0"): "the target cpu report no figures",
         ("run:20200101-0000-0000", ".", "kernels.py"): "there is no run 20200101-0000-0000",
         (f"run:{recorded}", ".", "suite"): f"run {recorded} ran programs",
         (f"run:{compared}", ".", "kernels.py"): f"run {compared} is itself a comparison",

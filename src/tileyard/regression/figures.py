@@ -4,7 +4,7 @@ Registers, memory and instructions are facts of a binary: any difference counts.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tileyard.artifacts.manifest import Build
 from tileyard.model import Outcome, Record
@@ -69,6 +69,12 @@ def find_changes(base: Build, head: Build) -> Iterator[Change]:
             if old != new:
                 function = name if len(names) > 1 else ""
                 yield Change(metric=metric, base=old, head=new, function=function)
+
+
+def list_metrics(builds: Iterable[Build]) -> set[str]:
+    """The figures that any of these builds has, without build times."""
+    functions = (one for build in builds for one in _functions_of(build).values())
+    return {metric for figures in functions for metric in figures}
 
 
 def _functions_of(build: Build) -> dict[str, dict[str, float]]:

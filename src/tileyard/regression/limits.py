@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
+from tileyard.artifacts.manifest import Build
 from tileyard.errors import UsageError
-from tileyard.model import Record
-from tileyard.regression.figures import BUILD, METRICS, MIX, BuildTimes, Change
+from tileyard.model import Outcome, Record
+from tileyard.regression.figures import BUILD, METRICS, MIX, BuildTimes, Change, list_metrics
+from tileyard.targets.registry import find_needs
 
 MISSING = "missing"
 _FORM = re.compile(
@@ -58,6 +61,37 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
             )
         )
     return tuple(limits)
+
+
+def require_figures(limits: Sequence[Limit], target: str) -> None:
+    """Raise UsageError for a limit on a figure that builds for the target never have, as far as that is known ahead."""
+    known = find_needs(target).figures
+    for limit in limits:
+        if known is not None and limit.metric not in (*known, BUILD):
+            _refuse(limit, target, known)
+
+
+def require_reported(limits: Sequence[Limit], target: str, builds: Sequence[Build]) -> None:
+    """Raise UsageError for a limit on a figure that none of these builds has; those that failed say nothing."""
+    passed = [build for build in builds if build.outcome is Outcome.PASSED]
+    known = list_metrics(passed)
+    for limit in limits if passed else ():
+        is_mix = limit.metric.startswith(MIX) and bool(known)  # a kind that nothing has counts as 0
+        if limit.metric not in (*known, BUILD) and not is_mix:
+            _refuse(limit, target, sorted(known))
+
+
+def _refuse(limit: Limit, target: str, known: Sequence[str]) -> NoReturn:
+    """Raise the UsageError for a limit that could never be broken."""
+    if known:
+        has = ", ".join(known)
+        raise UsageError(
+            f"--fail-on {limit}: builds for {target} have no such figure", f"they have: {has}"
+        )
+    raise UsageError(
+        f"--fail-on {limit}: the compilers of the target {target} report no figures of a binary",
+        "name a target of which they do, such as --target cuda:sm_90a of `tileyard static`; --fail-over limits times",
+    )
 
 
 def find_broken_builds(build: BuildTimes | None, limits: Sequence[Limit]) -> Iterator[str]:

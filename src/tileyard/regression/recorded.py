@@ -1,17 +1,19 @@
-"""Judges numbers that were measured elsewhere: reports of both sides, or one file per side."""
+"""Judges numbers that were measured elsewhere: reports of both sides, or one file per side.
+
+One module because each form of them takes a few lines, and all are judged alike.
+"""
 
 import itertools
 import json
 import math
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
 from tileyard.measure.looks import MeanInterval, mean_interval
 from tileyard.model import Record
@@ -25,20 +27,25 @@ TILELANG: Final = "__TILELANG_PERF_RESULTS_JSON__="
 NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 FEWEST_EARLIER: Final = 19
 """Fewest earlier numbers for one number per side: an outlier beyond all of them comes once in 20 times, for any noise."""
+NO_TIME: Final = "what it has is no time: a time is a number greater than 0"
 _RULE: Final = re.compile(r"\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?\|?")
 
 
 class Report(Record):
-    """One measurement of both sides: nanoseconds of base and head per benchmark, 0 if a side has none."""
+    """One measurement of both sides: nanoseconds of base and head per benchmark, 0 if a side has none.
+
+    Benchmarks that base, or head, has without a valid time are ``lost``.
+    """
 
     name: str
     times: dict[str, tuple[float, float]]
+    lost: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
 
 class _Row(Record):
     benchmark: str
-    base: float
-    head: float
+    base: object = None
+    head: object = None
 
 
 class _Rows(Record):
@@ -57,95 +64,112 @@ def read_reports(path: Path) -> list[Report]:
     """The reports of a file: JSON like ``_Reports``, or Markdown tables of name, base and head. Raises UsageError."""
     text = _read(path)
     reports = _read_json(text, path) if text.lstrip().startswith("{") else _read_tables(text)
-    if not any(report.times for report in reports):
+    if not any(any(pair) for report in reports for pair in report.times.values()):
         raise UsageError(f"{path} has no table of a name, base and head")
     return reports
 
 
 def _read_json(text: str, path: Path) -> list[Report]:
     try:
-        found = decode_json(text.encode(), _Reports)
-    except msgspec.DecodeError as error:
+        found = msgspec.convert(json.loads(text), _Reports)  # numbers such as NaN pass
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} holds no reports: {error}") from None
     if found.unit not in NANOSECONDS:
         known = ", ".join(NANOSECONDS)
         raise UsageError(f"{path}: there is no unit {found.unit!r}", f"there are: {known}")
-    for row in (row for one in found.reports for row in one.rows):
-        if not (_is_time(row.base) and _is_time(row.head)):
-            raise UsageError(
-                f"{path}: {row.benchmark}: {row.base:g} and {row.head:g} are no two times"
-            )
-    scale = NANOSECONDS[found.unit]
     return [
-        Report(
-            name=str(one.report or number),
-            times={row.benchmark: (row.base * scale, row.head * scale) for row in one.rows},
+        _pair(
+            str(one.report or number),
+            *(
+                _take_times(((row.benchmark, getattr(row, side)) for row in one.rows), found.unit)
+                for side in ("base", "head")
+            ),
         )
         for number, one in enumerate(found.reports, start=1)
     ]
 
 
 def _read_tables(text: str) -> list[Report]:
-    """Each table of a page, with milliseconds in its second and third column; 0 if there is no number."""
-    found: list[dict[str, tuple[float, float]]] = []
+    """Each table of a page, with milliseconds in its second and third column."""
+    found: list[list[list[str]]] = []
     is_table = False
     for line in text.splitlines():
         cells = [cell.strip(" `*") for cell in line.strip().strip("|").split("|")]
         if _RULE.fullmatch(line.strip()):
-            found.append({})
+            found.append([])
             is_table = True
         elif is_table and len(cells) > 2:
-            base, head = (_parse_time(cell) * NANOSECONDS["ms"] for cell in cells[1:3])
-            found[-1][cells[0]] = (base, head)
+            found[-1].append(cells)
         else:
             is_table = False
-    tables = [times for times in found if any(any(pair) for pair in times.values())]
-    return [Report(name=str(number), times=one) for number, one in enumerate(tables, start=1)]
+    sides = (
+        [
+            _take_times(((row[0], row[side].removesuffix("ms")) for row in rows), "ms")
+            for side in (1, 2)
+        ]
+        for rows in found
+    )
+    tables = [(base, head) for base, head in sides if any((*base.values(), *head.values()))]
+    return [_pair(str(number), *one) for number, one in enumerate(tables, start=1)]
 
 
-def _parse_time(cell: str) -> float:
-    try:
-        time = float(cell.removesuffix("ms"))
-    except ValueError:
+def _take_times(rows: Iterable[tuple[str, object]], unit: str) -> dict[str, float]:
+    """The nanoseconds of benchmarks by name; 0 for what is no time, such as 0, null or nothing."""
+    return {name: _read_time(given) * NANOSECONDS[unit] for name, given in rows}
+
+
+def _read_time(given: object) -> float:
+    """A positive, finite number; 0 for anything else."""
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
         return 0.0
-    return time if _is_time(time) else 0.0
-
-
-def _is_time(number: float) -> bool:
-    return math.isfinite(number) and number > 0
+    try:
+        time = float(given)
+    except (ValueError, OverflowError):
+        return 0.0
+    return time if math.isfinite(time) and time > 0 else 0.0
 
 
 def read_side(path: Path) -> dict[str, float]:
-    """Nanoseconds of each benchmark in pytest-benchmark's JSON, or in the output of TileLang's benchmarks. Raises UsageError."""
+    """Nanoseconds of each benchmark in pytest-benchmark's JSON, or in the output of TileLang's benchmarks. Raises UsageError.
+
+    0 for one without a valid time: it loses its own row.
+    """
     text = _read(path)
     lines = [line for line in text.splitlines() if line.startswith(TILELANG)]
     try:
         if lines:
-            found = {
-                str(row["name"]): float(row["latency"]) * NANOSECONDS["ms"]
-                for line in lines
-                for row in json.loads(line.removeprefix(TILELANG))
-            }
-        else:
-            found = {
-                str(row["fullname"]): float(row["stats"]["median"]) * NANOSECONDS["s"]
-                for row in json.loads(text)["benchmarks"]
-            }
+            rows = [row for line in lines for row in json.loads(line.removeprefix(TILELANG))]
+            return _take_times(_list_rows(rows, "name", ("latency",)), "ms")
+        rows = json.loads(text)["benchmarks"]
+        return _take_times(_list_rows(rows, "fullname", ("stats", "median")), "s")
     except (ValueError, KeyError, TypeError, RecursionError):
-        found = {}
-    if not found or not all(map(_is_time, found.values())):
         raise UsageError(
             f"{path} is neither pytest-benchmark's JSON nor what TileLang's benchmarks print",
             "set TL_PERF_REGRESSION_FORMAT=json for the latter",
-        )
-    return found
+        ) from None
+
+
+def _list_rows(rows: object, name: str, keys: Sequence[str]) -> Iterator[tuple[str, object]]:
+    """The name of each benchmark, and what it has at these keys. Raises TypeError and KeyError for rows of another kind."""
+    if not isinstance(rows, list):
+        raise TypeError("the benchmarks are no list")
+    for row in rows:
+        found = row
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        yield str(row[name]), found
 
 
 def pair_sides(base: Mapping[str, float], head: Mapping[str, float]) -> list[Report]:
     """Both sides as one report; a benchmark that a side lacks has no time there."""
+    return [_pair("1", base, head)]
+
+
+def _pair(name: str, base: Mapping[str, float], head: Mapping[str, float]) -> Report:
     names = dict.fromkeys([*base, *head])
-    times = {name: (base.get(name, 0.0), head.get(name, 0.0)) for name in names}
-    return [Report(name="1", times=times)]
+    times = {one: (base.get(one, 0.0), head.get(one, 0.0)) for one in names}
+    base_lost, head_lost = (frozenset(n for n, t in side.items() if not t) for side in (base, head))
+    return Report(name=name, times=times, lost=(base_lost, head_lost))
 
 
 class Noise(Record):
@@ -244,8 +268,13 @@ def _describe(
         verdict = "new"
     elif lacks:
         message = f"not in {'report' if len(lacks) == 1 else 'reports'} {', '.join(lacks)}"
+    base_message, head_message = (
+        NO_TIME if any(name in report.lost[side] for report in reports) else "" for side in (0, 1)
+    )
     if found is None:
-        return TimedRow(case=name, verdict=verdict)
+        return TimedRow(
+            case=name, verdict=verdict, base_message=base_message, head_message=head_message
+        )
     if not lacks:
         verdict = judge_interval(found, math.log1p(margin))
     half = (found.high - found.low) / 2
@@ -253,6 +282,8 @@ def _describe(
         case=name,
         verdict=verdict,
         message=message if len(reports) > 1 else "",
+        base_message=base_message,
+        head_message=head_message,
         ratio=as_ratio(found, sum(map(all, pairs))),
         base=statistics.median(base),
         head=statistics.median(head),

@@ -17,7 +17,7 @@ from tileyard.regression.figures import (
     find_changes,
 )
 from tileyard.regression.gate import Gate
-from tileyard.regression.limits import find_broken_builds
+from tileyard.regression.limits import find_broken_builds, require_reported
 from tileyard.regression.timed import Regression, TimedRow, Verdict
 from tileyard.regression.verdicts import sort_rows
 from tileyard.targets.reported import read_reported
@@ -31,7 +31,11 @@ def compare_sides(
     head: Sequence[Sequence[Build]],
     gate: Gate,
 ) -> Regression:
-    """Compare builds of at least one round per side; the first round gives the figures."""
+    """Compare builds of at least one round per side; the first round gives the figures.
+
+    Raises UsageError for a limit on a figure that no build has.
+    """
+    require_reported(gate.limits, target, (*base[0], *head[0]))
     rounds = _Rounds(base, head)
     rows, notes = gate.judge(sort_rows([rounds.describe(case) for case in rounds.cases]))
     build = rounds.time_builds()

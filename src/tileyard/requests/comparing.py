@@ -16,6 +16,7 @@ from tileyard.places import Document, Place, Table
 from tileyard.regression import recorded
 from tileyard.regression.figures import BUILD, TELLING_ROUNDS
 from tileyard.regression.gate import CaseMargin, Gate
+from tileyard.regression.limits import require_figures
 from tileyard.regression.timed import Allowance, Regression
 from tileyard.report.study_progress import StudyLayout
 from tileyard.requests.carrying import Carry
@@ -64,6 +65,7 @@ def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
         refuse_unused("without a suite or a side that is built", {"--select": asked.select})
     if asked.target and not asked.scripts:
         make_target(asked.target, settings.plugins)  # refuses an unknown one at once
+        require_figures(asked.gate.limits, asked.target)
     work = settings.make_home() / "tmp"
     make_folder(work)
     named = (asked.base, asked.head)
@@ -161,6 +163,8 @@ def judge_sides(base: str, head: str, gate: Gate, noise_from: Sequence[str]) -> 
     """Judge the numbers of two files, one for each side; the others are earlier ones of either."""
     refuse_toolchains((base, head))
     sides = [recorded.read_side(Path(file)) for file in (base, head)]
+    if not any(any(side.values()) for side in sides):
+        raise UsageError(f"neither {base} nor {head} has a benchmark with a time")
     noise = recorded.UNKNOWN
     if noise_from:
         earlier = [recorded.read_side(Path(file)) for file in noise_from]

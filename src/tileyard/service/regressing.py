@@ -20,6 +20,7 @@ from tileyard.events import Note, PairsCounted, RunStarted
 from tileyard.measures import Measure
 from tileyard.model import Case, Device, KernelWork, Side
 from tileyard.regression.figures import find_changes
+from tileyard.regression.limits import require_figures, require_reported
 from tileyard.regression.pairs import (
     FALSE_DISCOVERIES,
     TIMING,
@@ -93,6 +94,7 @@ async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]
         if start.gate.limits:
             raise UsageError("--fail-on has no effect on programs")
         return _plan(start, bench, await _open_programs(start, bench, sides, stored))
+    require_figures(start.gate.limits, target)
     return _plan(start, bench, await _open_stored_kernels(start, bench, target, sides, stored))
 
 
@@ -245,6 +247,12 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
     source.watch = watch
 
     def fold(ending: Ending) -> Regression:
+        built = [
+            ending.build_of(as_built(case, side), pair.name)
+            for pair in source.pairs
+            for side, case in (("base", pair.base), ("head", pair.head))
+        ]
+        require_reported(start.gate.limits, opened.target, built)
         found, alarms, mean = fold_pairs(source, opened.refused, start.gate)
         rows, notes = start.gate.judge(_add_changes(found, source.pairs, ending))
         return Regression(

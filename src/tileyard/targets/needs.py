@@ -23,6 +23,7 @@ class Needs(NamedTuple):
     its own.
 
     ``emits`` maps the words of ``--emit`` to the files of the texts that it generates.
+    ``figures`` are those that its compilers report of a binary, as limits name them; None if that is not known ahead.
     ``has_launch_record``: an artifact's details are those of ``targets.cuda.records``.
 
     ``fit`` names a function of the target's name and a device, which raises UsageError if artifacts do
@@ -40,13 +41,14 @@ class Needs(NamedTuple):
     takes_pipelines: bool = False
     uses_all_cores: bool = False
     emits: Mapping[str, str] = {}
+    figures: tuple[str, ...] | None = ()
     has_launch_record: bool = False
     fit: str = ""
     native: str = ""
     shift: str = ""
 
 
-OF_PLUGINS = Needs(is_bound=False, is_timed_by_policy=True)
+OF_PLUGINS = Needs(is_bound=False, is_timed_by_policy=True, figures=None)
 """The needs of a plugin's target: it runs on any device that is named for it."""
 OF_SIMULATORS = OF_PLUGINS._replace(device_class="sim")
 """The needs of a plugin's target called ``sim``."""

@@ -1,15 +1,21 @@
 """How much worse a figure may get."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.regression.sides import built, failed, function, side
 
+import tileyard
 from tileyard.artifacts.manifest import Build
+from tileyard.cli.main import main
 from tileyard.errors import UsageError
 from tileyard.regression.gate import Gate
-from tileyard.regression.limits import parse_limits
+from tileyard.regression.limits import parse_limits, require_figures
 from tileyard.regression.static import compare_sides
+from tileyard.targets.cuda.needs import KINDS
+from tileyard.targets.cuda.sass import KINDS as COUNTED
 
 
 def compare(base: Sequence[Build], head: Sequence[Build], limits: str) -> list[str]:
@@ -97,3 +103,86 @@ def test_limits_are_told_as_they_are_written() -> None:
     """A limit in a message is the one that was given."""
     expected = ["registers:+5%", "occupancy:-2.5", "mix.async copy:+0"]
     assert [str(limit) for limit in parse_limits(",".join(expected))] == expected
+
+
+NONE = "--fail-on registers:+5%: the compilers of the target cpu report no figures of a binary"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("regress", "a", "b", "k.py", "--fail-on", "registers:+5%"),
+        ("regress", "a", "b", "k.py", "--fail-on", "registers:+5%", "--target", "cpu:x86-64-v2"),
+        ("static", "a", "b", "k.py", "--fail-on", "registers:+5%", "--target", "cpu"),
+        ("bisect", "HEAD~1", "HEAD", "k.py", "--fail-on", "registers:+5%"),
+        ("regress", "a", "b", "k.py"),
+    ],
+)
+def test_a_limit_on_what_no_build_of_the_target_has_is_refused(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before anything is built, wherever it is given; it would never fail anything."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tileyard.cli.bisect_session.Project", AnyProject)
+    if "--fail-on" not in words:
+        (tmp_path / "tileyard.toml").write_text('[regress]\nfail-on = "registers:+5%"\n')
+    assert main([*words]) == 2
+    target = "cpu:x86-64-v2" if "cpu:x86-64-v2" in words else "cpu"
+    assert NONE.replace("target cpu", f"target {target}") in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"the target cpu report no figures"):
+        tileyard.regress("a", "b", "k.py", fail_on="registers:+5%", home=tmp_path)
+
+
+class AnyProject:
+    """A repository with one commit."""
+
+    @classmethod
+    def of(cls, _folder: Path) -> "AnyProject":
+        """This one."""
+        return cls()
+
+    def list_commits(self, _good: str, _bad: str) -> list[str]:
+        """Its commit."""
+        return ["c"]
+
+
+@pytest.mark.parametrize(
+    ("target", "limit", "why"),
+    [
+        ("cuda:sm_90a", "registers:+5%,mix.async copy:+0,occupancy:-1,build:+5%", ""),
+        ("cuda:sm_90a", "mix.banana:+0", "builds for cuda:sm_90a have no such figure"),
+        ("cpu", "build:+5%", ""),
+        ("command", "code:+0", "report no figures"),
+        ("anything", "code:+0,mix.banana:+0", ""),
+    ],
+)
+def test_what_a_target_has_is_known_ahead(target: str, limit: str, why: str) -> None:
+    """But of a plugin's target; every kind of instructions is one that is counted."""
+    assert set(KINDS) == {*COUNTED, "other"}
+    if not why:
+        require_figures(parse_limits(limit), target)
+        return
+    with pytest.raises(UsageError, match=why):
+        require_figures(parse_limits(limit), target)
+
+
+def test_a_limit_on_what_no_build_has_is_refused_where_that_is_not_known_ahead() -> None:
+    """Neither where a build has it, nor where nothing was built."""
+    silent = msgspec.structs.replace(built(), details="")
+    dynamic = built("gemm/block=1", function(occupancy=None))
+    for builds, limit, why in (
+        ([silent], "registers:+0", "report no figures"),
+        ([dynamic], "occupancy:-1%", "have no such figure"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            compare(builds, builds, limit)
+    for base, limit in (
+        (silent, "missing"),
+        (dynamic, "mix.banana:+0"),
+        (failed(), "registers:+0"),
+    ):
+        assert not [line for line in compare([base], [base], limit) if "allowed" in line]
+    assert compare([built()], [dynamic], "occupancy:-1%") == []

@@ -1,7 +1,9 @@
 """Numbers that somebody else has measured: what is read, and what can honestly be said of it."""
 
+import itertools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -13,6 +15,7 @@ from tileyard.cli.main import main
 from tileyard.errors import UsageError
 from tileyard.regression.gate import Gate
 from tileyard.regression.recorded import (
+    NO_TIME,
     Report,
     as_reports,
     find_noise,
@@ -236,6 +239,63 @@ def test_a_table_of_markdown_is_a_report(tmp_path: Path) -> None:
     assert verdicts(result) == {"broken": "missing", "gemm": "regressed", "attention": "improved"}
 
 
+FORMS: dict[str, Callable[[str], str]] = {
+    "pytest-benchmark": lambda time: (
+        '{"benchmarks": [{"fullname": "kept", "stats": {"median": 0.5}}, {"fullname": "lost"'
+        + (f', "stats": {{"median": {time}}}' if time else "")
+        + "}]}"
+    ),
+    "TileLang": lambda time: (
+        '__TILELANG_PERF_RESULTS_JSON__=[{"name": "kept", "latency": 500}, {"name": "lost"'
+        + (f', "latency": {time}' if time else "")
+        + "}]"
+    ),
+    "reports": lambda time: (
+        '{"unit": "ms", "reports": [{"rows": [{"benchmark": "kept", "base": 500, "head": 500},'
+        ' {"benchmark": "lost", "base": 500' + (f', "head": {time}' if time else "") + "}]}]}"
+    ),
+    "tables": lambda time: (
+        f"| a | b | c |\n|---|---|---|\n| kept | 500 | 500 |\n| lost | 500 | {time} |\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("time", ["0", "null", "", "-1", "NaN", "1e999", '"x"', "true"])
+def test_what_is_no_time_loses_its_own_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, time: str
+) -> None:
+    """By its name, and it gates as a benchmark that is not there; the others are compared."""
+    head, base = tmp_path / "head", tmp_path / "base"
+    head.write_text(FORMS[form](time))
+    base.write_text(FORMS[form]("500"))
+    sides = ["--reports", str(head)] if form in ("reports", "tables") else [str(base), str(head)]
+    assert main(["regress", *sides]) == 1
+    printed = capsys.readouterr().out
+    assert "2 kernels: 1 missing, 1 inconclusive\n" in printed, printed
+    lost, why = next(
+        pair for pair in itertools.pairwise(printed.splitlines()) if " lost" in pair[0]
+    )
+    assert (lost.split(), why) == (["missing", "lost"], f"    head: {NO_TIME}")
+    if len(sides) == 2 and sides[0] != "--reports":
+        assert main(["regress", *reversed(sides)]) == 1
+        assert f"    base: {NO_TIME}\n" in capsys.readouterr().out
+
+
+def test_a_file_without_benchmarks_lacks_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is missing; where no side has a time there is nothing to compare."""
+    base, head = tmp_path / "base.json", tmp_path / "head.json"
+    base.write_text(FORMS["pytest-benchmark"]("0.5"))
+    head.write_text('{"benchmarks": []}')
+    assert main(["regress", str(base), str(head)]) == 1
+    assert "2 kernels: 2 missing\n" in capsys.readouterr().out
+    base.write_text(FORMS["pytest-benchmark"]("0").replace("0.5", "null"))
+    assert main(["regress", str(base), str(head)]) == 2
+    assert " has a benchmark with a time\n" in capsys.readouterr().err
+
+
 def test_each_side_has_a_file_of_its_own(tmp_path: Path) -> None:
     """TileLang's lines among others, and pytest-benchmark's medians."""
     base, head = tmp_path / "base.log", tmp_path / "head.json"
@@ -259,8 +319,8 @@ def test_each_side_has_a_file_of_its_own(tmp_path: Path) -> None:
         ('{"unit": "parsec", "reports": []}', "there is no unit 'parsec'"),
         ('{"unit": "ms", "reports": []}', "has no table"),
         (
-            '{"unit": "ms", "reports": [{"rows": [{"benchmark": "a", "base": 0, "head": 1}]}]}',
-            "a: 0 and 1 are no two times",
+            '{"unit": "ms", "reports": [{"rows": [{"benchmark": "a", "base": 0, "head": null}]}]}',
+            "has no table",
         ),
     ],
 )
@@ -275,7 +335,7 @@ def test_what_is_no_report_is_refused(tmp_path: Path, text: str, expected: str) 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"benchmarks": []}', '{"benchmarks": [{}]}', "[" * 9999]
+    "text", ["", "{}", '{"benchmarks": {}}', '{"benchmarks": [{}]}', "[" * 9999]
 )
 def test_what_is_no_side_is_refused(tmp_path: Path, text: str) -> None:
     """Whatever it is."""

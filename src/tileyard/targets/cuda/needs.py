@@ -2,11 +2,30 @@
 
 from tileyard.targets.needs import Needs
 
+KINDS = (
+    *(
+        "tensor",
+        "global",
+        "shared",
+        "local",
+        "async copy",
+        "float",
+        "half",
+        "integer",
+        "conversion",
+    ),
+    *("move", "lanes", "constant", "predicate", "padding", "control", "sync", "uniform", "other"),
+)
+"""The kinds of instructions: see ``sass``, which takes time to import."""
 NEEDS = Needs(
     device_class="cuda",
     is_timed_by_policy=True,
     takes_pipelines=True,
     emits={"cuda": "kernel.cu", "tilelang": "kernel.py"},
+    figures=(
+        *("registers", "spills", "stack", "shared", "threads", "occupancy", "code", "instructions"),
+        *(f"mix.{kind}" for kind in KINDS),
+    ),
     has_launch_record=True,
     fit="tileyard.targets.cuda.fitting:require_fit",
     native="tileyard.targets.cuda.fitting:native_architecture",
