@@ -5,7 +5,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 
-from tileyard.api.running import carry_on, console_for, find_kernel, settings_for, show
+from tileyard.api.running import (
+    carry_on,
+    console_for,
+    find_kernel,
+    printed_on,
+    settings_for,
+    show,
+)
+from tileyard.api.shown import ShownBuilds, make_shown
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
@@ -115,8 +123,8 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
     result = carry_on(console, found.answer)(
         found.place(start), settings, StudyLayout(tells_ends=False)
     )
-    show(console, print_compiled, result, settings.home, with_report=False)
-    return result
+    show(printed_on(console), print_compiled, result, settings.home, with_report=False)
+    return make_shown(ShownBuilds, result)
 
 
 def _compile_function(

@@ -42,6 +42,11 @@ def console_for(progress: bool | None) -> Console | None:
     return console if (usual if progress is None else progress) else None
 
 
+def printed_on(console: Console | None) -> Console | None:
+    """The console on which a result is printed: none in a notebook, which displays the returned value."""
+    return None if console is None or console.is_jupyter else console
+
+
 def show(
     console: Console | None,
     view: Callable[Concatenate[Console, P], None],

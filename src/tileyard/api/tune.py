@@ -4,7 +4,14 @@ from typing import Unpack, overload
 
 from msgspec.structs import replace
 
-from tileyard.api.running import carry_on, console_for, find_kernel, settings_for, show
+from tileyard.api.running import (
+    carry_on,
+    console_for,
+    find_kernel,
+    printed_on,
+    settings_for,
+    show,
+)
 from tileyard.api.study import DispatchTable, Study
 from tileyard.report.study import print_study
 from tileyard.report.table import print_dispatch
@@ -57,8 +64,7 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
     }
     start = start_tune("", "", given)  # before a file is imported: bad options are refused at once
     console = console_for(given["progress"])
-    # A notebook displays the returned value.
-    printed = None if console is None or console.is_jupyter else console
+    printed = printed_on(console)
     if start.bundle:
         packed = carry_on(console)(start, settings)
         show(printed, print_study, packed, settings.home)

@@ -6,7 +6,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from tileyard.api.running import carry_on, console_for, find_kernel, settings_for, show
+from tileyard.api.running import (
+    carry_on,
+    console_for,
+    find_kernel,
+    printed_on,
+    settings_for,
+    show,
+)
+from tileyard.api.shown import ShownChecks, ShownPrediction, ShownRegression, ShownSuite, make_shown
 from tileyard.events import Event
 from tileyard.regression.timed import Regression
 from tileyard.report.regress import print_regression
@@ -61,11 +69,13 @@ def check(kernel: object, **options: Unpack[CheckOptions]) -> SyncReport:
     settings = settings_for(given["home"])
     found = find_kernel(kernel, {}, settings)
     if found.author is None:
-        return _run(check_file(Path(found.file), found.name, given, settings))
+        asked = check_file(Path(found.file), found.name, given, settings)
+        return make_shown(ShownChecks, _run(asked))
     function = found.author.kernels[found.name].recipe.function
     file = getattr(getattr(function, "__code__", None), "co_filename", "")
     author = ClientAuthor(Here(found.author), settings.cores)
-    return _run(check_kernels(author, file, found.name, given, ends_itself=True))
+    asked = check_kernels(author, file, found.name, given, ends_itself=True)
+    return make_shown(ShownChecks, _run(asked))
 
 
 def _run(asked: Coroutine[Any, Any, T]) -> T:
@@ -109,7 +119,8 @@ def plan(suite: FilePath = None, **options: Unpack[PlanOptions]) -> Prediction:
         with open_store(settings.home) as store:
             return store.list_run_times()
 
-    return predict_run(None if suite is None else Path(suite), given, settings, read_run_times)
+    path = None if suite is None else Path(suite)
+    return make_shown(ShownPrediction, predict_run(path, given, settings, read_run_times))
 
 
 @takes(TestOptions)
@@ -125,10 +136,10 @@ def test(suite: FilePath = None, **options: Unpack[TestOptions]) -> SuiteResult:
     settings = settings_for(given["home"])
     console = console_for(given["progress"])
     ran = run_suite("" if suite is None else str(suite), given, settings, carry_on(console))
-    show(console, print_suite, ran.result, ran.rerun, str(given["summary"] or ""))
+    show(printed_on(console), print_suite, ran.result, ran.rerun, str(given["summary"] or ""))
     if ran.errors:
         raise ran.errors[0]
-    return ran.result
+    return make_shown(ShownSuite, ran.result)
 
 
 test.__test__ = False  # type: ignore[attr-defined]  # pytest takes functions of this name for tests
@@ -154,6 +165,6 @@ def regress(
     console = console_for(given["progress"])
     sides = [side for side in (base, head) if side is not None]
     result = compare(sides, read_names(files), given, settings, carry_on(console))
-    show(console, print_regression, result)
+    show(printed_on(console), print_regression, result)
     reports.write(result)
-    return result
+    return make_shown(ShownRegression, result)

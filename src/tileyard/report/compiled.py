@@ -57,11 +57,9 @@ def print_compiled(
         print_table(console, table, spare=(*SPARE, "build"), folded=folded, joins_equal=True)
     for line in describe_failed(failed, home):
         console.print(line, soft_wrap=True, highlight=False)
-    counts = Counter(map(name_end, result.configs))
-    words = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
     known = sum(one.reused for one in result.configs)
     again = f"; {known} known from earlier runs" if known else ""
-    text = f"{count_of(len(result.configs), 'config')} for {result.target} in {format_seconds(result.seconds)}: {words}{again}"
+    text = f"{count_of(len(result.configs), 'config')} for {result.target} in {format_seconds(result.seconds)}: {count_ends(result)}{again}"
     console.print(Text(text), soft_wrap=True, highlight=False)
     built = [one for one in result.configs if one.outcome is Outcome.PASSED]
     if built:
@@ -69,6 +67,12 @@ def print_compiled(
         console.print(Text(hint, style="dim"), soft_wrap=True, highlight=False)
     for note in dict.fromkeys(result.notes):
         console.print(Text(note, style="yellow"), soft_wrap=True, highlight=False)
+
+
+def count_ends(result: CompileResult) -> str:
+    """``20 passed, 15 too large``: how the configs ended, the most frequent first."""
+    counts = Counter(map(name_end, result.configs))
+    return ", ".join(f"{count} {end}" for end, count in counts.most_common())
 
 
 def describe_failed(failed: Iterable[Build], home: Path | None = None) -> Iterator[Text]:
