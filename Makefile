@@ -94,8 +94,9 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # torch is named and pinned: an unpinned one would bring gigabytes of CUDA packages
+# cuda builds for GPUs, and needs none: README's commands use it
 $(VENV)/.run: constraints.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP) torch==2.13.0 -e '.[tilelang]'
+	$(PIP) torch==2.13.0 -e '.[tilelang,cuda]'
 	touch $@
 
 $(VENV)/.dev: constraints.txt pyproject.toml | $(VENV)/bin/python

@@ -16,6 +16,7 @@ from tileyard.cli import exec_help, lease_help
 from tileyard.cli.main import app
 from tileyard.model import Outcome
 from tileyard.pytest_plugin import entry
+from tileyard.targets.cuda import driver, packages
 
 OTHERS = {
     "ctest": {"--output-junit"},
@@ -264,3 +265,20 @@ def test_the_pictures_second_revision_fits_the_example() -> None:
     source = (ROOT / "examples" / "layers.py").read_text(encoding="utf-8")
     pairs = zip(source.splitlines(), edit(source).splitlines(), strict=True)
     assert sum(old != new for old, new in pairs) == len(EDITS)
+
+
+def test_make_demo_installs_what_the_commands_of_the_readme_need() -> None:
+    """They compile for GPUs, which takes an extra that tuning on a CPU does not; the GPU's host has an extra of its own."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (demo,) = re.findall(
+        r"(?m)^\$\(VENV\)/\.run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8")
+    )
+    extras = set(
+        re.findall(r"pip install './tileyard\[([\w,]+)\]'", packages.INSTALL)[0].split(",")
+    )
+    assert re.search(r"(?m)^tileyard compile .* --target cuda:", readme)
+    assert extras == set(re.findall(r"'\.\[([\w,]+)\]'", demo)[0].split(","))
+    for page in (readme, (ROOT / "docs" / "how-to" / "compile-for-gpus.md").read_text("utf-8")):
+        of_gpus = re.findall(r"```sh gpu\n(.*?)```", page, re.DOTALL)
+        command = driver.INSTALL.partition(" beside")[0]
+        assert any(command in block and "--from gemm.tyb" in block for block in of_gpus)

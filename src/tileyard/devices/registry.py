@@ -53,11 +53,12 @@ def resolve_devices(name: str, settings: Settings) -> tuple[Device, ...]:
     simulators = tuple(make_simulators(slots, settings.lock_dir))
     if kind == "sim":
         return _require(_select(name, simulators), name, settings)
-    accelerators = (*declared, *_without(find_accelerators(name, settings), declared))
+    looked = find_accelerators(name, settings)
+    accelerators = (*declared, *_without(looked, declared))
     if name == AUTO:
         return accelerators or (_parse_cpu("cpu:0", settings),)
     found = _select(name, accelerators) or _named_by_id(name, accelerators, settings)
-    return _require(found, name, settings)
+    return _require(found, name, settings, [one.failure for one in looked if one.failure])
 
 
 def parse_device(name: str, settings: Settings) -> Device:
@@ -90,10 +91,14 @@ def _named_by_id(name: str, devices: Sequence[Device], settings: Settings) -> tu
     return tuple(device for device in devices if device.locks[0] == lock)
 
 
-def _require(devices: tuple[Device, ...], name: str, settings: Settings) -> tuple[Device, ...]:
+def _require(
+    devices: tuple[Device, ...], name: str, settings: Settings, failures: Sequence[str] = ()
+) -> tuple[Device, ...]:
+    """The devices; ``failures`` are why some could not be found. Raises UsageError if there are none."""
     if not devices:
         known = name_some(device.name for device in find_devices(settings))
-        raise UsageError(f"there is no device {name!r} on this host", f"devices: {known}")
+        why = "".join(f"; {failure}" for failure in failures)
+        raise UsageError(f"there is no device {name!r} on this host{why}", f"devices: {known}")
     return devices
 
 

@@ -7,9 +7,11 @@ import pytest
 from tileyard.devices import cuda
 from tileyard.devices.cpu import core_locks, format_cores
 from tileyard.devices.cuda import Gpu, GpuList
+from tileyard.devices.nvml import NO_LIBRARY
 from tileyard.devices.registry import find_devices, parse_device, resolve_devices
 from tileyard.errors import UsageError
 from tileyard.model import Device
+from tileyard.service.choosing import choose_devices
 from tileyard.settings import Settings
 
 DECLARED = """
@@ -172,3 +174,19 @@ def test_cores_are_written_as_ranges() -> None:
     """Neighbours are joined, and order does not matter."""
     expected = "0-2,5,7-8"
     assert format_cores([8, 1, 0, 5, 7, 2]) == expected
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0"])
+def test_a_gpu_that_cannot_be_listed_says_what_is_missing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra that finds GPUs is named, also where a bundle is tuned and no device is named."""
+    monkeypatch.setattr(cuda, "list_visible_gpus", lambda: cuda.GpuList(failure=NO_LIBRARY))
+    settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
+    why = f"there is no device {name!r} on this host; GPUs are not listed: nvidia-ml-py is not installed (pip install './tileyard[cuda]' beside the checkout)"
+    with pytest.raises(UsageError) as raised:
+        resolve_devices(name, settings)
+    assert raised.value.message == why
+    with pytest.raises(UsageError) as raised:
+        choose_devices((), "cuda:sm_90a", settings)
+    assert raised.value.message == why.replace(repr(name), "'cuda'")
