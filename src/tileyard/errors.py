@@ -93,6 +93,11 @@ class InvalidProgramError(TileyardError, code="invalid_program"):
 
 
 @dataclass(eq=False)
+class OutsideTileError(InvalidProgramError, code="outside_tile"):
+    """A Program has a region that is outside of its tile."""
+
+
+@dataclass(eq=False)
 class ToolMissingError(TileyardError, code="tool_missing"):
     """A tool that is needed, such as a C compiler, is not on this machine."""
 

@@ -130,13 +130,14 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
 def _compile_function(
     prim_func: object, options: CompileOptions, settings: Settings
 ) -> LoadedKernel:
-    from tileyard.frontend.tilelang import (
-        make_kernel,
-    )  # a kernel that is already built needs no TileLang
+    # A kernel that is already built needs no TileLang.
+    from tileyard.frontend.bounds import require_inside
+    from tileyard.frontend.tilelang import make_kernel
 
     device = options["device"]
     target = settle_target(options["target"], (device,) if device else (), settings)
     builder = make_builder(target, settings)
+    require_inside(prim_func, {}, is_unguarded=builder.needs_tir)
     made = make_kernel(prim_func, options["out_idx"], with_tir=builder.needs_tir)
     artifact, _ = builder.build(made)
     run = make_callable(artifact, target, settings, device, made.lines)

@@ -16,6 +16,7 @@ import msgspec
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
 from tileyard.frontend.blame import blame_user
+from tileyard.frontend.bounds import require_inside
 from tileyard.frontend.declare import user_function
 from tileyard.frontend.found import Found, lower_open
 from tileyard.frontend.parameters import PASS_CONFIGS, is_scalar, option_name, to_plain
@@ -111,6 +112,7 @@ def read_chain(tuner: Any, inputs: Sequence[object] | None = None) -> Chain:  # 
 
 def make_alone(tuner: Any, func: Any, config: Mapping[str, Any], *, with_tir: bool) -> MadeKernel:  # noqa: ANN401
     """An elaborated kernel outside of a study, with the options of the tuner and of its config."""
+    require_inside(func, {}, is_unguarded=with_tir)
     made = make_kernel(func, find_outputs(func, tuner.compile_args.out_idx), with_tir=with_tir)
     options = {**(tuner.compile_args.pass_configs or {}), **(config.get(PASS_CONFIGS) or {})}
     kernel = msgspec.structs.replace(

@@ -264,27 +264,39 @@ def lower_config(
 ) -> "MadeKernel":
     """Elaborate and lower one config; with a ``pipeline``, after its passes.
 
-    Raises UsageError and UserCodeError; UnsupportedError and InvalidProgramError too, except that
-    with ``with_tir`` they become the Kernel's refusal if its parameters are covered.
+    Raises UsageError and UserCodeError, also for an access that is certainly outside its tile; UnsupportedError and InvalidProgramError
+    too, except that with ``with_tir`` they become the Kernel's refusal if its parameters are covered.
     """
-    made = lower_open(found, arguments, config, with_tir=with_tir, pipeline=pipeline)
+    elaboration = found.elaborate(arguments, config)
+    # Importing these takes seconds, and the user's own code has usually imported most of it already.
+    from tileyard.frontend.bounds import require_inside
+
+    require_inside(elaboration.func, arguments, is_unguarded=with_tir)
+    made = _lower(found, elaboration, with_tir=with_tir, pipeline=pipeline)
+    return replace(made, numbers=bind_numbers(found, made.signature, arguments))
+
+
+def lower_for_check(
+    found: Found, arguments: Arguments, config: Arguments, *, pipeline: str = ""
+) -> "MadeKernel":
+    """As ``lower_config``, for a caller that runs the Program itself and so reports each access outside a tile."""
+    made = lower_open(found, arguments, config, pipeline=pipeline)
     return replace(made, numbers=bind_numbers(found, made.signature, arguments))
 
 
 def lower_open(
-    found: Found,
-    arguments: Arguments,
-    config: Arguments,
-    *,
-    with_tir: bool = False,
-    pipeline: str = "",
+    found: Found, arguments: Arguments, config: Arguments, *, pipeline: str = ""
 ) -> "MadeKernel":
-    """As ``lower_config``, with its dimensions and scalar parameters left open.
+    """As ``lower_for_check``, with its dimensions and scalar parameters left open.
 
     A ``pipeline`` is one of Tileyard's, or TileLang's own as ``tilelang:sm_90a``: then the Kernel is as TileLang plans it for that.
     """
-    elaboration = found.elaborate(arguments, config)
-    # Importing these takes seconds, and the user's own code has usually imported most of it already.
+    return _lower(found, found.elaborate(arguments, config), pipeline=pipeline)
+
+
+def _lower(
+    found: Found, elaboration: Elaboration, *, with_tir: bool = False, pipeline: str = ""
+) -> "MadeKernel":
     from tileyard.frontend.targets import for_target
     from tileyard.frontend.tilelang import NO_THREAD_SYNC, make_kernel
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tilelang import ir as tl_ir
 from tilelang import tvm
+from tilelang.transform import LegalizeNegativeIndex
 
 from tileyard.frontend.tir_queries import bodies_of, call_name
 
@@ -157,3 +158,15 @@ def _leaves(leave: str, stmt: Any) -> bool:  # noqa: ANN401
 
 def _is_leave(leave: str, stmt: Any) -> bool:  # noqa: ANN401
     return call_name(getattr(stmt, "value", None)) == leave
+
+
+def without_negative_indices(func: Any) -> Any:  # noqa: ANN401
+    """Make indices that are certainly negative count from the end, as TileLang's own pass does, which loses some lines.
+
+    TVM cannot bound some expressions that have not been simplified: then ``func`` stays as it is.
+    """
+    try:
+        (found,) = LegalizeNegativeIndex()(tvm.IRModule({"main": func})).functions.values()
+    except tvm.error.InternalError:
+        return func
+    return func if tvm.ir.structural_equal(func, found, map_free_vars=True) else found

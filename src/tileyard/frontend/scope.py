@@ -16,12 +16,13 @@ import tilelang
 from tilelang import ir as tl_ir
 from tilelang import tvm
 
-from tileyard.errors import UnsupportedError
+from tileyard.errors import UnsupportedError, UserCodeError
 from tileyard.frontend.no_device import CALLED_AT
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
 from tileyard.ir.verify_exprs import without_ones
 from tileyard.model import Diagnostic, SourceLine
+from tileyard.wording import name_line
 
 
 class Names:
@@ -171,6 +172,12 @@ class Scope:
         file, line = (self.where.file, self.where.line) if self.where else ("", 0)
         place = f" at {file}:{line}" if file else ""
         raise UnsupportedError(f"{operation} {reason}{place}", "", operation, file, line)
+
+    def blame(self, said: str) -> NoReturn:
+        """Raise UserCodeError for a mistake of the kernel's on the line that is being lowered."""
+        file, line = (self.where.file, self.where.line) if self.where else ("", 0)
+        message = f"{name_line(file, line)}: {said}" if file else said
+        raise UserCodeError(message=message, summary=said, file=file, line=line)
 
     def give_up(self, operation: str, why: str = "by single threads") -> None:
         """Note that ``operation``, which changes no result if copies are over at once, is not in the Program."""

@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import msgspec
 from tilelang import tvm
-from tilelang.transform import LegalizeNegativeIndex
 
 from tileyard.artifacts.keys import digest_bytes
-from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError
+from tileyard.errors import InvalidProgramError, OutsideTileError, UnsupportedError, UsageError
 from tileyard.frontend.accesses import READS, WRITES, accesses_of
 from tileyard.frontend.divisors import guard_divisors
 from tileyard.frontend.expressions import buffer_of, is_row_major, lower_expr
 from tileyard.frontend.hints import with_layout
+from tileyard.frontend.rewrites import without_negative_indices
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.statements import BodyLowering
 from tileyard.frontend.targets import TARGET_MARK, has_threads, without_target
@@ -198,7 +198,7 @@ def lower_prim_func(
     function's own mark decides, then which parameters are written and never read. ``has_thread_sync`` states whether TileLang
     puts its own barriers between statements.
     """
-    func = _without_negative_indices(func)
+    func = without_negative_indices(func)
     attributes = attributes_of(func)
     options = dict(attributes.get("tilelang_pass_configs") or {})
     has_thread_sync = has_thread_sync and not options.get(NO_THREAD_SYNC)
@@ -242,18 +242,6 @@ def lower_prim_func(
     )
 
 
-def _without_negative_indices(func: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """Make indices that are certainly negative count from the end, as TileLang's own pass does, which loses some lines.
-
-    TVM cannot bound some expressions that have not been simplified: then ``func`` stays as it is.
-    """
-    try:
-        (found,) = LegalizeNegativeIndex()(tvm.IRModule({"main": func})).functions.values()
-    except tvm.error.InternalError:
-        return func
-    return func if tvm.ir.structural_equal(func, found, map_free_vars=True) else found
-
-
 def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None:
     """Refuse what TileLang accepts and the tile IR does not, at the statement's line."""
     try:
@@ -262,7 +250,8 @@ def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None
         scope.where = lines.get(error.statement, scope.where)
         culprit = dict(number_statements(program)).get(error.statement)
         operation = "kernel" if culprit is None else str(culprit.__struct_config__.tag)
-        scope.refuse(operation, f"is not covered: {error.message}")
+        is_outside = isinstance(error, OutsideTileError)
+        scope.refuse(operation, f"is {'' if is_outside else 'not covered: '}{error.message}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,6 +76,25 @@ def layout_indices(rank: int) -> tuple[str, ...]:
     return (*(f"i{number}" for number in range(rank)), "copy")
 
 
+def describe_outside(
+    name: str,
+    starts: Sequence[int | None],
+    extents: Sequence[int | None],
+    shape: Sequence[int | None],
+) -> str:
+    """The sentence for a box that is outside of a tile; None is a number that is not known."""
+    bounds = ", ".join(
+        "..."
+        if start is None or extent is None
+        else str(start)
+        if extent == 1
+        else f"{start}:{start + extent}"
+        for start, extent in zip(starts, extents, strict=True)
+    )
+    sizes = ", ".join("..." if size is None else str(size) for size in shape)
+    return f"out of bounds: {name}[{bounds}] is outside of {name}'s shape ({sizes})"
+
+
 def is_name(name: str) -> bool:
     """Whether ``name`` can name a variable, a buffer or a kernel."""
     return name.isidentifier() and not keyword.iskeyword(name) and name != "inf"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import assert_never
 
-from tileyard.errors import InvalidProgramError
+from tileyard.errors import InvalidProgramError, OutsideTileError
 from tileyard.ir import verify_exprs as check
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (
@@ -68,7 +68,8 @@ def verify(program: Program) -> None:
     except check.Broken as broken:
         stmt = verifier.stmt
         where = "" if stmt is None else f" in `{print_statement(program, stmt)}`"
-        raise InvalidProgramError(f"{broken}{where}", statement=verifier.number) from None
+        kind = OutsideTileError if isinstance(broken, check.Outside) else InvalidProgramError
+        raise kind(f"{broken}{where}", statement=verifier.number) from None
 
 
 class _Verifier:

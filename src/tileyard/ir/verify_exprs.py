@@ -35,7 +35,7 @@ from tileyard.ir.nodes import (
     WaitGroup,
 )
 from tileyard.ir.ops import explain_misuse
-from tileyard.ir.syntax import layout_indices
+from tileyard.ir.syntax import describe_outside, layout_indices
 from tileyard.ir.walk import operands, walk
 
 _MATRIX = 2
@@ -43,6 +43,10 @@ _MATRIX = 2
 
 class Broken(Exception):
     """A rule is broken; the verifier knows the statement."""
+
+
+class Outside(Broken):
+    """A region is certainly outside its tile."""
 
 
 def refuse(reason: str) -> NoReturn:
@@ -134,15 +138,20 @@ def region(scope: Scope, node: Region) -> None:
     rank = len(buffer.shape)
     is_whole = len(node.starts) == len(node.extents) == rank
     require(is_whole, f"{node.buffer} has {rank} dimensions, not {len(node.extents)}")
-    for start, extent, size in zip(node.starts, node.extents, buffer.shape, strict=True):
+    starts, extents, shape = (
+        [int(one.value) if isinstance(one, Const) else None for one in part]
+        for part in (node.starts, node.extents, buffer.shape)
+    )
+    for start, extent in zip(node.starts, node.extents, strict=True):
         integer(scope, start, f"a start in {node.buffer}")
         integer(scope, extent, f"an extent in {node.buffer}")
         if isinstance(extent, Const):
             require(extent.value >= 0, f"an extent in {node.buffer} is {extent.value}")
-        if isinstance(extent, Const) and isinstance(size, Const) and buffer.scope != "global":
-            begin = start.value if isinstance(start, Const) else 0
-            is_inside = 0 <= begin <= size.value - extent.value
-            require(is_inside, f"{begin} : +{extent.value} is outside {node.buffer}'s {size.value}")
+    for begin, count, size in zip(starts, extents, shape, strict=True):
+        if count is None or size is None or buffer.scope == "global":
+            continue
+        if not 0 <= (begin or 0) <= size - count:
+            raise Outside(describe_outside(node.buffer, starts, extents, shape))
 
 
 def is_one(extent: Expr) -> bool:

@@ -120,8 +120,10 @@ def find_compiles(
 def lower(prim_func: Any, out_idx: Sequence[int] | None) -> Elaborated:  # noqa: ANN401 - TVM's
     """What ``tileyard.compile`` builds from a PrimFunc, so that it finds the build."""
     # TVM, whose import the author of a PrimFunc has paid for already.
+    from tileyard.frontend.bounds import require_inside
     from tileyard.frontend.tilelang import lower_prim_func
 
+    require_inside(prim_func, {})
     lowered = lower_prim_func(prim_func, out_idx)
     name, program = lowered.program.name, print_program(lowered.program)
     return Elaborated(kernel=Kernel(name=name, program=program), lines=lowered.lines)

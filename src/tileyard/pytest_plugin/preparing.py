@@ -24,7 +24,13 @@ from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.sync_checks import LIMIT_S, describe_first
 from tileyard.engine.yard import Workplace
-from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError, UsageError
+from tileyard.errors import (
+    InvalidProgramError,
+    TileyardError,
+    UnsupportedError,
+    UsageError,
+    UserCodeError,
+)
 from tileyard.events import BuildStarted, Event, RunStarted
 from tileyard.model import Case, Elaborated, KernelWork, Limits, Outcome, Record
 from tileyard.modes import make_folder, open_file, write_file
@@ -295,7 +301,7 @@ def _elaborate(step: KernelStep, objects: ObjectStore, *, with_tir: bool) -> Aut
         return _judge(step, checked, reply)
     try:
         elaborated = lower(step.source, step.out_idx)
-    except (UnsupportedError, InvalidProgramError) as error:
+    except (UnsupportedError, InvalidProgramError, UserCodeError) as error:
         return Failed(message=str(error), outcome=Outcome.COMPILE_ERROR)
     done = ElaboratedConfig(elaborated=elaborated)
     return done if step.check_sync is False else _judge(step, _check_func(step, objects), done)

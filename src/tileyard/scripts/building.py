@@ -12,7 +12,8 @@ import msgspec
 
 from tileyard.artifacts.keys import digest_parts
 from tileyard.devices.cpu import plain_cpu
-from tileyard.errors import InvalidProgramError, UnsupportedError
+from tileyard.errors import InvalidProgramError, UnsupportedError, UserCodeError
+from tileyard.frontend.bounds import require_inside
 from tileyard.frontend.tilelang import make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
@@ -71,9 +72,13 @@ class Builder:
         name = str(attributes_of(func).get("global_symbol", "kernel"))
         builder = self._know_target()
         try:
+            require_inside(func, {})
             made = make_kernel(func, out_idx)
         except UnsupportedError as error:
             raise self._refuse(name, str(error.message), error) from None
+        except UserCodeError as error:
+            cause = UnsupportedError(error.message, file=error.file, line=error.line)
+            raise self._refuse(name, error.message, cause) from None
         except InvalidProgramError as error:
             raise self._refuse(name, str(error.message)) from None
         if self._checker is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
-from tileyard.frontend.found import TILELANGS, Found, lower_config
+from tileyard.frontend.found import TILELANGS, Found, lower_for_check
 from tileyard.ir.nodes import Program
 from tileyard.ir.rewrite import Names
 from tileyard.ir.specs import scalar_params, tensor_specs
@@ -77,7 +77,7 @@ class FailureFinder:
         )
         if key in self._starts:
             return self._starts[key]
-        made = lower_config(found, request.arguments, request.config)
+        made = lower_for_check(found, request.arguments, request.config)
         if made.lowered is None:
             refusal = made.kernel.refusal
             raise UsageError(refusal.message if refusal else "it has no Program")

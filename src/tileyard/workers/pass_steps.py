@@ -10,7 +10,7 @@ import numpy as np
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.errors import BindError, InvalidProgramError, KernelFault, UsageError
-from tileyard.frontend.found import TILELANGS, Found, lower_config
+from tileyard.frontend.found import TILELANGS, Found, lower_for_check
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Program, Tensor
 from tileyard.ir.specs import scalar_params, tensor_specs, tensors
@@ -97,7 +97,7 @@ def _lower(
 ) -> "tuple[MadeKernel, Lowered]":
     """Elaborate a kernel, for an architecture as TileLang plans it; refuse one whose Program does not express everything."""
     pipeline = f"{TILELANGS}{architecture}" if architecture else ""
-    made = lower_config(found, request.arguments, request.config, pipeline=pipeline)
+    made = lower_for_check(found, request.arguments, request.config, pipeline=pipeline)
     lowered = made.lowered
     if lowered is None:
         refusal = made.kernel.refusal

@@ -105,7 +105,7 @@ def test_legal_program_passes() -> None:
         (["for i in parallel(4):", "    break"], "break has no serial loop to leave in `break`"),
         (["copy(a, b)"], "the extents of a and b are not seen to match in `copy(a, b)`"),
         (["copy(A[0 : +m, 0], row)"], "the extents of A and row are not seen to match in `copy(A[:, 0], row)`"),
-        (["copy(a[4 : +8, :], a)"], "4 : +8 is outside a's 8 in `copy(a[4 : +8, :], a)`"),
+        (["copy(a[4 : +8, :], a)"], "out of bounds: a[4:12, 0:4] is outside of a's shape (8, 4) in `copy(a[4 : +8, :], a)`"),
         (["fill(a[0], 1)"], "a has 2 dimensions, not 1 in `fill(a[0], 1)`"),
         (["gemm(a, a, c)"], "gemm's operands differ in n in `gemm(a, a, c)`"),
         (["gemm(b, a, c)"], "gemm's operands differ in m in `gemm(b, a, c)`"),

@@ -1,0 +1,136 @@
+"""Accesses that are certainly outside their tile are refused before a target builds anything."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.model import Outcome, SourceLine
+from tileyard.workers.author import Author
+from tileyard.workers.program_replies import SyncChecked
+from tileyard.workers.protocol import CheckSync, ElaborateConfig, ElaboratedConfig, Failed
+
+KERNEL = """
+import tilelang.language as T
+import tileyard
+
+
+@tileyard.kernel()
+def past(N=8):
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((n, 8), "float16"), O: T.Tensor((n, 8), "float16")):
+        with T.Kernel(2, threads=32) as bx:
+            t = T.alloc_shared((8, 8), "float16")
+            u = T.alloc_shared((N,), "float16")
+            square = T.alloc_shared((32, 32), "float16")
+            total = T.alloc_fragment((32, 32), "float32")
+            row = T.alloc_fragment((32,), "float32")
+            T.copy(A[0:8, 0:8], t)
+            T.fill(u, 0)
+            T.fill(square, 0)
+            T.clear(total)
+            T.clear(row)
+            {lines}
+            T.copy(t, O[0:8, 0:8])
+
+    return main
+"""
+numbers = itertools.count()
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., ElaboratedConfig | Failed]:
+    """Elaborates the kernel with these lines, with TIR for a GPU."""
+
+    def elaborate(lines: str, *, with_tir: bool) -> ElaboratedConfig | Failed:
+        file = tmp_path / f"past{next(numbers)}.py"
+        file.write_text(KERNEL.format(lines=lines.replace("\n", "\n" + 12 * " ")))
+        request = ElaborateConfig(kernel="past", arguments={"n": 8}, config={}, with_tir=with_tir)
+        reply = Author.of_file(file, ObjectStore(tmp_path)).answer(request)
+        assert isinstance(reply, ElaboratedConfig | Failed)
+        return reply
+
+    return elaborate
+
+
+OUTSIDE = {
+    "T.fill(u[6:12], 7)": "u[6:12] is outside of u's shape (8)",
+    "T.fill(u[N - 2:N + 2], 7)": "u[6:10] is outside of u's shape (8)",
+    # TileLang takes it as 12 elements from -4
+    "T.fill(u[-4:], 7)": "u[4:16] is outside of u's shape (8)",
+    "T.fill(u[-10:-6], 7)": "u[-2:2] is outside of u's shape (8)",
+    "T.copy(A[0, 0:8], u[4:12])": "u[4:12] is outside of u's shape (8)",
+    "T.copy(t[4:12, 0:8], O[0:8, 0:8])": "t[4:12, 0:8] is outside of t's shape (8, 8)",
+    "T.gemm(square[16:48, 0:32], square, total)": "square[16:48, 0:32] is outside of square's shape (32, 32)",
+    "T.reduce_sum(total[0:32, 1:33], row, dim=1)": "total[0:32, 1:33] is outside of total's shape (32, 32)",
+    "T.atomic_add(O[0, 0:8], u[1:9])": "u[1:9] is outside of u's shape (8)",
+    "u[N] = 1": "u[8] is outside of u's shape (8)",
+    "u[0] = u[N + 1]": "u[9] is outside of u's shape (8)",
+    "u[-9] = 1": "u[-1] is outside of u's shape (8)",
+    "if A[0, 0] > 0:\n    T.fill(u[6:12], 7)": "u[6:12] is outside of u's shape (8)",
+    "for k in T.serial(4):\n    T.fill(u[k * 4:k * 4 + 4], 7)": "u[12:16] is outside of u's shape (8), where k = 3",
+    "if bx == 1:\n    T.fill(u[bx * 8:bx * 8 + 8], 7)": "u[8:16] is outside of u's shape (8), where bx = 1",
+    "for k in T.serial(n // 4):\n    T.fill(u[k * 5:k * 5 + 4], 7)": "u[5:9] is outside of u's shape (8), where k = 1",
+    # no Program has this operation, and the region is refused all the same
+    'u[0] = T.call_extern("float16", "of_ours", 1)\nT.fill(u[6:12], 7)': "u[6:12] is outside of u's shape (8)",
+}
+UNGUARDED = {
+    "for i in T.Parallel(8):\n    u[i] = t[i + 1, 0]": "t[8, 0] is outside of t's shape (8, 8), where i = 7",
+    "for i in T.Parallel(8):\n    T.atomic_add(u[i + 8], 1)": "u[8] is outside of u's shape (8), where i = 0",
+}
+INSIDE = (
+    "T.fill(u[4:], 7)",
+    "T.copy(A[bx * 100, 0], t)\nT.copy(t, O[4, 4])",  # TileLang guards what is global
+    "for k in T.serial(1):\n    if k > 0:\n        T.fill(u[k - 1:k + 7], 7)",
+    "for k in T.serial(3):\n    if k < 2:\n        T.fill(u[k * 4:k * 4 + 4], 7)",
+    "for k in T.serial(9):\n    if k == 8:\n        T.loop_break()\n    T.fill(u[k:k + 1], 7)",
+    "for k in T.serial(n - 8):\n    T.fill(u[k + 9:k + 10], 7)",
+    "for i in T.Parallel(8):\n    u[i] = T.if_then_else(i < 7, t[i + 1, 0], 0)",
+    "for i in T.Parallel(16):\n    if i < 8:\n        u[i] = t[i, 0]",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_tir", [False, True], ids=["program", "tir"])
+@pytest.mark.parametrize("lines", [*OUTSIDE, *UNGUARDED])
+def test_an_access_that_is_certainly_outside_is_refused_with_its_line(
+    ask: Callable[..., ElaboratedConfig | Failed], lines: str, *, with_tir: bool
+) -> None:
+    """Every target says the same; elements of loops are refused only where no code of ours looks at them as they run."""
+    reply = ask(lines, with_tir=with_tir)
+    if lines in UNGUARDED and not with_tir:
+        assert isinstance(reply, ElaboratedConfig)
+        return
+    assert isinstance(reply, Failed)
+    assert reply.outcome is Outcome.COMPILE_ERROR
+    assert reply.diagnostic is not None
+    assert reply.diagnostic.message == f"out of bounds: {(OUTSIDE | UNGUARDED)[lines]}"
+    where = reply.diagnostic.where
+    first = KERNEL[: KERNEL.index("{lines}")].count("\n") + 1
+    assert isinstance(where, SourceLine)
+    assert where.line == first + lines.count("\n")
+    assert f"{Path(where.file).name}:{where.line}: out of bounds: " in reply.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lines", INSIDE)
+def test_what_may_be_inside_is_built(
+    ask: Callable[..., ElaboratedConfig | Failed], lines: str
+) -> None:
+    """Code that does not run at these sizes, guarded code and global arrays are no mistakes."""
+    assert isinstance(ask(lines, with_tir=True), ElaboratedConfig)
+
+
+@pytest.mark.slow
+def test_a_check_reports_such_an_access_as_a_finding(tmp_path: Path) -> None:
+    """`tileyard check` runs the kernel, so a constant index past the end is one of its findings."""
+    file = tmp_path / "past.py"
+    file.write_text(KERNEL.format(lines="u[N] = 1").replace("N=8", "N=8, n=8", 1))
+    question = CheckSync(kernel="past", arguments={"n": 8}, config={}, inputs=())
+    reply = Author.of_file(file, ObjectStore(tmp_path)).answer(question)
+    assert isinstance(reply, SyncChecked), reply
+    assert [finding.kind for finding in reply.findings] == ["out of bounds"]
