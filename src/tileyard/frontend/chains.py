@@ -22,13 +22,13 @@ from tileyard.frontend.found import Found, lower_open
 from tileyard.frontend.parameters import PASS_CONFIGS, is_scalar, option_name, to_plain
 from tileyard.frontend.recipes import (
     Recipe,
-    RuntimeNames,
     named_parameters,
     read_flags,
     read_reference,
     read_supply,
     read_tolerance,
 )
+from tileyard.frontend.runtime_names import RuntimeNames
 from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.dtypes import find_dtype

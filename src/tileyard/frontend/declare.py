@@ -208,6 +208,7 @@ class KernelInfo(Record):
     ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary.
     ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared.
     ``tolerance`` and ``timing`` are the author's settings, None for the default; a run may take ``run_s`` seconds, 0 for the default limit.
+    If it ``is_open``, only the elaborated kernel shows the names of all sizes that it takes.
     ``inputs`` are "ours", "drawn" by a function of the kernel's own that takes an ``rng``, or "given".
     """
 
@@ -224,6 +225,11 @@ class KernelInfo(Record):
     timing: TimingPolicy | None = None
     run_s: float = 0.0
     inputs: Literal["ours", "drawn", "given"] = "ours"
+    is_open: bool = False
+
+    def may_take(self, key: str) -> bool:
+        """Whether a parameter can have this name, as far as is known before anything is elaborated."""
+        return self.is_open or not self.parameters or key in self.parameters
 
 
 def user_function(decorated: object) -> object:

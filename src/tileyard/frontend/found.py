@@ -75,6 +75,7 @@ class Found:
             timing=self.recipe.timing,
             run_s=self.recipe.run_s,
             inputs=self._tell_inputs(),
+            is_open=self.recipe.runtime.is_open,
         )
 
     def expand(self, arguments: Arguments) -> Expansion:
@@ -273,15 +274,16 @@ def lower_config(
 
     require_inside(elaboration.func, arguments, is_unguarded=with_tir)
     made = _lower(found, elaboration, with_tir=with_tir, pipeline=pipeline)
-    return replace(made, numbers=bind_numbers(found, made.signature, arguments))
+    return _bind(found, elaboration, made, arguments)
 
 
 def lower_for_check(
     found: Found, arguments: Arguments, config: Arguments, *, pipeline: str = ""
 ) -> "MadeKernel":
     """As ``lower_config``, for a caller that runs the Program itself and so reports each access outside a tile."""
-    made = lower_open(found, arguments, config, pipeline=pipeline)
-    return replace(made, numbers=bind_numbers(found, made.signature, arguments))
+    elaboration = found.elaborate(arguments, config)
+    made = _lower(found, elaboration, pipeline=pipeline)
+    return _bind(found, elaboration, made, arguments)
 
 
 def lower_open(
@@ -330,6 +332,15 @@ def _lower(
         pipeline="" if is_tilelangs else pipeline,
     )
     return replace(made, kernel=kernel, source=source)
+
+
+def _bind(
+    found: Found, elaboration: Elaboration, made: "MadeKernel", arguments: Arguments
+) -> "MadeKernel":
+    """The kernel with its numbers; a size that only strides contain may be given, and the arrays decide."""
+    buffers = dict(elaboration.func.buffer_map.items()).values()
+    strides = [str(getattr(one, "name", "")) for buffer in buffers for one in buffer.strides]
+    return replace(made, numbers=bind_numbers(found, made.signature, arguments, strides))
 
 
 def bind_numbers(

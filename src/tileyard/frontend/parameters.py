@@ -187,6 +187,7 @@ class Parameters:
 
     def __init__(self, kernel: str, recipe: Recipe) -> None:
         self.kernel = kernel
+        self._is_open = recipe.runtime.is_open
         signature = {
             key: parameter
             for key, parameter in named_parameters(recipe.function).items()
@@ -263,6 +264,8 @@ class Parameters:
         return f"its parameters are {', '.join(self.names)}" if self.names else ""
 
     def _find(self, among: Mapping[str, Parameter], key: str, what: str) -> Parameter:
+        if self._is_open and key not in self._tunable and what != "parameter of its space,":
+            return Parameter(key, frozenset())
         if key not in among:
             raise UsageError(f"{self.kernel} has no {what} {key!r}", hint=self.describe())
         return among[key]

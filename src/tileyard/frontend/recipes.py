@@ -1,14 +1,9 @@
-"""One form for kernels of every style: declared with Tileyard, TileLang's ``jit``, TileLang's ``autotune``.
+"""One form for kernels of every style: declared with Tileyard, TileLang's ``jit``, TileLang's ``autotune``."""
 
-What a kernel's source states about its parameters is read without running it.
-"""
-
-import ast
 import functools
 import inspect
 import shlex
 import sys
-import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -16,25 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tileyard.frontend.declare import KernelDeclaration, SpaceSource, user_function
-from tileyard.ir.dtypes import DTYPES
+from tileyard.frontend.runtime_names import RuntimeNames, find_runtime_names
 from tileyard.model import TimingPolicy, Tolerance, Value
 
 _KINDS: dict[object, type] = {bool: bool, int: int, float: float, str: str}
 _KINDS |= {"bool": bool, "int": int, "float": float, "str": str}
-_DYNAMIC = ("dynamic", "symbolic")
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RuntimeNames:
-    """Names in a kernel's source that its function's signature does not contain.
-
-    ``constants`` are the sizes named with ``T.const``, which count as arguments; ``dynamic`` are
-    the sizes and numbers that the compiled kernel takes when it runs.
-    """
-
-    constants: tuple[str, ...] = ()
-    dynamic: tuple[str, ...] = ()
 
 
 def named_parameters(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
@@ -53,51 +35,6 @@ def kinds_of(annotation: object) -> frozenset[type]:
     elif isinstance(annotation, (str, type)) and annotation in _KINDS:
         return frozenset({_KINDS[annotation]})
     return frozenset().union(*map(kinds_of, parts))
-
-
-def find_runtime_names(function: object) -> RuntimeNames:
-    """Read the source of a function; without a source nothing is found."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))  # type: ignore[arg-type]
-    except (OSError, TypeError, SyntaxError):
-        return RuntimeNames()
-    constants: dict[str, None] = {}
-    dynamic: dict[str, None] = {}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=func, args=[names, *_]) if _last_name(func) == "const":
-                constants |= dict.fromkeys(_split_names(names))
-            case ast.Call(func=func, args=[names, *_]) if _last_name(func) in _DYNAMIC:
-                dynamic |= dict.fromkeys(_split_names(names))
-            case ast.Subscript(value=value, slice=names) if _last_name(value) == "dyn":
-                dynamic |= dict.fromkeys(_split_names(names))
-            case ast.FunctionDef() if _is_prim_func(node):
-                dynamic |= dict.fromkeys(_scalar_parameters(node))
-            case _:
-                pass
-    return RuntimeNames(constants=tuple(constants), dynamic=tuple(dynamic))
-
-
-def _split_names(node: ast.expr) -> list[str]:
-    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-        return []
-    return node.value.replace(",", " ").split()
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_prim_func(node: ast.FunctionDef) -> bool:
-    decorators = (d.func if isinstance(d, ast.Call) else d for d in node.decorator_list)
-    return any(_last_name(decorator) == "prim_func" for decorator in decorators)
-
-
-def _scalar_parameters(node: ast.FunctionDef) -> list[str]:
-    typed = ((arg.arg, arg.annotation) for arg in node.args.args if arg.annotation is not None)
-    return [name for name, annotation in typed if _last_name(annotation) in DTYPES]
 
 
 Style = Literal["tileyard", "jit", "autotune"]

@@ -321,7 +321,8 @@ class Scope:
             reason = "is not covered" if self.has_threads else on_cpu
             self.refuse(f"thread index {self._threads[key_of(var)]}", reason)
         if key_of(var) not in self._vars:
-            self.refuse(f"variable {var}", "is not bound in the kernel")
+            reason = "has no value in a call: it is no tensor's dimension, and no scalar parameter"
+            self.refuse(f"variable {var}", reason)
         return self._vars[key_of(var)]
 
     # ---- statements before an expression ----------------------------------------------------

@@ -88,7 +88,7 @@ async def _choose(author: Author, file: str, request: TuneRequest) -> list[TuneR
     if len(kernels) < 2:
         return [request]
     for key in (*request.arguments, *request.overrides):
-        if not any(_takes(info, key) for info in kernels):
+        if not any(info.may_take(key) for info in kernels):
             raise UsageError(f"no kernel of {file} has a parameter {key!r}")
     return [_narrow(request, info) for info in kernels]
 
@@ -97,13 +97,9 @@ def _narrow(request: TuneRequest, info: KernelInfo) -> TuneRequest:
     return msgspec.structs.replace(
         request,
         kernel=info.name,
-        arguments={k: value for k, value in request.arguments.items() if _takes(info, k)},
-        overrides={k: values for k, values in request.overrides.items() if _takes(info, k)},
+        arguments={k: value for k, value in request.arguments.items() if info.may_take(k)},
+        overrides={k: values for k, values in request.overrides.items() if info.may_take(k)},
     )
-
-
-def _takes(info: KernelInfo, key: str) -> bool:
-    return not info.parameters or key in info.parameters
 
 
 async def _check_config(

@@ -124,7 +124,7 @@ def _complete_work(work: KernelWork, info: KernelInfo, where: str) -> KernelWork
     shape = shape_arguments(info, work.shape, f"{where}: ")
     for key in (*work.arguments, *work.config):
         is_pipeline = key == PIPELINE and key in work.config
-        if info.parameters and key not in info.parameters and not is_pipeline:
+        if not (info.may_take(key) or is_pipeline):
             known = ", ".join(info.parameters)
             raise UsageError(
                 f"{where}: {info.name} has no parameter {key!r}", f"its parameters: {known}"

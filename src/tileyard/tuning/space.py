@@ -208,7 +208,7 @@ def _complete_arguments(
         (k, "config key") for k in request.overrides
     ]:
         is_pipeline = what == "config key" and key == PIPELINE
-        if info.parameters and key not in info.parameters and not is_pipeline:
+        if not (info.may_take(key) or is_pipeline):
             known = ", ".join(info.parameters) + _guess(key, info.parameters)
             raise UsageError(f"{info.name} has no {what} {key!r}", f"its parameters: {known}")
     for key in request.overrides.keys() & request.arguments.keys():
