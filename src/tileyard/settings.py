@@ -37,6 +37,7 @@ class Settings(Record):
     ``pyproject.toml`` with a table ``[tool.tileyard]``, if any.
     ``found`` contains those of the folders ``home`` and ``host_config`` that no variable names.
     ``golden_threads`` is the most golden results that are made at the same time, 0 for one per core.
+    ``python_limit_s`` limits what a kernel file's own Python does at once, in this process only; 0 for the usual limits.
     """
 
     home: Path
@@ -48,6 +49,7 @@ class Settings(Record):
     project_file: Path | None = None
     found: tuple[Path, ...] = ()
     golden_threads: int = 0
+    python_limit_s: float = 0.0
 
     @property
     def lanes(self) -> int:

@@ -13,10 +13,12 @@ from tileyard.requests.kernels import (
     CompileWorkers,
     DeviceNames,
     FigureLimits,
+    PythonLimit,
     QueueLimit,
     RunLimit,
     SmallestChange,
     TimeEach,
+    read_python_limit,
 )
 from tileyard.requests.scripts import Higher, Printed, Scripts, read_measure
 from tileyard.requests.suites import Selected
@@ -49,6 +51,7 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
     build_limit: BuildLimit = "120s",
+    python_limit: PythonLimit = None,
     compile_workers: CompileWorkers = None,
     json: AsJson = False,
 ) -> int:
@@ -89,6 +92,7 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
         queue_limit_s=read_time_s("--queue-limit", queue_limit),
         run_s=read_time_s("--run-limit", run_limit),
         build_s=read_time_s("--build-limit", build_limit),
+        python_limit_s=read_python_limit(python_limit),
         compile_workers=compile_workers,
     )
     return run(asked, as_json=json)

@@ -10,11 +10,13 @@ from tileyard.requests.kernels import (
     ArgumentValues,
     ConfigValues,
     PipelineName,
+    PythonLimit,
     ShapeName,
     TimeLimit,
     parse_kernel,
     read_arguments,
     read_config,
+    read_python_limit,
 )
 from tileyard.requests.values import read_time_s
 
@@ -43,6 +45,7 @@ def passes(  # noqa: PLR0913 - options, by keyword only
         bool, typer.Option("--time", help="Show how many milliseconds each pass takes.")
     ] = False,
     limit: TimeLimit = "10m",
+    python_limit: PythonLimit = None,
     json: AsJson = False,
 ) -> int:
     """Show the Program of a kernel after each pass of a pipeline, with the lines of the user's file.
@@ -70,5 +73,6 @@ def passes(  # noqa: PLR0913 - options, by keyword only
         is_diff=diff,
         is_timed=time,
         as_json=json,
+        python_limit_s=read_python_limit(python_limit),
     )
     return show_passes(file, request, read_time_s("--limit", limit), wanted)

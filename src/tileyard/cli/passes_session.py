@@ -34,7 +34,10 @@ class ChosenPipeline(Record):
 
 
 class Wanted(Record):
-    """The pipeline, whether it is checked, and what is shown of it: all steps, or the one ``after`` a pass; whole Programs or changes; times."""
+    """The pipeline, whether it is checked, and what is shown of it: all steps, or the one ``after`` a pass; whole Programs or changes; times.
+
+    ``python_limit_s`` is that of ``--python-limit``, 0 for none.
+    """
 
     chosen: ChosenPipeline
     is_checked: bool = False
@@ -42,6 +45,7 @@ class Wanted(Record):
     is_diff: bool = False
     is_timed: bool = False
     as_json: bool = False
+    python_limit_s: float = 0.0
 
 
 def open_pipeline(target: str, pipeline: str) -> ChosenPipeline:
@@ -89,7 +93,13 @@ def show_passes(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted
 
 async def _ask(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted) -> PassesShown:
     settings = load_settings()
-    author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
+    author = WorkerAuthor(
+        file,
+        settings.home,
+        settings.cores,
+        Side(name=""),
+        python_limit_s=wanted.python_limit_s,
+    )
     try:
         space = await open_space(author, request)
         question = ShowPasses(

@@ -11,12 +11,14 @@ from tileyard.requests.kernels import (
     ArgumentValues,
     ConfigValues,
     PipelineName,
+    PythonLimit,
     ShapeName,
     TargetName,
     TimeLimit,
     parse_kernel,
     read_arguments,
     read_config,
+    read_python_limit,
 )
 from tileyard.requests.values import read_time_s
 
@@ -38,6 +40,7 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
     shape: ShapeName = "",
     config: ConfigValues = None,
     limit: TimeLimit = "5m",
+    python_limit: PythonLimit = None,
 ) -> int:
     """Cut a failing kernel down to a small one that fails in the same way, and print it.
 
@@ -65,6 +68,10 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
         kernel=name, arguments=read_arguments(arg), shape=shape, overrides=chosen, trials=1
     )
     wanted = Wanted(
-        failure=failure, pipeline=pipeline, target=target, limit_s=read_time_s("--limit", limit)
+        failure=failure,
+        pipeline=pipeline,
+        target=target,
+        limit_s=read_time_s("--limit", limit),
+        python_limit_s=read_python_limit(python_limit),
     )
     return reduce_kernel(file, request, wanted)

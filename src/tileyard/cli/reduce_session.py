@@ -53,6 +53,7 @@ class Wanted(Record):
     pipeline: str = ""
     target: str = "cpu"
     limit_s: float = 300.0
+    python_limit_s: float = 0.0
 
 
 class Finder(Protocol):
@@ -188,7 +189,8 @@ def reduce_kernel(file: Path, request: TuneRequest, wanted: Wanted) -> int:
 async def _reduce(file: Path, request: TuneRequest, wanted: Wanted) -> Reduced:
     settings = load_settings()
     way = WAYS.get(wanted.failure, ELSEWHERE)
-    author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
+    home, cores, limit_s = settings.home, settings.cores, wanted.python_limit_s
+    author = WorkerAuthor(file, home, cores, Side(name=""), python_limit_s=limit_s)
     try:
         with tempfile.TemporaryDirectory(prefix="tileyard-reduce-") as folder:
             guess = FIRST_GUESS if way == "check" else None

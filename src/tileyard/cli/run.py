@@ -16,6 +16,7 @@ from tileyard.requests.kernels import (
     DeviceNames,
     Emit,
     MemoryLimit,
+    PythonLimit,
     QueueLimit,
     Reference,
     RequireCheck,
@@ -26,6 +27,7 @@ from tileyard.requests.kernels import (
     parse_kernel,
     read_arguments,
     read_limits,
+    read_python_limit,
     target_at,
 )
 from tileyard.requests.values import read_choices, read_names, read_time_s
@@ -52,6 +54,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
     build_limit: BuildLimit = "120s",
+    python_limit: PythonLimit = None,
     memory_limit: MemoryLimit = "8GiB",
     json: AsJson = False,
 ) -> int:
@@ -103,5 +106,6 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         reuse=False,
         title="run",
         queue_limit_s=read_time_s("--queue-limit", queue_limit),
+        python_limit_s=read_python_limit(python_limit),
     )
     return kernel_session.run_config(start, emit=emit, as_json=json, for_debugger=debug)

@@ -14,11 +14,32 @@ from tileyard.frontend.footprint import Footprint
 from tileyard.model import Outcome, Side
 from tileyard.processes.limits import time_limit
 from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.wording import shorten_path
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import Answered, ElaborateConfig, ElaboratedConfig, Failed
-from tileyard.workers.question import AnswerT, Question, Spent
+from tileyard.workers.protocol import (
+    Answered,
+    CheckConfigs,
+    DescribeKernels,
+    ElaborateConfig,
+    ElaboratedConfig,
+    ExpandSpace,
+    Failed,
+    MakeGolden,
+)
+from tileyard.workers.question import AnswerT, FileImported, Question, Spent
 
 START_LIMIT_S = 120.0
+IMPORT = "importing it"
+WORK: dict[type, str] = {
+    DescribeKernels: "listing its kernels and their spaces",
+    ExpandSpace: "expanding the space of {kernel}",
+    CheckConfigs: "evaluating where of {kernel}",
+    ElaborateConfig: "elaborating {kernel}",
+    MakeGolden: "making the inputs and the reference of {kernel}",
+}
+"""What the user's Python does for questions; the others run our own code, within limits of their verbs."""
+PYTHON_LIMIT = "--python-limit"
+"""The option that limits the time of a file's own Python."""
 ATTEMPTS = 3
 """Number of times a question is asked if the process is killed or stopped from outside."""
 MOST_KEPT = 500
@@ -52,9 +73,21 @@ class WorkerAuthor:
     ``footprint`` is what the answers of the present process depend on, and ``spent`` the cost of its last one; None before the first.
     """
 
-    def __init__(self, file: Path, home: Path, cores: tuple[int, ...], side: Side) -> None:
-        """``home`` contains the object store; nothing is written there until inputs are made."""
+    def __init__(
+        self,
+        file: Path,
+        home: Path,
+        cores: tuple[int, ...],
+        side: Side,
+        *,
+        python_limit_s: float = 0.0,
+    ) -> None:
+        """``home`` contains the object store; nothing is written there until inputs are made.
+
+        ``python_limit_s`` limits the import of the file and each answer of its code; 0 for the usual limits.
+        """
         self.cores = cores
+        self._python_limit_s = python_limit_s
         self._side = side
         # Without a name, and not below the home: nothing of it remains, even if the engine is killed.
         self._log = tempfile.TemporaryFile(prefix="tileyard-author-")  # noqa: SIM115 - see close
@@ -90,9 +123,14 @@ class WorkerAuthor:
         worker = self._worker
         if worker is None:
             raise AssertionError("the author's process did not start")
-        limit = limit_s + (START_LIMIT_S if self._is_fresh else 0.0)
-        self._is_fresh = False
+        work, limit = IMPORT, self._python_limit_s or START_LIMIT_S
         try:
+            if self._is_fresh:
+                async with time_limit(limit):
+                    await worker.receive(FileImported)
+                self._is_fresh = False
+            work = WORK.get(type(request), "")
+            limit = (self._python_limit_s if work else 0.0) or limit_s
             async with time_limit(limit):
                 await worker.send(request)
                 answered = await worker.receive(Answered)
@@ -106,6 +144,9 @@ class WorkerAuthor:
             reply = answered.reply
             return reply if isinstance(reply, Failed) else request.check(reply)
         message = f"the kernel file's process {end.message}"
+        if end.outcome is Outcome.TIMEOUT and work:
+            what = work.format(kernel=getattr(request, "kernel", ""))
+            message = f"{shorten_path(str(self._file))}: {what} takes longer than {limit:g} s ({PYTHON_LIMIT} sets another limit)"
         return Failed(message=message, outcome=end.outcome, log=ended.log_tail)
 
     async def close(self) -> None:

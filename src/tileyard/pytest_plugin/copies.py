@@ -56,7 +56,9 @@ def describe_death(copy: Forked, what: str) -> Failed:
         raise AssertionError("a copy has no end")
     tail = "".join(f"\n{text}" for text in (end.stack, quote_output(copy)) if text)
     outcome = Outcome.TIMEOUT if end.timed_out else Outcome.COMPILE_ERROR
-    return Failed(message=f"the process {what} {end.describe(copy.limit_s)}{tail}", outcome=outcome)
+    hint = " (--tileyard-build-limit sets another limit)" if end.timed_out else ""
+    message = f"the process {what} {end.describe(copy.limit_s)}{hint}{tail}"
+    return Failed(message=message, outcome=outcome)
 
 
 def quote_output(copy: Forked) -> str:

@@ -153,7 +153,7 @@ class Preparing:
     ) -> None:
         self._settings = msgspec.structs.replace(settings, cores=cores)
         self._folder = folder
-        self._limits = Limits(build_s=build_limit_s)
+        self._limits = Limits(build_s=build_limit_s, elaborate_s=build_limit_s)
         self._objects = ObjectStore(settings.home / "objects")
         self._copies = Copies(folder)
 

@@ -8,6 +8,7 @@ from tileyard.requests.kernels import (
     AllConfigs,
     ArgumentValues,
     ConfigValues,
+    PythonLimit,
     ShapeName,
     TimeLimit,
     read_arguments,
@@ -30,6 +31,7 @@ class CheckOptions(TypedDict, total=False):
     all_configs: AllConfigs
     pipeline: Annotated[str, Option(PIPELINE, metavar="PIPELINE", default="written")]
     limit: TimeLimit
+    python_limit: PythonLimit
     timeline: Annotated[
         bool,
         Switch(

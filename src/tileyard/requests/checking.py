@@ -10,6 +10,7 @@ from tileyard.frontend.declare import KernelInfo
 from tileyard.model import Side, Value
 from tileyard.report.sync import NotChecked, SyncReport
 from tileyard.requests.check import CheckOptions, parse_pipeline, read_check
+from tileyard.requests.kernels import read_python_limit
 from tileyard.requests.options import complete
 from tileyard.requests.values import read_time_s
 from tileyard.settings import Settings
@@ -29,7 +30,10 @@ async def check_file(
 
     Raises UsageError, also for a kernel that is named and cannot be elaborated.
     """
-    author = WorkerAuthor(file, settings.home, settings.cores, Side(name=""))
+    limit_s = read_python_limit(complete(CheckOptions, given)["python_limit"])
+    author = WorkerAuthor(
+        file, settings.home, settings.cores, Side(name=""), python_limit_s=limit_s
+    )
     try:
         return await check_kernels(author, str(file), kernel, given)
     finally:

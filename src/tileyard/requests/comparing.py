@@ -52,6 +52,7 @@ class Asked:
     queue_limit_s: float
     run_s: float
     build_s: float
+    python_limit_s: float = 0.0
     compile_workers: int | None
 
 
@@ -100,6 +101,7 @@ def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
             until=asked.until,
             devices=asked.devices,
             limits=Limits(run_s=asked.run_s, build_s=asked.build_s),
+            python_limit_s=asked.python_limit_s,
             compile_workers=asked.compile_workers,
             queue_limit_s=asked.queue_limit_s,
         )

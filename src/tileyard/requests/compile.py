@@ -18,11 +18,13 @@ from tileyard.requests.kernels import (
     GroupSize,
     OutputFile,
     PipelineName,
+    PythonLimit,
     Reference,
     Resume,
     ShapeName,
     TargetName,
     read_arguments,
+    read_python_limit,
     target_at,
 )
 from tileyard.requests.options import Home, Option, ShowProgress, complete
@@ -59,6 +61,7 @@ class CompileOptions(TypedDict, total=False):
     commit: CommitName
     reference: Reference
     build_limit: BuildLimit
+    python_limit: PythonLimit
     memory_limit: Annotated[
         Size | None,
         Option(MEMORY, metavar="SIZE"),
@@ -128,6 +131,7 @@ def start_compile(file: str, kernel: str, given: CompileOptions) -> "StartCompil
         pack_to=output,
         commit=options["commit"],
         reuse=options["resume"],
+        python_limit_s=read_python_limit(options["python_limit"]),
         compile_workers=options["compile_workers"],
         group_size=parse_count(options["group_size"], "--group-size"),
     )

@@ -125,6 +125,13 @@ RunLimit = Annotated[
 BuildLimit = Annotated[
     Time, Option("End a build that takes longer.", metavar="TIME", default="120s")
 ]
+PythonLimit = Annotated[
+    Time | None,
+    TimeOption(
+        "End the file's own Python if its import, a kernel's elaboration, space, inputs or reference takes longer; "
+        "by default after 2m, 60s, 60s, and 5m for the last two."
+    ),
+]
 MemoryLimit = Annotated[Size, Option(MEMORY, metavar="SIZE", default="8GiB")]
 QueueLimit = Annotated[
     Time, Option("Wait no longer than this for a device.", metavar="TIME", default="30m")
@@ -248,6 +255,14 @@ def read_limits(run: Time, build: Time, memory: Size) -> "Limits":
         build_s=read_time_s("--build-limit", build),
         memory_bytes=parse_bytes(memory, "--memory-limit"),
     )
+
+
+def read_python_limit(given: Time | None) -> float:
+    """The seconds of ``--python-limit``, 0 for the usual limits. Raises UsageError, also for a time of length 0."""
+    seconds = 0.0 if given is None else read_time_s("--python-limit", given)
+    if given is not None and not seconds:
+        raise UsageError("--python-limit is 0, which is enough for no kernel file")
+    return seconds
 
 
 def check_reference(reference: object, *, check: bool, require_check: bool) -> None:

@@ -39,6 +39,7 @@ def list_cases(
         raise UsageError(
             "--list is of a suite, and not of a bundle", "`tileyard bundle --inspect` shows one"
         )
+    settings = msgspec.structs.replace(settings, python_limit_s=start.python_limit_s)
     read = read_whole(Path(start.path), settings, start.parameters)
     memory = read_memory(settings.home, read.remembered_as)
     wish = start.wish
@@ -65,7 +66,8 @@ def read_whole(path: Path, settings: Settings, parameters: Mapping[str, str]) ->
     """A suite with its kernels; processes of their own ask the authors. Raises UsageError and KernelFileError."""
 
     def make_author(side: Side, file: str) -> Author:
-        return WorkerAuthor(Path(file), settings.home, settings.cores, side)
+        limit_s = settings.python_limit_s
+        return WorkerAuthor(Path(file), settings.home, settings.cores, side, python_limit_s=limit_s)
 
     async def read() -> Suite:
         authors = Authors((Side(),), settings.cores, make_author)

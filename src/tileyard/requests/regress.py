@@ -11,6 +11,7 @@ from tileyard.requests.kernels import (
     DeviceNames,
     FigureLimits,
     Picture,
+    PythonLimit,
     QueueLimit,
     RunLimit,
     SmallestChange,
@@ -87,6 +88,7 @@ class RegressOptions(TypedDict, total=False):
     queue_limit: QueueLimit
     run_limit: RunLimit
     build_limit: BuildLimit
+    python_limit: PythonLimit
     compile_workers: CompileWorkers
     comment: Annotated[FilePath, FileOption("Also write a comment for a pull request: Markdown.")]
     png: Picture

@@ -12,7 +12,7 @@ from tileyard.report.regress_markdown import render_comment
 from tileyard.report.suite_files import write_atomically
 from tileyard.requests.carrying import Carry
 from tileyard.requests.comparing import Asked, judge_reports, judge_sides, read_gate, run
-from tileyard.requests.kernels import USUAL_EACH, USUAL_MARGIN
+from tileyard.requests.kernels import USUAL_EACH, USUAL_MARGIN, read_python_limit
 from tileyard.requests.options import complete
 from tileyard.requests.regress import RegressOptions
 from tileyard.requests.scripts import read_measure
@@ -140,6 +140,7 @@ def compare(
         queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
         run_s=read_time_s("--run-limit", options["run_limit"]),
         build_s=read_time_s("--build-limit", options["build_limit"]),
+        python_limit_s=read_python_limit(options["python_limit"]),
         compile_workers=options["compile_workers"],
     )
     return run(asked, settings, carry)

@@ -12,9 +12,11 @@ from tileyard.requests.kernels import (
     CompileWorkers,
     DeviceNames,
     GoldenThreads,
+    PythonLimit,
     QueueLimit,
     RequireCheck,
     TargetName,
+    read_python_limit,
 )
 from tileyard.requests.options import (
     FileOption,
@@ -88,6 +90,7 @@ class TestOptions(TypedDict, total=False):
     require_check: RequireCheck
     check_sync: CheckSync
     golden_threads: GoldenThreads
+    python_limit: PythonLimit
     compile_workers: CompileWorkers
     queue_limit: QueueLimit
     keep_work: Annotated[bool, Switch("Keep the work folders of passed cases, too.")]
@@ -145,6 +148,7 @@ def start_test(suite: str, given: TestOptions) -> "StartTest":
         fail_fast=options["fail_fast"],
         retries=options["retries"],
         golden_threads=options["golden_threads"] or 0,
+        python_limit_s=read_python_limit(options["python_limit"]),
         require_check=options["require_check"],
         keep_work=options["keep_work"],
         check_sync=options["check_sync"],

@@ -21,6 +21,7 @@ from tileyard.requests.kernels import (
     GoldenThreads,
     GroupSize,
     MemoryLimit,
+    PythonLimit,
     QueueLimit,
     Reference,
     RequireCheck,
@@ -30,6 +31,7 @@ from tileyard.requests.kernels import (
     TargetName,
     check_reference,
     read_limits,
+    read_python_limit,
     read_sizes,
     target_at,
 )
@@ -143,6 +145,7 @@ class StudyOptions(TypedDict, total=False):
     queue_limit: QueueLimit
     run_limit: RunLimit
     build_limit: BuildLimit
+    python_limit: PythonLimit
     memory_limit: MemoryLimit
     resume: Resume
     overlap: Annotated[bool, Option("Build while other configs run.", default=True)]
@@ -200,6 +203,7 @@ OF_SOURCES = (
         "cpu_arch",
         "also_build",
         "build_limit",
+        "python_limit",
         "compile_workers",
         "golden_threads",
         "group_size",
@@ -271,6 +275,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         overlap=options["overlap"],
         compile_workers=options["compile_workers"],
         golden_threads=options["golden_threads"] or 0,
+        python_limit_s=read_python_limit(options["python_limit"]),
         group_size=parse_count(options["group_size"], "--group-size"),
         queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
     )
@@ -307,6 +312,7 @@ def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
         shapes=shapes,
         within=parse_share(USUAL_WITHIN if within is None else within, "--within"),
         golden_threads=start.golden_threads,
+        python_limit_s=start.python_limit_s,
     )
 
 

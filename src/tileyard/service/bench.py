@@ -104,7 +104,8 @@ class Bench:
     ) -> Author:
         if not file:
             return ClientAuthor(self.conversation, cores)
-        make = partial(WorkerAuthor, Path(file), self.settings.home, cores, side)
+        home, limit_s = self.settings.home, self.settings.python_limit_s
+        make = partial(WorkerAuthor, Path(file), home, cores, side, python_limit_s=limit_s)
         author = AuthorLanes(make, (side.name, file), lanes)
         if side.python or side.variables:
             return author
@@ -127,6 +128,8 @@ async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) 
     """
     if verb.golden_threads:
         bench.settings = msgspec.structs.replace(bench.settings, golden_threads=verb.golden_threads)
+    if verb.python_limit_s:
+        bench.settings = msgspec.structs.replace(bench.settings, python_limit_s=verb.python_limit_s)
     try:
         plan = await verb.settle(bench.settings).open(bench)
         from tileyard.service.runs import drive

@@ -27,13 +27,14 @@ ResultT = TypeVar("ResultT")
 class Verb(Record, Generic[ResultT], kw_only=True):
     """Base of all verbs. A subclass names its result, a Record, as in ``class Count(Verb[Counted])``.
 
-    ``kept`` is printed for a run that did not end. ``golden_threads`` replaces that of the settings, 0 for no replacement.
+    ``kept`` is printed for a run that did not end. ``golden_threads`` replaces that of the settings, 0 for no replacement, and ``python_limit_s`` likewise.
     ``target`` is the target of kernels, and ``devices`` are names, empty for all devices of the target's class.
     """
 
     kept: ClassVar[str] = "what was measured is recorded; run the same command again to continue"
 
     golden_threads: int = 0
+    python_limit_s: float = 0.0
     target: str = ""
     devices: tuple[str, ...] = ()
 

@@ -58,7 +58,7 @@ from tileyard.workers.protocol import (
     ShowPasses,
     Space,
 )
-from tileyard.workers.question import Spent
+from tileyard.workers.question import FileImported, Spent
 
 if TYPE_CHECKING:
     from tileyard.workers.failures import FailureFinder
@@ -308,6 +308,7 @@ def main(home: str, file: str) -> None:
         gc.freeze()
         gc.set_threshold(*thresholds)
         start_s = imports_s + time.monotonic() - began_s
+        channel.send(FileImported())
         while (request := channel.receive(AuthorRequest)) is not None:
             asked_s, used_s = time.monotonic(), time.process_time()
             reply = _serve(answer, request)

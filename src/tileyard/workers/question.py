@@ -25,3 +25,7 @@ class Spent(Record):
     cpu_s: float
     start_s: float
     peak_bytes: int
+
+
+class FileImported(Record, tag="file_imported"):
+    """The first message of an author's process: it has imported the file, or failed to."""

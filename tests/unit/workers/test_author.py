@@ -37,6 +37,7 @@ from tileyard.workers.protocol import (
     MakeGolden,
     Space,
 )
+from tileyard.workers.question import FileImported
 
 ROOT = Path(__file__).parents[3]
 
@@ -109,6 +110,7 @@ def _worker(home: Path, file: Path) -> Iterator[tuple[Channel, "subprocess.Popen
         os.close(to_worker)
         os.close(to_us)
         with Channel(from_worker, from_us) as channel:
+            assert channel.receive(FileImported) == FileImported()
             yield channel, process
 
 
