@@ -14,11 +14,18 @@ import sys
 import sysconfig
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tileyard.errors import TileyardError, UsageError, UserCodeError
 from tileyard.frontend.footprint import SITE_FOLDERS
+from tileyard.frontend.refusals import (
+    explain_assertion,
+    explain_refusal,
+    first_line,
+    is_compilers,
+    quote_line,
+)
 from tileyard.wording import name_line
 
 PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
@@ -139,15 +146,10 @@ def blame_user(doing: str = "") -> Iterator[None]:
 
 def describe_failure(error: BaseException, doing: str = "") -> UserCodeError:
     """``file:line: doing: Type: first line`` of the user's innermost frame, and a traceback."""
-    what = describe_exception(error)
-    trace = error.__traceback__
-    frames = traceback.extract_tb(getattr(trace, "tb_next", None) or trace)  # below blame_user
+    frames = _frames_of(error)
+    file, line = _find_place(error, frames)
     users = [frame for frame in frames if is_users(frame.filename)]
-    file, line = "", 0
-    if isinstance(error, SyntaxError) and error.filename and is_users(error.filename):
-        file, line = error.filename, error.lineno or 0
-    elif users:
-        file, line = users[-1].filename, users[-1].lineno or 0
+    what = _explain(error, file, line, frames) or describe_exception(error)
     shown = [*traceback.format_list(users or frames), *traceback.format_exception_only(error)]
     summary = f"{doing}: {what}" if doing else what
     return UserCodeError(
@@ -157,6 +159,56 @@ def describe_failure(error: BaseException, doing: str = "") -> UserCodeError:
         line=line,
         trace="".join(["Traceback (your code only):\n", *shown]),
     )
+
+
+def explain_error(error: BaseException) -> str:
+    """``file:line: what is wrong`` for an error of TileLang's whose own text does not say it in the user's terms; empty for all others."""
+    frames = _frames_of(error)
+    if not any(is_compilers(frame.filename) for frame in frames):
+        return ""
+    file, line = _find_place(error, frames)
+    said = _explain(error, file, line, frames)
+    return f"{name_line(file, line)}: {said}" if said and file else said
+
+
+def _frames_of(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames below ``blame_user``."""
+    trace = error.__traceback__
+    return list(traceback.extract_tb(getattr(trace, "tb_next", None) or trace))
+
+
+def _find_place(error: BaseException, frames: Sequence[traceback.FrameSummary]) -> tuple[str, int]:
+    """The user's innermost line; an empty file and 0 if there is none."""
+    if isinstance(error, SyntaxError) and error.filename and is_users(error.filename):
+        return error.filename, error.lineno or 0
+    users = [frame for frame in frames if is_users(frame.filename)]
+    return (users[-1].filename, users[-1].lineno or 0) if users else ("", 0)
+
+
+def _explain(
+    error: BaseException, file: str, line: int, frames: Sequence[traceback.FrameSummary]
+) -> str:
+    """What is wrong with the user's line, for errors whose own text does not say so; empty for all others."""
+    text = str(error)
+    if isinstance(error, AssertionError) and text.strip() in ("", "Assertion failed"):
+        return explain_assertion(file, line, _values_at(error, file))
+    if isinstance(error, KeyError) and file:
+        return f"there is no key {text}, in {quote_line(file, line)} (KeyError)"
+    files = [frame.filename for frame in frames]
+    if files and not is_users(files[-1]) and any(map(is_compilers, files)):
+        said = explain_refusal(text, file, line)
+        own = f"{type(error).__name__}: {first_line(text)}".removesuffix(": ")
+        return f"{said} (TileLang: {own})" if said else ""
+    return ""
+
+
+def _values_at(error: BaseException, file: str) -> Mapping[str, object]:
+    """The local variables of the user's innermost frame."""
+    found: Mapping[str, object] = {}
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == file:
+            found = {**frame.f_globals, **frame.f_locals}
+    return found
 
 
 def describe_exception(error: BaseException) -> str:

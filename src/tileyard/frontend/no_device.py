@@ -135,14 +135,22 @@ def _or_assume(ask: Callable[..., object], answer: object) -> Callable[..., obje
 
 @functools.cache
 def adjust_tilelang() -> None:
-    """Make TileLang keep assertions without CUDA, and note the callers of its own macros."""
+    """Make TileLang keep assertions without CUDA, note the callers of its own macros, and not log its generated Python."""
     on_import("tilelang.cuda.debug", _keep_assertions)
     on_import("tilelang.language.eager.builder", _note_callers)
+    on_import("tilelang.language.eager.builder", _keep_generated_source)
 
 
 def _keep_assertions(module: ModuleType) -> None:
     """Keep assertions: TileLang drops them if it has not found the toolkit when it was imported."""
     vars(module).update(_IS_CUDA_AVAILABLE=True)
+
+
+def _keep_generated_source(module: ModuleType) -> None:
+    """Do not log the Python that TileLang makes of a kernel it refuses: the error itself names the user's line."""
+    logger: Any = getattr(module, "logger", None)
+    if logger is not None:
+        logger.addFilter(lambda record: not str(record.msg).startswith("Failed to build prim_func"))
 
 
 def _note_callers(module: ModuleType) -> None:

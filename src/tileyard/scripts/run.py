@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
 
+from tileyard.frontend.blame import explain_error
 from tileyard.frontend.no_device import adjust_tilelang
 from tileyard.scripts.building import Builder
 from tileyard.scripts.checking import KernelChecker
@@ -141,7 +142,9 @@ def place_first(folder: Path) -> None:
 
 
 def show(error: BaseException) -> None:
-    """Pass an exception to ``sys.excepthook``, without frames of ours."""
+    """Pass an exception to ``sys.excepthook``, without frames of ours; one of the compiler's also says what is wrong with the user's line."""
+    if said := explain_error(error):
+        error.add_note(f"tileyard: {said}")
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

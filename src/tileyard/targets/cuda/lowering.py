@@ -16,8 +16,10 @@ from tilelang.layout import Fragment, Layout
 from tilelang.transform.pass_config import normalize_pass_configs
 
 from tileyard.errors import UnsupportedError, UsageError
+from tileyard.frontend.refusals import explain_refusal, first_line
+from tileyard.frontend.scope import Scope
 from tileyard.frontend.tilelang import OUTPUTS_MARK, read_interface
-from tileyard.frontend.tir_queries import nodes_of
+from tileyard.frontend.tir_queries import PARALLEL, bodies_of, call_name, is_loop, nodes_of
 from tileyard.model import Diagnostic, Elaborated, Record, SourceLine
 from tileyard.processes.outcomes import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch
@@ -30,6 +32,14 @@ _DEVICE_ONLY = "cython"
 
 _PLACE = re.compile(r"\n\s*-->\s+(?P<file>.+?):(?P<line>\d+)(?::\d+)?\s*$", re.MULTILINE)
 """The end of a message of TileLang's passes, with the line of the user's file."""
+
+
+_BUFFERS = re.compile(r"conflict between (\w+) and (\w+)")
+_KIND = re.compile(
+    r"\b(?P<operation>gemm|reduce|cumsum)\b|T\.Parallel loop|no available layout", re.IGNORECASE
+)
+_OPERATION = re.compile(r"/op/(?P<operation>gemm|reduce)")
+"""What a message without a line, or its traceback, says of its statement."""
 
 
 class Lowered(Record):
@@ -140,7 +150,7 @@ def lower(elaborated: Elaborated, architecture: str) -> Lowered:
     if failure is not None and tells_of_memory(str(failure)):
         raise MemoryError(str(failure)) from failure
     if failure is not None:
-        raise LoweringError(_diagnose(failure), said[0] + trace) from failure
+        raise LoweringError(_diagnose(failure, elaborated.tir, trace), said[0] + trace) from failure
     return msgspec.structs.replace(lowered, log=said[0])
 
 
@@ -156,19 +166,52 @@ def _require_known(options: Iterable[str]) -> None:
             )
 
 
-def _diagnose(error: Exception) -> Diagnostic:
-    """One line of an error that TileLang raised, with the user's line if the error has it."""
+def _diagnose(error: Exception, tir: str, trace: str) -> Diagnostic:
+    """One line of an error that TileLang raised, with the user's line if the error has it, or if only one can be meant."""
     message = str(error)
     found = _PLACE.search(message)
     where = SourceLine(file=found["file"], line=int(found["line"])) if found else None
     lines = [line.strip() for line in _PLACE.sub("", message).splitlines() if line.strip()]
     first = next((line for line in lines if not line.startswith("File ")), type(error).__name__)
-    operation = error.operation if isinstance(error, UnsupportedError) else ""
-    return Diagnostic(
-        message=first if isinstance(error, UnsupportedError) else f"TileLang: {first}",
-        operation=operation,
-        where=where,
-    )
+    if isinstance(error, UnsupportedError):
+        return Diagnostic(message=first, operation=error.operation, where=where)
+    where = where or _find_place(tir, message, trace)
+    said = explain_refusal(message, *(("", 0) if where is None else (where.file, where.line)))
+    own = first_line(first)
+    message = f"TileLang: {said} ({own})" if said else f"TileLang: {first}"
+    return Diagnostic(message=message, where=where)
+
+
+def _find_place(tir: str, message: str, trace: str) -> SourceLine | None:
+    """The line of the statement that a message means: the first that uses both buffers, or the only one of its kind."""
+    named, kind = _BUFFERS.search(message), _KIND.search(message) or _OPERATION.search(trace)
+    if named is None and kind is None:
+        return None
+    func = load_function(tir)
+    scope = Scope()
+    scope.start(func)
+    places: dict[SourceLine, None] = {}
+
+    def is_meant(stmt: Any) -> bool:  # noqa: ANN401
+        if named is not None:
+            parts = () if bodies_of(stmt) else nodes_of(stmt)
+            used = {str(node.buffer.name) for node in parts if hasattr(node, "buffer")}
+            return used.issuperset(named.groups())
+        if kind is not None and kind["operation"]:
+            return kind["operation"].lower() in call_name(getattr(stmt, "value", None))
+        return is_loop(stmt, PARALLEL)
+
+    def visit(stmt: Any) -> None:  # noqa: ANN401
+        before = scope.enter(stmt)
+        if is_meant(stmt):
+            places.update({} if scope.where is None else {scope.where: None})
+        else:
+            for part in bodies_of(stmt):
+                visit(part)
+        scope.where = before
+
+    visit(func.body)
+    return next(iter(places)) if len(places) == 1 or (named and places) else None
 
 
 @cache

@@ -10,7 +10,10 @@ from types import ModuleType
 import msgspec
 import pytest
 
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Elaborated, Value
+from tileyard.workers.author import Author
+from tileyard.workers.protocol import ElaborateConfig, ElaboratedConfig
 
 pytestmark = pytest.mark.slow
 
@@ -88,3 +91,59 @@ def test_passes_that_eat_memory_are_no_error_of_the_kernel(tmp_path: Path) -> No
         timeout=300,
     )
     assert done.stdout.splitlines()[-1:] == [f"{expected}std::bad_alloc"], done.stderr
+
+
+TILES = """
+import tilelang.language as T
+import tileyard
+
+@tileyard.kernel()
+def tiles(M=64):
+    @T.prim_func
+    def main(A: T.Tensor((M, 64), "float16"), O: T.Tensor((M, 64), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            a = T.alloc_shared((M, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((M, 64), "float32")
+            d = T.alloc_fragment((M, 64), "float32")
+            T.copy(A, a)
+            T.fill(b, 1)
+            T.clear(c)
+            T.gemm(a, b, c)
+            {lines}
+            T.copy(c, O)
+    return main
+"""
+REFUSED = {
+    "for i, j in T.Parallel(M, 64):\n    d[i, j] = c[j, i] + 1\nT.gemm(a, b, d)": (
+        64,
+        1,
+        "TileLang: c and d lie on different threads: let one of them pass through shared memory, in "
+        "`d[i, j] = c[j, i] + 1` (Layout infer conflict between c and d in T.Parallel loop:)",
+    ),
+    "": (
+        3,
+        -1,
+        "TileLang: M must be divisible by 16, but got 3, in `T.gemm(a, b, c)` (Check failed: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("lines", REFUSED)
+def test_what_tilelang_refuses_is_told_with_a_line_of_the_kernel(
+    lowering: ModuleType, tmp_path: Path, lines: str
+) -> None:
+    """A layout for which there is none, and a tile of a wrong size: TileLang names neither line."""
+    rows, below, expected = REFUSED[lines]
+    file = tmp_path / f"tiles{rows}.py"
+    file.write_text(TILES.format(lines=lines.replace("\n", "\n" + 12 * " ")))
+    author = Author.of_file(file, ObjectStore(tmp_path))
+    request = ElaborateConfig(kernel="tiles", arguments={"M": rows}, config={}, with_tir=True)
+    reply = author.answer(request)
+    assert isinstance(reply, ElaboratedConfig), reply
+    with pytest.raises(lowering.LoweringError) as caught:
+        lowering.lower(reply.elaborated, "sm_90a")
+    found = caught.value.diagnostic
+    assert found.message.startswith(expected), found.message
+    assert "\n" not in found.message
+    assert found.where.line == TILES[: TILES.index("{lines}")].count("\n") + 1 + below
