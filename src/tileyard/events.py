@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from tileyard.model import Case, Device, Record, Trial
+from tileyard.model import Case, Device, Diagnostic, Record, Trial
+from tileyard.wording import name_line
 
 EVENT_VERSION = 2
 
@@ -120,6 +121,13 @@ class Note(Record, tag="note"):
 
     text: str
     level: Literal["info", "warning"] = "info"
+
+
+def describe_note(found: Diagnostic) -> str:
+    """The text of a note about a kernel, after its line if that is known."""
+    where = found.where
+    place = "" if where is None else f"{name_line(where.file, where.line)}: "
+    return f"note: {place}{found.message}"
 
 
 class PairsCounted(Record, tag="pairs_counted"):

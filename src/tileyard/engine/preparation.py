@@ -331,6 +331,7 @@ class Preparation:
             self._ledger.finish(progress, reply.outcome, reply.message)
             return False
         progress.elaborated, progress.command = reply.elaborated, reply.command
+        yard.tell_notes(reply.elaborated)
         key = build_key(reply.elaborated.kernel, case.target, info.fingerprint, case.options)
         progress.keys = Keys(build=key)
         return not self._ledger.recall(progress, yard.store.find_build_failure(key))

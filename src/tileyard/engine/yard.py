@@ -15,8 +15,8 @@ from tileyard.engine.judge import JUDGE
 from tileyard.engine.programs import Programs
 from tileyard.engine.runners import RunnerSite
 from tileyard.errors import HomeError
-from tileyard.events import Event, Note
-from tileyard.model import Case, Device, Trial
+from tileyard.events import Event, Note, describe_note
+from tileyard.model import Case, Device, Elaborated, SourceLine, Trial
 from tileyard.modes import make_folder, open_file
 from tileyard.workers.protocol import RunEntry
 
@@ -62,6 +62,7 @@ class Yard(Workplace, RunnerSite):
 
     ``listeners`` receive every event, ``unwritten`` names what they were warned about as not writable, and ``flushes`` are called
     after events: a listener may keep events until then. ``sync_unchecked`` are the works of cases that were to be checked for undefined behaviour and were not.
+    ``noted`` are the kernels and lines about which listeners received a note.
 
     ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` receives what a runner would need for
     each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
@@ -81,6 +82,7 @@ class Yard(Workplace, RunnerSite):
     builds: dict[str, Build] = field(default_factory=dict)
     unwritten: set[str] = field(default_factory=set)
     sync_unchecked: set[str] = field(default_factory=set)
+    noted: set[tuple[str, SourceLine | None]] = field(default_factory=set)
     reprobe_s: float = INTERVAL_S
     judge: str = JUDGE
 
@@ -112,6 +114,14 @@ class Yard(Workplace, RunnerSite):
             self.unwritten.add(what)
             text = f"{error}; the run continues, but some of its {what} may be lost"
             self.emit(Note(text=text, level="warning"))
+
+    def tell_notes(self, elaborated: Elaborated) -> None:
+        """Tell listeners what TileLang makes of a kernel, once per run for each of its lines."""
+        for note in elaborated.notes:
+            about = (elaborated.kernel.name, note.where)
+            if about not in self.noted:
+                self.noted.add(about)
+                self.emit(Note(text=describe_note(note)))
 
     def emit(self, event: Event) -> None:
         """Send an event to every listener. A listener that fails is dropped, and the run continues."""

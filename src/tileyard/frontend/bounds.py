@@ -1,4 +1,4 @@
-"""Refuses kernels that certainly access a tile outside its shape, before any target builds them.
+"""Looks at the places that a kernel accesses: refuses what is certainly outside a tile, and notes what TileLang counts from the end.
 
 What is not certain is left to the run: the cpu target and ``tileyard check`` look at each access. An access outside a global array
 is no mistake: TileLang guards it.
@@ -10,6 +10,7 @@ from typing import Any
 
 from tilelang import tvm
 
+from tileyard.frontend.accesses import WRITES
 from tileyard.frontend.rewrites import without_negative_indices
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.tir_queries import (
@@ -17,13 +18,14 @@ from tileyard.frontend.tir_queries import (
     call_name,
     calls_of,
     free_vars,
+    heads_of,
     is_bound_to_threads,
     is_var,
     leaves_loop,
     nodes_of,
 )
 from tileyard.ir.syntax import describe_outside
-from tileyard.model import Value
+from tileyard.model import Diagnostic, Value
 
 MOST_POINTS = 64
 """Most combinations of first and last iterations at which an access is looked at."""
@@ -67,6 +69,64 @@ def require_inside(
     ends_early = "tirx.thread_return" in calls_of(func.body)
     runs = _Runs(points=[] if ends_early else [start], are_all=not ends_early)
     _Search(scope, is_unguarded).visit(func.body, without_negative_indices(func).body, runs)
+
+
+def find_wrapped(func: Any) -> tuple[Diagnostic, ...]:  # noqa: ANN401
+    """A note for each line with an index that TileLang counts from the end, because it is certainly negative."""
+    meant = without_negative_indices(func)
+    if meant is func:
+        return ()
+    notes: dict[Diagnostic, None] = {}
+    scope = Scope()
+    scope.start(func)
+
+    def visit(stmt: Any, counted: Any) -> None:  # noqa: ANN401
+        before = scope.enter(stmt)
+        inner = tuple(zip(bodies_of(stmt), bodies_of(counted), strict=True))
+        for pair in inner:
+            visit(*pair)
+        parts = (heads_of(stmt), heads_of(counted)) if inner else ((stmt,), (counted,))
+        for said in _wrapped(*parts):
+            notes[Diagnostic(message=said, operation="index", where=scope.where)] = None
+        scope.where = before
+
+    visit(func.body, meant.body)
+    return tuple(notes)
+
+
+def _wrapped(parts: Sequence[Any], counted: Sequence[Any]) -> Iterator[str]:
+    """The notes for the expressions or the statement ``parts``, of which TileLang makes ``counted``."""
+    accesses, theirs = (
+        [
+            node
+            for part in side
+            for node in nodes_of(part)
+            if type(node).__name__ in ("BufferLoad", "BufferStore")
+        ]
+        for side in (parts, counted)
+    )
+    regions = {
+        key_of(node.args[0]): int(node.args[1].value)
+        for part in parts
+        for node in nodes_of(part)
+        if call_name(node) == "tl.region"
+    }
+    for own, other in zip(accesses, theirs, strict=False):
+        is_written = type(own).__name__ == "BufferStore" or bool(
+            regions.get(key_of(own), 0) & WRITES
+        )
+        for index, end in zip(own.indices, other.indices, strict=True):
+            is_plain = type(index).__name__ == "IntImm"
+            if tvm.ir.structural_equal(index, end) or (is_plain and key_of(own) not in regions):
+                continue
+            name = str(own.buffer.name)
+            instead = f"for zeros there, use T.if_then_else({index} >= 0, {name}[...], 0) for each element; "
+            if is_written:
+                instead = f"to write nothing there, put it under `if {index} >= 0`; "
+            yield (
+                f"{name} is accessed at {index}, which is certainly negative here: TileLang counts it from the end, as {end}; "
+                f"{'' if is_plain else instead}if that is meant, write {end}"
+            )
 
 
 class _Search:

@@ -17,6 +17,7 @@ from tilelang import tvm
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.errors import InvalidProgramError, OutsideTileError, UnsupportedError, UsageError
 from tileyard.frontend.accesses import READS, WRITES, accesses_of
+from tileyard.frontend.bounds import find_wrapped
 from tileyard.frontend.divisors import guard_divisors
 from tileyard.frontend.expressions import buffer_of, is_row_major, lower_expr
 from tileyard.frontend.hints import with_layout
@@ -261,7 +262,7 @@ class MadeKernel:
     ``signature`` is its Program, or one with its parameters and without a body. ``tir`` is TVM's JSON with
     source lines, empty if not requested. ``numbers`` are the dimensions and scalars by name,
     if the arguments of the kernel are known. ``lowered`` is None for a refused Kernel. ``source`` is the result of one of
-    Tileyard's pipelines, in TileLang.
+    Tileyard's pipelines, in TileLang. ``notes`` are about what TileLang makes of the kernel, and are no mistakes.
     """
 
     kernel: Kernel
@@ -271,6 +272,7 @@ class MadeKernel:
     tir: str = ""
     source: str = ""
     numbers: dict[str, Value] = field(default_factory=dict)
+    notes: tuple[Diagnostic, ...] = ()
 
     @property
     def integers(self) -> dict[str, int]:
@@ -292,6 +294,7 @@ def make_kernel(
     ``with_tir`` that becomes the Kernel's refusal instead, and its TIR contains everything.
     """
     tir, digest = "", ""
+    notes = find_wrapped(func)
     if with_tir:
         func = without_target(func)
         # TileLang's own mark: readers of the TIR find the given outputs here.
@@ -304,12 +307,17 @@ def make_kernel(
             raise
         signature = read_interface(func, name)
         kernel = Kernel(name=name or signature.name, refusal=_describe(error), tir=digest)
-        return MadeKernel(kernel=kernel, signature=signature, lines={}, tir=tir)
+        return MadeKernel(kernel=kernel, signature=signature, lines={}, tir=tir, notes=notes)
     kernel = Kernel(
         name=name or lowered.program.name, program=print_program(lowered.program), tir=digest
     )
     return MadeKernel(
-        kernel=kernel, signature=lowered.program, lines=lowered.lines, lowered=lowered, tir=tir
+        kernel=kernel,
+        signature=lowered.program,
+        lines=lowered.lines,
+        lowered=lowered,
+        tir=tir,
+        notes=notes,
     )
 
 

@@ -30,6 +30,7 @@ def describe_sarif(report: SyncReport, root: Path, version: str) -> dict[str, An
         notices += [
             _notice("warning", f"{one.kernel}: not checked: {text}") for text in one.unchecked
         ]
+    notices += [_notice("note", text.removeprefix("note: ")) for text in report.notes]
     for allowed in report.unused:
         notice = _notice("note", f"allow({name_kind(allowed.kind)}) suppresses nothing")
         notices.append({**notice, "locations": [_location(root, allowed.comment)]})

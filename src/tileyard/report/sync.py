@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from tileyard.events import describe_note
 from tileyard.model import Record, SourceLine
 from tileyard.report.timeline import draw_timeline
 from tileyard.report.words import format_config
@@ -40,6 +41,12 @@ class SyncReport(Record):
         return 2 if self.not_checked else 0
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What TileLang makes of lines of the kernels, one note for each kernel and line."""
+        found = {(one.kernel, each.where): each for one in self.kernels for each in one.notes}
+        return tuple(dict.fromkeys(map(describe_note, found.values())))
+
+    @property
     def unused(self) -> tuple[Allowed, ...]:
         """The comments that allow nothing, whichever kernel has their lines."""
         used = {each.comment for one in self.kernels for each in one.suppressed}
@@ -59,6 +66,7 @@ def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
             yield from draw_timeline(finding) if left else ()
             left = max(left - 1, 0)
         yield from (f"not checked: {reason}" for reason in one.unchecked)
+    yield from report.notes
     for one in report.kernels:
         yield describe_kernel(one, report.architecture)
         yield from (f"    {line}" for line in _describe_extent(one))

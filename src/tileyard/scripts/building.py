@@ -81,6 +81,7 @@ class Builder:
             raise self._refuse(name, error.message, cause) from None
         except InvalidProgramError as error:
             raise self._refuse(name, str(error.message)) from None
+        self._tally.note_lines(name, made.notes)
         if self._checker is not None:
             self._checker.check(name, made)
         made = dataclasses.replace(made, kernel=as_cpu_work(made.kernel))

@@ -2,10 +2,12 @@
 
 import threading
 from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 
-from tileyard.model import Record
+from tileyard.events import describe_note
+from tileyard.model import Diagnostic, Record, SourceLine
 from tileyard.wording import count_of
 
 
@@ -19,11 +21,11 @@ class Refusal(Record):
     line: int = 0
 
 
-class Summary(Record):
+class Summary(Record, omit_defaults=True):
     """The work done for a script.
 
     ``promoted`` counts calls of torch's half-precision operations that were computed in f32, by
-    operation; ``timers`` counts uses of timers, all of which timed a CPU.
+    operation; ``timers`` counts uses of timers, all of which timed a CPU. ``notes`` say what TileLang makes of lines of kernels.
     """
 
     built: int
@@ -33,6 +35,7 @@ class Summary(Record):
     refused: tuple[Refusal, ...]
     promoted: dict[str, int]
     timers: dict[str, int]
+    notes: tuple[str, ...] = ()
 
 
 class Tally:
@@ -46,6 +49,7 @@ class Tally:
         self._refused: dict[Refusal, None] = {}
         self._promoted: Counter[str] = Counter()
         self._timers: Counter[str] = Counter()
+        self._notes: dict[tuple[str, SourceLine | None], str] = {}
 
     def note_kernel(self, build: str, *, is_built: bool) -> None:
         """Count a kernel by its build key: built now, or built before. One kernel counts once."""
@@ -61,6 +65,12 @@ class Tally:
         """Record a kernel that could not be built; the same one counts once."""
         with self._lock:
             self._refused[refusal] = None
+
+    def note_lines(self, kernel: str, notes: Iterable[Diagnostic]) -> None:
+        """Record notes about a kernel, one for each line."""
+        with self._lock:
+            for note in notes:
+                self._notes.setdefault((kernel, note.where), describe_note(note))
 
     def note_promotion(self, operation: str) -> None:
         """Count one operation of torch that was computed in f32 in place of half precision."""
@@ -83,6 +93,7 @@ class Tally:
                 refused=tuple(self._refused),
                 promoted=dict(self._promoted),
                 timers=dict(self._timers),
+                notes=tuple(dict.fromkeys(self._notes.values())),
             )
 
 

@@ -33,7 +33,7 @@ from tileyard.errors import (
 )
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.footprint import Recorder, find_working_folder
-from tileyard.frontend.found import Found, lower_config, lower_for_check, probe
+from tileyard.frontend.found import Found, lower_config, probe
 from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.ir.walk import has_order
 from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
@@ -198,6 +198,7 @@ class Author:
                 specs=tensor_specs(signature, lowered.integers),
                 scalars=tuple(numbers[var.name] for var in scalar_params(signature)),
                 source=lowered.source,
+                notes=lowered.notes,
             )
         )
 

@@ -11,6 +11,7 @@ class SyncChecked(Record, tag="sync_checked"):
     An instance is a choice of sizes; it is empty if no size makes a difference. ``trips`` has the trip counts by the line of each loop whose
     iterations wait or overlap; a loop that has a period, in iterations, is checked for all trip counts.
     ``suppressed`` are findings that comments in the file allow, ``unused`` the comments that allow nothing.
+    ``notes`` say what TileLang makes of lines of the kernel, and are no mistakes.
     """
 
     kernel: str
@@ -24,6 +25,7 @@ class SyncChecked(Record, tag="sync_checked"):
     periods: dict[int, int] = {}
     suppressed: tuple[Suppressed, ...] = ()
     unused: tuple[Allowed, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
 
 
 class PassStep(Record):

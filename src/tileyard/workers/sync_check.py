@@ -51,6 +51,7 @@ def check_made(
             grid=0,
             findings=(),
             unchecked=unchecked,
+            notes=made.notes,
         )
     open_ones = {var.name for var in (*program.dims, *scalar_params(program))} - made.numbers.keys()
     if open_ones:
@@ -88,6 +89,7 @@ def check_made(
         unchecked=(),
         suppressed=sieved.suppressed,
         unused=sieved.unused,
+        notes=made.notes,
     )
 
 

@@ -26,7 +26,7 @@ from tileyard.errors import (
 from tileyard.frontend.declare import guess_value
 from tileyard.frontend.found import TILELANGS, Found, bind_numbers, lower_open
 from tileyard.ir.specs import scalar_params, tensor_specs
-from tileyard.model import SourceLine, TensorSpec, Value
+from tileyard.model import Diagnostic, SourceLine, TensorSpec, Value
 from tileyard.sync.blocks import Effort, check_program
 from tileyard.sync.changes import Form, form_of
 from tileyard.sync.dependences import find_reordered
@@ -121,6 +121,7 @@ class _Check:
             instances=tuple(tally.instances),
             trips=tally.trips(),
             periods=tally.periods,
+            notes=self._list_notes(),
         )
 
     def _run(self) -> tuple[list[str], dict[int, SourceLine]]:
@@ -151,6 +152,12 @@ class _Check:
             if plan.is_cut:
                 unchecked.append("further trip counts: there are too many to look at")
         return unchecked, lowered.written_lines
+
+    def _list_notes(self) -> tuple[Diagnostic, ...]:
+        """The notes about the kernel at any of the sizes, one for each line."""
+        made = [one for one in self._made.values() if not isinstance(one, TileyardError)]
+        notes = [note for one in reversed(made) for note in reversed(one.notes)]
+        return tuple({note.where: note for note in notes}.values())[::-1]
 
     # ---- elaboration ------------------------------------------------------------------------
 

@@ -9,7 +9,16 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.provider import case_limit_s
 from tileyard.engine.yard import Yard
 from tileyard.events import Event, Note
-from tileyard.model import Batch, Case, KernelWork, Limits
+from tileyard.model import (
+    Batch,
+    Case,
+    Diagnostic,
+    Elaborated,
+    Kernel,
+    KernelWork,
+    Limits,
+    SourceLine,
+)
 from tileyard.settings import Settings
 
 
@@ -30,15 +39,32 @@ def test_a_log_holds_whole_lines_and_is_there_only_if_something_was_said(tmp_pat
     assert not (tmp_path / "logs/run/c2.log").exists()
 
 
-def test_a_log_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
-    """Whoever has something to say goes on."""
-    yard = Yard(
+@pytest.fixture
+def yard(tmp_path: Path) -> Yard:
+    """One that has nothing to do."""
+    return Yard(
         settings=Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,)),
         store=cast(Any, None),
         objects=ObjectStore(tmp_path / "objects"),
         authors=cast(Any, None),
         grounds={},
     )
+
+
+def test_a_note_about_a_kernel_is_told_once_for_each_of_its_lines(yard: Yard) -> None:
+    """Configs differ in the numbers, and each of them is elaborated."""
+    told: list[Event] = []
+    yard.listeners.append(told.append)
+    lines = [SourceLine(file="/k.py", line=number) for number in (4, 7)]
+    for kernel, start in (("one", 8), ("one", 16), ("two", 8)):
+        notes = tuple(Diagnostic(message=f"from {start}", where=line) for line in lines)
+        yard.tell_notes(Elaborated(kernel=Kernel(name=kernel), notes=notes))
+    texts = [event.text for event in told if isinstance(event, Note)]
+    assert texts == ["note: /k.py:4: from 8", "note: /k.py:7: from 8"] * 2
+
+
+def test_a_log_that_cannot_be_written_is_told_once(tmp_path: Path, yard: Yard) -> None:
+    """Whoever has something to say goes on."""
     told: list[Event] = []
     yard.listeners.append(told.append)
     (tmp_path / "logs").touch()

@@ -1,4 +1,4 @@
-"""Accesses that are certainly outside their tile are refused before a target builds anything."""
+"""Accesses that are certainly outside their tile are refused before a target builds anything; indices that wrap get a note."""
 
 import itertools
 from collections.abc import Callable
@@ -134,3 +134,44 @@ def test_a_check_reports_such_an_access_as_a_finding(tmp_path: Path) -> None:
     reply = Author.of_file(file, ObjectStore(tmp_path)).answer(question)
     assert isinstance(reply, SyncChecked), reply
     assert [finding.kind for finding in reply.findings] == ["out of bounds"]
+    assert not reply.notes
+    file.write_text(KERNEL.format(lines="T.fill(u[-4:0], 7)").replace("N=8", "N=8, n=8", 1))
+    reply = Author.of_file(file, ObjectStore(tmp_path)).answer(question)
+    assert isinstance(reply, SyncChecked), reply
+    assert not reply.findings
+    assert len(reply.notes) == 1
+
+
+WRAPPED = {
+    "if bx == 0:\n    T.copy(A[bx * 8 - 1, 0], t)": (
+        "A is accessed at bx * 8 - 1, which is certainly negative here: TileLang counts it from the end, as bx * 8 + n - 1; "
+        "for zeros there, use T.if_then_else(bx * 8 - 1 >= 0, A[...], 0) for each element; if that is meant, write bx * 8 + n - 1"
+    ),
+    "if bx == 0:\n    T.copy(t, O[bx * 8 - 1, 0])": "to write nothing there, put it under `if bx * 8 - 1 >= 0`; if",
+    "for i in T.Parallel(4):\n    u[i] = t[i - 8, 0]": "t is accessed at i - 8, which is certainly negative here: ",
+    "for i in T.Parallel(4):\n    u[i - 8] = 0": "to write nothing there, put it under `if i - 8 >= 0`; if",
+    "T.gemm(square[-32:0, 0:32], square, total)": "square is accessed at -32, which is certainly negative here: TileLang counts it from the end, as 0; if that is meant, write 0",
+    "T.fill(u[-4:0], 7)": "u is accessed at -4, which is certainly negative here: TileLang counts it from the end, as 4; if",
+    # a guard that excludes it, an index that may not be negative, and Python's own way to name the last element
+    "if bx > 0:\n    T.copy(A[bx * 8 - 1, 0], t)": "",
+    "for i in T.Parallel(4):\n    u[i] = A[i - 2, 0]": "",
+    "u[0] = u[-1]": "",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_tir", [False, True], ids=["program", "tir"])
+@pytest.mark.parametrize("lines", WRAPPED)
+def test_an_index_that_counts_from_the_end_gets_a_note_with_its_line(
+    ask: Callable[..., ElaboratedConfig | Failed], lines: str, *, with_tir: bool
+) -> None:
+    """It is no mistake: TileLang does so on every target, without a word."""
+    reply = ask(lines, with_tir=with_tir)
+    assert isinstance(reply, ElaboratedConfig), reply
+    notes = reply.elaborated.notes
+    assert len(notes) == bool(WRAPPED[lines])
+    for note in notes:
+        assert WRAPPED[lines] in note.message
+        assert note.where is not None
+        first = KERNEL[: KERNEL.index("{lines}")].count("\n") + 1
+        assert note.where.line == first + lines.count("\n")

@@ -9,7 +9,7 @@ import msgspec
 from tests.conftest import ROOT
 
 from tileyard.ir.hazard_kinds import HazardKind
-from tileyard.model import SourceLine
+from tileyard.model import Diagnostic, SourceLine
 from tileyard.report.sarif import describe_sarif
 from tileyard.report.sync import NotChecked, SyncReport, describe_check
 from tileyard.sync.findings import MEANINGS, Finding, FindingKind
@@ -144,6 +144,7 @@ REPORT = SyncReport(
             findings=(),
             unchecked=("k.py:30: x",),
             unused=(UNUSED,),
+            notes=(Diagnostic(message="it wraps", where=at(40)),),
         ),
     ),
     not_checked=(NotChecked(kernel="three", reason="three needs a value for N"),),
@@ -156,6 +157,7 @@ def test_findings_come_first_and_what_is_suppressed_last() -> None:
     assert list(describe_check(REPORT)) == [
         "/w/my kernels/k.py:7: a is raced (block 1, 0) [race]\n    order it",
         "not checked: k.py:30: x",
+        "note: /w/my kernels/k.py:40: it wraps",
         "one stages=2: 1 mistake in 4 of 9 blocks, 1 suppressed",
         "two: nothing was checked",
         "one: checked 1 of 16 configs of the space; --all-configs checks them all",
@@ -203,7 +205,7 @@ def test_sarif_is_what_the_standard_asks_for() -> None:
     assert (allowed["kind"], allowed["justification"]) == ("inSource", "meant so")
     (invocation,) = run["invocations"]
     assert not invocation["executionSuccessful"]
-    assert len(invocation["toolExecutionNotifications"]) == 3
+    assert len(invocation["toolExecutionNotifications"]) == 4
 
 
 def test_the_document_is_what_the_schema_says() -> None:

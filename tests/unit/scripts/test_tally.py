@@ -2,6 +2,7 @@
 
 import json
 
+from tileyard.model import Diagnostic, SourceLine
 from tileyard.scripts.tally import Refusal, Tally, summary_json, summary_line
 
 
@@ -45,3 +46,12 @@ def test_a_summary_for_programs_says_the_same() -> None:
     tally.note_refusal(Refusal(kernel="k", message="no", operation="ptx", file="a.py", line=3))
     expected = [{"kernel": "k", "message": "no", "operation": "ptx", "file": "a.py", "line": 3}]
     assert json.loads(summary_json(tally.summary()))["refused"] == expected
+
+
+def test_notes_about_a_kernel_count_once_for_each_line() -> None:
+    """A script may compile it for many sizes."""
+    tally = Tally(1)
+    for rows in (8, 16):
+        where = SourceLine(file="/k.py", line=3)
+        tally.note_lines("k", [Diagnostic(message=f"wraps at {rows}", where=where)])
+    assert tally.summary().notes == ("note: /k.py:3: wraps at 8",)
