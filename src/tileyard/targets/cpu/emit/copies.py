@@ -405,7 +405,8 @@ def emit_fill(ctx: Context, stmt: Fill) -> None:
     if buffer in ctx.lazy and is_clear(stmt, ctx.plan):
         ctx.out.line(f"{ctx.lazy[buffer]} = 1;")
         return
-    if _is_zero(stmt) and not inside_tests(ctx, stmt.dst):
+    tests = inside_tests(ctx, stmt.dst)
+    if _is_zero(stmt) and not tests:
         _clear(ctx, stmt)
         return
     text = cast(f"({value(ctx, stmt.value)})", stmt.value.dtype, ctx.dtype(buffer))
@@ -416,7 +417,6 @@ def emit_fill(ctx: Context, stmt: Fill) -> None:
         with ctx.out.block(f"for (int64_t e_ = 0; e_ < {tile.matrix_elements}; ++e_)"):
             ctx.out.line(f"(&{ctx.names[buffer]}[{start}])[e_] = fill_;")
         return
-    tests = inside_tests(ctx, stmt.dst)
     ctx.out.either(
         tests.values(),
         lambda: _fill_rows(ctx, stmt, is_inside=True),

@@ -348,12 +348,16 @@ def has_gain(ctx: Context, store: Store, stmt: For) -> bool:
 
 
 def plain_stores(stmt: For) -> list[Store] | None:
-    """The stores of the body with its bindings substituted; None if it contains anything else."""
+    """The stores of the body with its bindings substituted; None if it contains anything else.
+
+    None also if no store uses a binding: it would be left out, and with it the faults of its value.
+    """
+    used = {part for one in stmt.body for expr in expressions(one) for part in walk_expr(expr)}
     bound: dict[Expr, Expr] = {}
     found: list[Store] = []
     written = {part.buffer for part in stmt.body if isinstance(part, Store)}
     for part in stmt.body:
-        if isinstance(part, Let) and part.value.dtype == part.var.dtype:
+        if isinstance(part, Let) and part.value.dtype == part.var.dtype and part.var in used:
             if any(load.buffer in written for load in reads(part.value)):
                 return None
             bound[part.var] = replace_parts(part.value, bound.get)

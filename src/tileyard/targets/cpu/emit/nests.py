@@ -241,6 +241,8 @@ def find_pass(ctx: Context, body: Sequence[Stmt]) -> Pass | None:
         reads_tile |= any(load.buffer in standing for step in here.steps for load in loads(step))
         own: dict[Expr, Expr] = dict(zip(here.variables, nest.variables, strict=True))
         steps = _repeated(ctx, [replace_in(step, own.get) for step in here.steps], standing)
+        if steps is None:
+            break
         touched.append(_storages(ctx, here.steps) | _storages(ctx, steps))
         nest = replace(nest, steps=(*nest.steps, *steps))
         longer = _checked(ctx, tuple(body[: i + 1]), nest)
@@ -265,8 +267,11 @@ def _has_gain(ctx: Context, found: Pass) -> bool:
         )
 
 
-def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[Step, ...]:
-    """The steps with elements of unfilled tiles replaced by their sources, except for tiles that are written."""
+def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[Step, ...] | None:
+    """The steps with elements of unfilled tiles replaced by their sources, except for tiles that are written.
+
+    None if a step may read past the end of such a tile: its source may be larger.
+    """
 
     def known(expr: Expr) -> Expr | None:
         if not isinstance(expr, Load) or expr.buffer not in standing:
@@ -275,6 +280,9 @@ def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[
 
     found: list[Step] = []
     for step in steps:
+        for load in reads(*step.indices, step.value):
+            if load.buffer in standing and ctx.open_bounds(load.buffer, load.indices):
+                return None
         found.append(replace_in(step, known))
         if isinstance(step, Store):
             standing.discard(step.buffer)
