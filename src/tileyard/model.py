@@ -92,7 +92,7 @@ class TensorSpec(Record):
 class Elaborated(Record):
     """A Kernel with data derived from it and its source lines, which are part of no key. If it ``is_asynchronous``, its order can be checked.
 
-    ``lines`` has the source line of each statement, by pre-order number. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, if the target needs it. ``source`` is the kernel after our pipeline, in TileLang. ``notes`` say what TileLang makes of lines of it; they are no mistakes.
+    ``lines`` has the source line of each statement, by pre-order number, and of the allocation of buffer ``i`` by ``-1 - i``. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, if the target needs it. ``source`` is the kernel after our pipeline, in TileLang. ``notes`` say what TileLang makes of lines of it; they are no mistakes.
     """
 
     kernel: Kernel

@@ -32,6 +32,7 @@ def _load_examples() -> ModuleType:
 
 _EXAMPLES = _load_examples()
 _TARGET = CpuTarget()
+_SANITIZED = CpuTarget("native,sanitize=1")
 SAMPLE = (
     *("functions", "integers", "collatz", "gelu", "scale in place", "columns", "places"),
     *(
@@ -68,6 +69,30 @@ def test_compiled_kernel_agrees_with_its_reference(
     tmp_path: Path,
 ) -> None:
     """Every kernel computes on the CPU what its NumPy reference does."""
+    _compare(_TARGET, name, kernels, lower_prim_func, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", sampled(_EXAMPLES.EXAMPLES, ("dynamic linear", "roles, gemm_three_roles"))
+)
+def test_sanitized_kernel_agrees_with_its_reference(
+    name: str,
+    kernels: Callable[[str], ModuleType],
+    lower_prim_func: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """And no kernel reads what it has not written."""
+    _compare(_SANITIZED, name, kernels, lower_prim_func, tmp_path)
+
+
+def _compare(
+    target: CpuTarget,
+    name: str,
+    kernels: Callable[[str], ModuleType],
+    lower_prim_func: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
     example = _EXAMPLES.EXAMPLES[name]
     module = kernels(example.file)
     function = getattr(module, example.kernel)
@@ -76,7 +101,7 @@ def test_compiled_kernel_agrees_with_its_reference(
     expected = getattr(module, example.reference)(*arrays, *example.scalars, **example.options)
     cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
     device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
-    launch = load_program(_TARGET, device, lowered.program, tmp_path).bind(arrays, example.scalars)
+    launch = load_program(target, device, lowered.program, tmp_path).bind(arrays, example.scalars)
     launch.run()
     (got,) = launch.read()
     np.testing.assert_allclose(

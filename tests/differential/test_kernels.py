@@ -1,7 +1,9 @@
 """Our kernels, from TileLang to Programs and through the interpreter, against NumPy."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -330,11 +332,19 @@ def test_program_of_a_kernel_survives_text(lowered: "Lowered") -> None:
 
 @pytest.mark.slow
 def test_program_of_a_kernel_is_legal_and_has_lines(lowered: "Lowered") -> None:
-    """Every kernel's Program passes the verifier, and each of its statements has a source line."""
+    """Every kernel's Program passes the verifier; each of its statements, and each tile that the user allocates, has a source line."""
     verify(lowered.program)
-    expected = len(lowered.lines)
+    statements = [number for number in lowered.lines if number >= 0]
+    expected = len(statements)
     numbers = range(expected)
-    assert list(lowered.lines) == list(numbers)
+    assert statements == list(numbers)
+    for place, buffer in enumerate(lowered.program.buffers):
+        where = lowered.lines.get(-1 - place)
+        if where is None:
+            assert buffer.scope != "fragment" or buffer.view_of, buffer  # the user allocates those
+            continue
+        said = Path(where.file).read_text("utf-8").splitlines()[where.line - 1]
+        assert re.match(rf"\s*{buffer.name}\b.* = T.alloc_", said), said
     assert all(line.file.endswith(".py") for line in lowered.lines.values())
 
 

@@ -108,6 +108,10 @@ def test_a_mistake_is_told_where_it_stands(
             "a/two: on the skip list: needs a card",
         ),
         (("--policy", "nightly"), "suite.toml: there is no policy 'nightly'"),
+        (
+            ("--sanitize",),
+            "--sanitize has no effect on suite.toml: its cases are programs, not kernels",
+        ),
     ],
 )
 def test_nothing_to_run_is_no_green_run(

@@ -68,6 +68,40 @@ def test_a_kernel_file_is_tuned(tuned: Tuned) -> None:
     )
 
 
+STALE = """
+import tilelang.language as T
+import tileyard
+
+
+@tileyard.kernel(space={"everywhere": [True, False]}, shapes={"small": {"N": 256}}, reference=lambda X: X * 3)
+def scaled(N, everywhere):
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(N // 32, threads=128) as bx:
+            factor = T.alloc_shared((1,), "float32")
+            if everywhere or bx == 0:
+                factor[0] = 3.0
+            for i in T.Parallel(32):
+                Y[bx * 32 + i] = X[bx * 32 + i] * factor[0]
+
+    return main
+"""
+
+
+def test_what_reads_a_tile_of_another_block_is_not_timed_if_it_is_sanitized(
+    cli: CommandLine,
+) -> None:
+    """Its result may be right, because the other block ran before it on the same thread; the fault has both lines."""
+    (cli.cwd / "stale.py").write_text(STALE, encoding="utf-8")
+    result = cli.run_json("tune", "stale.py", "--sanitize", "--repeat", "3", "--warmup", "1")
+    right, stale = sorted(result["trials"], key=lambda trial: str(trial["outcome"]))
+    assert (result["best"]["config"], result["best"]["target"]) == ({"everywhere": True}, "cpu")
+    assert (right["outcome"], stale["outcome"]) == ("passed", "runtime_error")
+    read = "stale.py:15: factor is read where nothing has been written in this block"
+    assert stale["message"] == f"sanitized: {read}; stale.py:11: factor is allocated"
+    assert stale["measurement"] is None
+
+
 def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:
     """What is known is used again, and the summary says so."""
     second = tuned.cli.run_json(*HEALTHY)

@@ -85,9 +85,7 @@ def test_sizes_that_are_missing_are_guessed(tmp_path: Path) -> None:
     """Also where they have to be equal; what the kernel refuses is named."""
     checked = check(tmp_path, "square")
     assert checked.instances == tuple({"M": n, "N": n} for n in (32, 96))
-    assert checked.unchecked == (
-        "1 choice of sizes that the kernel refuses: M=16, N=16",
-    )
+    assert checked.unchecked == ("1 choice of sizes that the kernel refuses: M=16, N=16",)
 
 
 def test_types_and_sizes_are_guessed_together(tmp_path: Path) -> None:

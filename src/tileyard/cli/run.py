@@ -21,6 +21,7 @@ from tileyard.requests.kernels import (
     Reference,
     RequireCheck,
     RunLimit,
+    Sanitize,
     ShapeName,
     TargetName,
     check_reference,
@@ -53,6 +54,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     ] = False,
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
+    sanitize: Sanitize = False,
     build_limit: BuildLimit = "120s",
     python_limit: PythonLimit = None,
     memory_limit: MemoryLimit = "8GiB",
@@ -96,6 +98,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         check=CheckPolicy(enabled=check, closest=True),
         require_check=require_check,
         check_sync=check_sync,
+        sanitized=target_at(target, cpu_arch, debug=debug, sanitize=True) if sanitize else "",
         limits=read_limits(run_limit, build_limit, memory_limit),
     )
     start = StartTune(

@@ -163,6 +163,8 @@ class Scope:
         self.on_load: Callable[[str], None] = lambda _: None
         self.buffers: list[Buffer] = []
         self.layouts: list[tuple[object, object]] = []
+        self.allocated: dict[str, SourceLine] = {}
+        """The lines where buffers are allocated, where they are known."""
         self.depths: dict[str, int] = {}
         self.reducers: dict[str, str] = {}
 
@@ -215,13 +217,14 @@ class Scope:
         return "" if self._inside is None else Path(self._inside.where.file).stem
 
     @contextmanager
-    def at_buffer(self, tir: object) -> Iterator[None]:
-        """The context of the line where a buffer is declared or allocated."""
+    def at_buffer(self, tir: object) -> Iterator[SourceLine | None]:
+        """The context of the line where a buffer is declared or allocated: that line, None if it is not known."""
         before = self.where
         where = _line_of(tl_ir.get_buffer_span(tir))
-        if where is not None and not where.file.startswith(_TILELANG):
-            self.where = where
-        yield
+        if where is not None and where.file.startswith(_TILELANG):
+            where = None
+        self.where = where or before
+        yield where
         self.where = before
 
     def start(self, func: object) -> None:

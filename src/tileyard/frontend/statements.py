@@ -201,7 +201,7 @@ class BodyLowering:
     def _allocate(self, tir: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """Declare a buffer; returns the statements that must run before it can be used."""
         scope = self._scope
-        with scope.at_buffer(tir):
+        with scope.at_buffer(tir) as where:
             if str(tir.scope()) == BARRIERS:
                 return (allocate_barriers(scope, tir, self._arrivals.get(key_of(tir.data), ())),)
             storage = scope.storage_scope(tir)
@@ -220,6 +220,8 @@ class BodyLowering:
             )
         scope.bind_buffer(tir, buffer)
         scope.buffers.append(buffer)
+        if where is not None:
+            scope.allocated[buffer.name] = where
         if is_own:
             scope.position.own.add(buffer.name)
         if key_of(tir.data) in self._reducers:

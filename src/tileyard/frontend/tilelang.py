@@ -169,7 +169,7 @@ _FUNCTION_HINTS = frozenset(
 class Lowered(Record):
     """A Program with the line of the user's file for each numbered statement that has one.
 
-    ``program`` is settled. ``written`` is the same kernel with its asynchronous operations, except those that were
+    ``program`` is settled; number -1 - i is the allocation of its buffer i. ``written`` is the same kernel with its asynchronous operations, except those that were
     ``given_up``: then nothing can be concluded about any of them. ``races`` are between threads that do one statement together.
     ``lost`` is what the kernel requests of a GPU and no Program contains. ``swizzle`` is its order of blocks, as TileLang's function and number.
     ``reducers`` are the tiles to which the iterations of a parallel loop contribute.
@@ -230,6 +230,9 @@ def lower_prim_func(
         for number, origin in enumerate(settled.origins)
         if origin in body.lines
     }
+    for number, buffer in enumerate(settled.program.buffers):
+        if buffer.name in scope.allocated:
+            lines[-1 - number] = scope.allocated[buffer.name]
     return Lowered(
         program=settled.program,
         lines=lines,

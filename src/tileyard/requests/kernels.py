@@ -171,6 +171,12 @@ Resume = Annotated[
         default=True,
     ),
 ]
+Sanitize = Annotated[
+    bool,
+    Switch(
+        "Check kernels in sanitized builds, too: tiles begin poisoned, and a read of what nothing has written fails."
+    ),
+]
 AllConfigs = Annotated[bool, Switch("All configs of each space, not only the first.")]
 USUAL_MARGIN = "2%"
 USUAL_EACH = "30s"
@@ -188,8 +194,8 @@ Emit = Annotated[
 ]
 
 
-def target_at(target: str, level: str, *, debug: bool = False) -> str:
-    """A target with a CPU level, and for a debugger, if it supports them; any target if neither is requested.
+def target_at(target: str, level: str, *, debug: bool = False, sanitize: bool = False) -> str:
+    """A target with a CPU level, for a debugger, and with sanitized builds, if it supports them; any target if none is requested.
 
     Raises UsageError.
     """
@@ -198,8 +204,11 @@ def target_at(target: str, level: str, *, debug: bool = False) -> str:
         raise UsageError(f"--cpu-arch is for the target cpu, and not for {target}")
     if debug and not needs.takes_debug:
         raise UsageError(f"--debug is for the target cpu, and not for {target}")
+    if sanitize and not needs.sanitizes:
+        raise UsageError(f"--sanitize is for the target cpu, and not for {target}")
     named = f"{target}:{level}" if level else target
-    return f"{named if ':' in named else f'{named}:native'},debug=1" if debug else named
+    options = [*(["debug=1"] if debug else []), *([needs.sanitizes] if sanitize else [])]
+    return ",".join([named if ":" in named or not options else f"{named}:native", *options])
 
 
 def parse_kernel(named: str) -> tuple[Path, str]:

@@ -75,4 +75,5 @@ def _name(suite: str, options: TestOptions) -> list[str]:
         *([suite] if suite else ["--from", str(options["from_"])]),
         *(text for key, value in parameters.items() for text in ("--set", f"{key}={value}")),
         *(text for name in read_names(options["devices"]) for text in ("--devices", name)),
+        *(["--sanitize"] if options["sanitize"] else []),
     ]

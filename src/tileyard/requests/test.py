@@ -15,8 +15,10 @@ from tileyard.requests.kernels import (
     PythonLimit,
     QueueLimit,
     RequireCheck,
+    Sanitize,
     TargetName,
     read_python_limit,
+    target_at,
 )
 from tileyard.requests.options import (
     FileOption,
@@ -89,6 +91,7 @@ class TestOptions(TypedDict, total=False):
     commit: CommitName
     require_check: RequireCheck
     check_sync: CheckSync
+    sanitize: Sanitize
     golden_threads: GoldenThreads
     python_limit: PythonLimit
     compile_workers: CompileWorkers
@@ -115,6 +118,8 @@ def start_test(suite: str, given: TestOptions) -> "StartTest":
         raise UsageError("give a suite, or a bundle with --from")
     if options["devices"]:
         refuse_unused("with --devices: as many cases run at once", {"--slots": options["slots"]})
+    if bundle:
+        refuse_unused("with --from: its kernels are built", {"--sanitize": options["sanitize"]})
     if not (options["toolchain"] or bundle):
         refuse_unused("without --toolchain or --from", {"--commit": options["commit"]})
     if options["durations"] is None:
@@ -131,7 +136,7 @@ def start_test(suite: str, given: TestOptions) -> "StartTest":
             select=read_names(options["select"]),
             skip=read_names(options["skip"]),
         ),
-        target=options["target"],
+        target=target_at(options["target"], "", sanitize=options["sanitize"]),
         devices=read_names(options["devices"]),
         slots=options["slots"] or 0,
         split=read_split(options["split"]),

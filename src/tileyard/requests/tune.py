@@ -27,6 +27,7 @@ from tileyard.requests.kernels import (
     RequireCheck,
     Resume,
     RunLimit,
+    Sanitize,
     ShapeNames,
     TargetName,
     check_reference,
@@ -120,6 +121,7 @@ class StudyOptions(TypedDict, total=False):
     check: Checked
     require_check: RequireCheck
     check_sync: CheckSync
+    sanitize: Sanitize
     seeds: Annotated[
         int, Option("Number of input seeds on which the finalists are checked.", default=1, least=1)
     ]
@@ -207,6 +209,7 @@ OF_SOURCES = (
         "compile_workers",
         "golden_threads",
         "group_size",
+        "sanitize",
     ),
     *("shapes", "within", "seeds", "edge_values", "time_reference"),
 )
@@ -261,6 +264,9 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         require_check=options["require_check"],
         check_sync=False if bundle else options["check_sync"],
         draws=_list_draws(options),
+        sanitized=target_at(target, options["cpu_arch"], sanitize=True)
+        if options["sanitize"]
+        else "",
         time_reference=options["time_reference"],
         limits=read_limits(options["run_limit"], options["build_limit"], options["memory_limit"]),
     )

@@ -13,7 +13,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
 from tileyard.suite.records import SuiteCase
-from tileyard.targets.registry import BUILT_IN, find_needs
+from tileyard.targets.registry import BUILT_IN, find_needs, is_timed
 
 
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
@@ -51,6 +51,15 @@ def _resolve(name: str, target: str, settings: Settings, *, is_named: bool) -> t
             raise
         hint = f"tileyard compile --target {target} builds for it without one"
         raise UsageError(error.message, hint) from None
+
+
+def require_timed(target: str) -> None:
+    """Raise UsageError for a target whose builds are checked, and not timed."""
+    if not is_timed(target):
+        raise UsageError(
+            f"{target} builds for checks, and its times say nothing",
+            "name the target without it, and add --sanitize for the check",
+        )
 
 
 def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:

@@ -15,7 +15,7 @@ from tileyard.engine.programs import Programs
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Case, KernelWork, Record, TimingPolicy
 from tileyard.service.bench import HERE, Bench
-from tileyard.service.choosing import choose_devices
+from tileyard.service.choosing import choose_devices, require_timed
 from tileyard.service.runs import Plan
 from tileyard.service.tuning import plan_study
 from tileyard.service.verbs import StartTune
@@ -62,6 +62,7 @@ async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]
     timing = start.request.timing
     if (timing.flush_l2 or timing.graph) and not find_needs(packed.target).is_timed_by_policy:
         raise UsageError(f"--flush-l2 and --graph are for GPUs, and not for {packed.target}")
+    require_timed(packed.target)
     start = msgspec.structs.replace(start, target=packed.target)
     devices = choose_devices(start.devices, packed.target, bench.settings)
     side = msgspec.structs.replace(HERE, stored=start.bundle)

@@ -21,7 +21,7 @@ from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.errors import HomeError, UsageError
 from tileyard.events import Note, RunStarted, StepKind
-from tileyard.model import CommandWork, Device, Side, Trial, find_case
+from tileyard.model import CommandWork, Device, KernelWork, Side, Trial, find_case
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import add_joined, choose_devices, share_cores
 from tileyard.service.prerequisites import require_prerequisites
@@ -52,7 +52,7 @@ from tileyard.suite.shards import parse_shard
 from tileyard.suite.source import Part, SuiteSource, find_target_inputs
 from tileyard.suite.step_times import Goldens, KnownSteps, add_steps, learn_steps
 from tileyard.targets.command.step_site import StepSite, find_site, tell_site
-from tileyard.targets.registry import COMMAND
+from tileyard.targets.registry import COMMAND, is_timed
 from tileyard.workers.protocol import RunEntry
 
 
@@ -67,11 +67,16 @@ async def _read_suite(start: StartTest, bench: Bench) -> Suite:
     authors = bench.make_authors()
     try:
         path = Path(start.path)
-        return await read_suite_with_kernels(
+        suite = await read_suite_with_kernels(
             path, bench.settings, authors, parameters=start.parameters
         )
     finally:
         await authors.close()
+    if not (is_timed(start.target) or any(isinstance(one.work, KernelWork) for one in suite.cases)):
+        raise UsageError(
+            f"--sanitize has no effect on {suite.path}: its cases are programs, not kernels"
+        )
+    return suite
 
 
 def _open_bundle(start: StartTest, bench: Bench) -> PackedSuite:

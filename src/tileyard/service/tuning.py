@@ -82,7 +82,11 @@ def plan_study(
         fold=fold,
         finish=finish if request.time_reference else None,
         authors=authors,
-        grounds={start.target: devices, **{t: () for t in also_build if t != start.target}},
+        grounds={
+            **dict.fromkeys(also_build, ()),
+            **({request.sanitized: devices} if request.sanitized else {}),
+            start.target: devices,
+        },
         named=start.devices,
         begun=RunStarted(
             title=f"{start.title} {space.kernel}",

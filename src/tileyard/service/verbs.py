@@ -32,6 +32,8 @@ class Verb(Record, Generic[ResultT], kw_only=True):
     """
 
     kept: ClassVar[str] = "what was measured is recorded; run the same command again to continue"
+    is_timing: ClassVar[bool] = False
+    """Whether its result is about times."""
 
     golden_threads: int = 0
     python_limit_s: float = 0.0
@@ -40,8 +42,10 @@ class Verb(Record, Generic[ResultT], kw_only=True):
 
     def settle(self, settings: "Settings") -> Self:
         """The same, with the architecture of this host's devices if the target has none. Raises UsageError."""
-        from tileyard.service.choosing import settle_target
+        from tileyard.service.choosing import require_timed, settle_target
 
+        if self.is_timing:
+            require_timed(self.target)
         target = settle_target(self.target, self.devices, settings)
         return msgspec.structs.replace(self, target=target)
 
@@ -63,6 +67,8 @@ class StartTune(Verb[StudyResult], kw_only=True):
     ``queue_limit_s``. For the targets ``also_build`` the configs are built, and not run. With a ``bundle`` its configs are timed, for their target; there is no file then.
     ``title`` is the word that reports put before the kernel's name.
     """
+
+    is_timing = True
 
     request: TuneRequest
     target: str
@@ -213,6 +219,8 @@ class StartRegress(Verb[Regression], kw_only=True):
     side, and nothing is run. Pairs are ``built`` once, or known to be, ``timed`` as well, or ``confirmed`` if
     they have changed: timed with their code at other places. The rest is as in StartTune.
     """
+
+    is_timing = True
 
     kept = "what was measured is recorded; the same command starts over"
 

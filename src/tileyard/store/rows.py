@@ -7,6 +7,7 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.model import Record, Trial, Value
+from tileyard.targets.registry import is_timed
 
 Decoded = TypeVar("Decoded")
 Row = dict[str, object]
@@ -101,7 +102,7 @@ def row_of(trial: Trial) -> Row:
         "golden_key": trial.keys.golden,
         "run_key": trial.keys.run,
         "measurement_key": trial.keys.measurement,
-        "run_s": trial.run_s,
+        "run_s": trial.run_s if is_timed(trial.target) else None,
         "record": msgspec.json.encode(trial),
         "testcase": trial.testcase,
         "attempt": trial.attempt,

@@ -29,7 +29,8 @@ class Needs(NamedTuple):
     ``fit`` names a function of the target's name and a device, which raises UsageError if artifacts do
     not run there; empty for none. ``native`` names a function of a device, which returns the text after the colon for
     it, for a target that requires one. ``shift`` names a function of the target's name, which returns the names of
-    targets that build the same code at other places in memory.
+    targets that build the same code at other places in memory. ``sanitizes`` is the option after the name for sanitized builds,
+    whose times say nothing; empty if there are none.
     """
 
     device_class: str = "cpu"
@@ -46,6 +47,7 @@ class Needs(NamedTuple):
     fit: str = ""
     native: str = ""
     shift: str = ""
+    sanitizes: str = ""
 
 
 OF_PLUGINS = Needs(is_bound=False, is_timed_by_policy=True, figures=None)

@@ -38,6 +38,11 @@ def list_shifted(target: str) -> tuple[str, ...]:
     return tuple(resolve_name(shift)(target)) if shift else ()
 
 
+def is_timed(target: str) -> bool:
+    """Whether the times of a target's builds say anything about the kernel: not those of sanitized ones."""
+    return find_needs(target).sanitizes not in target.partition(":")[2].split(",")[1:]
+
+
 def list_texts() -> dict[str, str]:
     """The generated texts of all targets: words of ``--emit``, each with its file in an artifact."""
     texts = {"program": PROGRAM_FILE}

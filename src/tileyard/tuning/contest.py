@@ -63,6 +63,8 @@ class Contest:
         self._make = make_case
         self._suffix = f"-{number + 1}" if number else ""
         self._is_bound = is_bound
+        self._ready: list[tuple[str, Config]] = []
+        """The configs whose sanitized builds are right, and that are not timed yet."""
         self._pending: dict[str, Take] = {}
         self._screened: dict[str, Trial] = {}
         self._attempts: dict[str, int] = {}
@@ -121,12 +123,21 @@ class Contest:
     # ---- what is asked -------------------------------------------------------------------------
 
     def screen(self, number: int, config: Config) -> Batch:
-        """The batch that checks and times one config by itself."""
+        """The batch that checks and times one config by itself, or the one that checks its sanitized build before."""
         key = canonical_json(config)
         self._names[key] = self._name(f"c{number + 1:04d}")
         self._attempts[key] = 1
-        devices = self.alike.list_slots() if self._is_restricted else ()
-        return self._screening(key, config, devices)
+        if not self._request.sanitized:
+            return self._screening(key, config, self._screening_slots)
+        case = self._case(f"{self._names[key]}-sanitized", config, control=True)
+        case = msgspec.structs.replace(case, target=self._request.sanitized, timing=None)
+        self._pending[case.key] = partial(self._take_sanitized, key)
+        return Batch(id=case.id, cases=(case,), alike=True, devices=self._screening_slots)
+
+    def screen_sanitized(self) -> list[Batch]:
+        """Batches that check and time the configs whose sanitized builds have turned out to be right."""
+        ready, self._ready = self._ready, []
+        return [self._screening(key, config, self._screening_slots) for key, config in ready]
 
     def compare_devices(self) -> list[Batch]:
         """Batches of the sentinel on each device that has not yet been compared with the others."""
@@ -231,6 +242,10 @@ class Contest:
         """Whether only some devices of the study may run the cases of this contest."""
         return self._is_bound or bool(self.alike.list_kept_out())
 
+    @property
+    def _screening_slots(self) -> tuple[str, ...]:
+        return self.alike.list_slots() if self._is_restricted else ()
+
     def _name(self, name: str) -> str:
         return name + self._suffix
 
@@ -276,6 +291,13 @@ class Contest:
     def _take_screened(self, key: str, trial: Trial) -> None:
         self._screened[key] = trial
         self.alike.use(trial)
+
+    def _take_sanitized(self, key: str, trial: Trial) -> None:
+        if trial.outcome in WELL:
+            self._ready.append((key, trial.config))
+        else:
+            message = ": ".join(filter(None, ("sanitized", trial.message)))
+            self._screened[key] = msgspec.structs.replace(trial, message=message)
 
     def _take_check(self, key: str, where: str, trial: Trial) -> None:
         known = self._screened[key]

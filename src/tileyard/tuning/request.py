@@ -44,7 +44,8 @@ class TuneRequest(Record):
     of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
     most ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
     meet in up to ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times. With ``require_check`` a config
-    wins only if its results were compared. It must also be right on the inputs of all ``draws``. ``check_sync`` is as in a yard.
+    wins only if its results were compared. It must also be right on the inputs of all ``draws``. ``check_sync`` is as in a yard. If there is a
+    target ``sanitized``, a config is timed only once its build for that is right; those builds are never timed.
     """
 
     kernel: str = ""
@@ -68,6 +69,7 @@ class TuneRequest(Record):
     require_check: bool = False
     check_sync: bool | None = False
     draws: tuple[Draw, ...] = ()
+    sanitized: str = ""
     time_reference: bool = False
 
 

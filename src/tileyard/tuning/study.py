@@ -83,7 +83,11 @@ class Study:
             return ()
         if not self.is_out_of_budget:
             await self.space.draw(-(-(self._next + limit) // len(self.contests)))
-        batches = [batch for contest in self.contests for batch in contest.compare_devices()]
+        batches = [
+            batch
+            for contest in self.contests
+            for batch in (*contest.compare_devices(), *contest.screen_sanitized())
+        ]
         while len(batches) < limit and not self._is_screened():
             number, kind = divmod(self._next, len(self.contests))
             batches.append(self.contests[kind].screen(number, self.space.configs[number]))
@@ -129,7 +133,7 @@ class Study:
             run=run,
             kernel=self.space.kernel,
             arguments=self.space.arguments,
-            target=screened[0].target if screened else "",
+            target=self._place.target if screened else "",
             device=device.name,
             flops=self.space.flops,
             space=self.space.size,

@@ -7,7 +7,13 @@ import pytest
 
 from tileyard.errors import UsageError
 from tileyard.model import Device
-from tileyard.service.choosing import choose_calm, choose_devices, require_fit, settle_target
+from tileyard.service.choosing import (
+    choose_calm,
+    choose_devices,
+    require_fit,
+    require_timed,
+    settle_target,
+)
 from tileyard.settings import Settings
 
 
@@ -28,6 +34,15 @@ def test_without_a_name_it_is_all_devices_of_the_targets_class(
     """A target that names no class of its own runs on the CPU."""
     expected = ["cpu:0"]
     assert [device.name for device in choose_devices((), target, settings)] == expected
+
+
+def test_what_is_built_for_checks_is_not_timed() -> None:
+    """Whatever else follows the target's name, and in whatever order."""
+    for target in ("cpu:native,sanitize=1", "cpu:x86-64-v3,sanitize=1,optimize=1"):
+        with pytest.raises(UsageError, match="its times say nothing"):
+            require_timed(target)
+    for target in ("cpu", "cpu:native,optimize=1", "cuda:sm_90a", "scripted"):
+        require_timed(target)
 
 
 def test_each_device_is_used_once(settings: Settings) -> None:

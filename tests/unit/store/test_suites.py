@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from tileyard.model import Outcome, Trial
-from tileyard.store.trials import TrialStore
+from tileyard.store.trials import TrialQuery, TrialStore
 
 MakeTrial = Callable[..., Trial]
 
@@ -42,6 +42,16 @@ def test_rows_that_make_no_sense_are_counted(
         told = "" if expected else "skipped what cannot be read: 1 row of"
         assert store.describe_skipped().startswith(told)
         assert len(store.list_run_times()) == (2 if expected else 1)
+
+
+def test_how_long_sanitized_builds_ran_is_not_kept(tmp_path: Path, make_trial: MakeTrial) -> None:
+    """They would count as times of the case."""
+    usual = {"case": "s/a", "testcase": "s", "run_s": 1.0}
+    with TrialStore.open(tmp_path) as store:
+        store.record(make_trial("t1", **usual, target="cpu:native,sanitize=1"))
+        assert store.list_case_times([Outcome.PASSED], 2.0) == []
+        assert [one.run_s for one in store.list_run_times()] == [0.0]
+        assert [trial.run_s for trial in store.list_trials(TrialQuery())] == [1.0]
 
 
 def test_records_are_not_read(tmp_path: Path) -> None:

@@ -127,8 +127,14 @@ def test_c_that_does_not_compile_is_a_compile_error(
     """What the C compiler says is the log, and its first error the message."""
     real = target_module.generate
 
-    def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -> Generated:
-        generated = real(program, machine, lines)
+    def generate(
+        program: Program,
+        machine: Machine,
+        lines: dict[int, SourceLine],
+        *,
+        is_sanitized: bool,
+    ) -> Generated:
+        generated = real(program, machine, lines, is_sanitized=is_sanitized)
         return replace(generated, text=generated.text + "\n#error planted\n")
 
     monkeypatch.setattr(target_module, "generate", generate)

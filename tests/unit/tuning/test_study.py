@@ -501,6 +501,24 @@ def test_what_is_wrong_on_another_draw_never_wins() -> None:
     assert all(case.timing is None for case in checks)
 
 
+def test_a_config_is_timed_only_once_its_sanitized_build_is_right() -> None:
+    """That build is never timed itself, and a config that fails in it does not run otherwise."""
+    bench = Bench({16: 100.0, 32: 150.0}, sanitized="cpu:native,sanitize=1")
+    bench.wrong_in = {("c0001-sanitized", 16)}
+    bench.wrong_outcome = Outcome.RUNTIME_ERROR
+    result = bench.drive()
+    asked = [
+        (batch.id, one.target, one.timing is None) for batch in bench.asked for one in batch.cases
+    ]
+    sanitized = [(f"c000{n}-sanitized", "cpu:native,sanitize=1", True) for n in (1, 2)]
+    assert asked == [*sanitized, ("c0002", "cpu", False)]
+    assert [(t.outcome, t.message) for t in result.trials] == [
+        (Outcome.RUNTIME_ERROR, "sanitized: wrong"),
+        (Outcome.PASSED, ""),
+    ]
+    assert (result.best, result.target) == (result.trials[1], "cpu")
+
+
 def test_where_all_are_wrong_on_another_draw_nothing_wins() -> None:
     """However right they are on the usual inputs."""
     draw = Draw(seed=1)

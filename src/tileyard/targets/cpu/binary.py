@@ -50,7 +50,8 @@ class LineTable:
         self._count = max(self._names, default=-1) + 1
         self._texts = (ctypes.c_char_p * self._count)()
         for number, name in self._names.items():
-            self._texts[number] = f"{name}: ".encode("utf-8", "replace")
+            if number >= 0:
+                self._texts[number] = f"{name}: ".encode("utf-8", "replace")
         self._address = ctypes.addressof(self._texts)
 
     def make_report(self) -> Report:
@@ -257,6 +258,8 @@ class CpuBinary:
         faults = [self.details.faults[site - 1] for site in report.sites[: report.site_count]]
         value, text = int(report.value), bytes(report.text).decode("utf-8", "replace")
         report.is_taken, report.site_count, report.text = 0, 0, b""
-        told = "; ".join(_describe(fault, value, text, lines) for fault in faults)
+        # A declaration, whose number is negative, says nothing without its line.
+        shown = [fault for fault in faults if fault.statement >= 0 or lines.find(fault.statement)]
+        told = "; ".join(_describe(fault, value, text, lines) for fault in shown)
         is_placed = any(lines.find(fault.statement) for fault in faults)
         return KernelFault(told if is_placed else f"{self.signature.name}: {told}")

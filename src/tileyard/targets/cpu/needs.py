@@ -9,4 +9,5 @@ NEEDS = Needs(
     takes_debug=True,
     emits={"c": "kernel.c"},
     shift="tileyard.targets.cpu.toolchain:list_shifted",
+    sanitizes="sanitize=1",
 )

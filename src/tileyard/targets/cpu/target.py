@@ -101,7 +101,12 @@ class CpuTarget:
         try:
             program = read_program(kernel.program)
             verify(program)
-            generated = generate(program, self.toolchain.machine, lines)
+            generated = generate(
+                program,
+                self.toolchain.machine,
+                lines,
+                is_sanitized=bool(self._options.sanitize),
+            )
         except (UnsupportedError, InvalidProgramError) as error:
             return Build(
                 outcome=Outcome.COMPILE_ERROR, diagnostic=_diagnose(error, source.elaborated)

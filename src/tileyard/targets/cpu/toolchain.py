@@ -32,6 +32,7 @@ _CHOICES = {
     "unroll": ("0", "1"),
     "debug": ("0", "1"),
     "shift": ("0", "16", "32", "48"),
+    "sanitize": ("0", "1"),
 }
 """Every option except the level, with its values."""
 
@@ -41,6 +42,7 @@ class CpuOptions(Record):
 
     ``debug`` keeps variables and lines of the C for a debugger, at the cost of speed.
     ``shift`` is the number of bytes put before the code, which moves it relative to cache lines.
+    ``sanitize`` poisons tiles and reports reads of what nothing has written.
     """
 
     level: str = "native"
@@ -49,6 +51,7 @@ class CpuOptions(Record):
     unroll: int = 0
     debug: int = 0
     shift: int = 0
+    sanitize: int = 0
 
     @property
     def name(self) -> str:

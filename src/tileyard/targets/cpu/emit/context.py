@@ -167,15 +167,15 @@ class Context:
     ``assumed`` holds the bounds that an enclosing condition has established. ``functions`` are
     the C functions that the kernel calls, by their text. ``known`` maps expressions that C
     has already computed to their C names. ``statement`` is the number of the one that is being
-    written. ``large`` maps the arrays that are only written
-    to the C variables that say that no cache holds them. ``faults`` describes the kernel's own
-    failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` maps the tiles whose clearing is left
+    written. ``large`` maps the arrays that are only written to the C variables that say that no cache holds them.
+    ``faults`` describes the kernel's own failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` maps the tiles whose clearing is left
     to the next gemm to the C variables that say that they count as clear;
     ``maybe_clear`` are those that may count as clear at this point. ``claims`` maps the tiles that
     are kept between blocks to the C arrays of their slots' claims. ``arrays`` has everything in
     global memory: parameters, workspaces, and views of them. ``outliving`` are the variables that are
     declared outside the statements that bind them. ``repeats`` maps the tiles that are not filled
-    to a function from indices to the element read instead.
+    to a function from indices to the element read instead. If the build ``is_sanitized``, ``last_writes`` maps
+    tiles to the C variables that hold the number of the fault that names their last write.
     """
 
     program: Program
@@ -197,6 +197,8 @@ class Context:
     claims: dict[str, str] = field(default_factory=dict)
     outliving: set[str] = field(default_factory=set)
     repeats: dict[str, Callable[[tuple[Expr, ...]], Expr]] = field(default_factory=dict)
+    is_sanitized: bool = False
+    last_writes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arrays = {tensor.buffer.name: tensor.buffer for tensor in tensors(self.program)}

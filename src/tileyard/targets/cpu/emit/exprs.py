@@ -131,7 +131,31 @@ def to_memory(ctx: Context, buffer: str, text: str) -> str:
 def store(ctx: Context, buffer: str, indices: tuple[Expr, ...], text: str) -> None:
     """Write the statement that sets an element to ``text``, unless it is outside an array."""
     target = element(ctx, buffer, indices)
+    if ctx.is_sanitized and buffer not in ctx.arrays:
+        with ctx.out.block(""):
+            ctx.out.line(f"{ctx.element_type(buffer)} *const to_ = &{target};")
+            ctx.out.line(f"*to_ = {text};")
+            note_written(ctx, buffer, "to_")
+        return
     ctx.out.line(f"{guard(ctx, buffer, indices)}{target} = {to_memory(ctx, buffer, text)};")
+
+
+def require_written(ctx: Context, buffer: str, address: str, count: str = "1") -> str:
+    """The C call that reports a read of tile elements that this block has not written; its value is their address."""
+    size = f"{count} * sizeof({ctx.element_type(buffer)})"
+    site = ctx.fault(f"{buffer} is read where nothing has been written in this block")
+    last = ctx.last_writes[ctx.storage(buffer)]
+    return (
+        f"ty_require_written({address}, {size}, {ctx.plan.scratch_bytes}, &fault, {site}, {last})"
+    )
+
+
+def note_written(ctx: Context, buffer: str, address: str, count: str = "1") -> None:
+    """Write that this block has written tile elements, and with which statement."""
+    size = f"{count} * sizeof({ctx.element_type(buffer)})"
+    ctx.out.line(f"ty_note_written({address}, {size}, {ctx.plan.scratch_bytes});")
+    last = ctx.last_writes[ctx.storage(buffer)]
+    ctx.out.line(f"{last} = {ctx.fault(f'the last write to {buffer} before that')};")
 
 
 def can_fail(ctx: Context, expr: Expr) -> bool:
@@ -198,6 +222,12 @@ def _unrounded(ctx: Context, expr: Expr) -> tuple[C, str]:
             return C(text, PREFIX if text.startswith("-") else CALL), ""
         case Var():
             return C(ctx.names[expr.name]), ""
+        case Load() if ctx.is_sanitized and expr.buffer not in ctx.arrays:
+            kind = ctx.element_type(expr.buffer)
+            checked = require_written(
+                ctx, expr.buffer, f"&{load(ctx, expr.buffer, expr.indices).text}"
+            )
+            return C(f"*(const {kind} *){checked}", PREFIX), ""
         case Load():
             return load(ctx, expr.buffer, expr.indices), ""
         case Cast():

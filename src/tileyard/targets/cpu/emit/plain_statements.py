@@ -48,6 +48,7 @@ from tileyard.targets.cpu.emit.exprs import (
     condition,
     element,
     from_memory,
+    require_written,
     to_memory,
     value,
 )
@@ -71,6 +72,8 @@ def emit_atomic(ctx: Context, stmt: Atomic) -> None:
     text = value(ctx, stmt.value)
     target = element(ctx, stmt.buffer, stmt.indices)
     if stmt.buffer not in ctx.arrays:
+        if ctx.is_sanitized:
+            ctx.out.line(f"{require_written(ctx, stmt.buffer, f'&{target}')};")
         old = from_memory(ctx, stmt.buffer, target)
         if stmt.var is not None:
             ctx.out.line(f"{ctx.binding(stmt.var)} = {old};")

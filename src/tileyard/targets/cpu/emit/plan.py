@@ -102,13 +102,19 @@ class Plan:
     claims: int = 0
 
 
-def make_plan(program: Program, machine: Machine, claims: int = 0) -> Plan:
-    """The plan for ``program``, with room for at least ``claims`` claims. Raises UnsupportedError."""
-    return _Planner(program, machine).make(claims)
+def make_plan(
+    program: Program, machine: Machine, claims: int = 0, *, is_plain: bool = False
+) -> Plan:
+    """The plan for ``program``, with room for at least ``claims`` claims. Raises UnsupportedError.
+
+    If it ``is_plain``, each tile is in rows of a thread's memory, and every copy is made.
+    """
+    return _Planner(program, machine, is_plain=is_plain).make(claims)
 
 
 class _Planner:
-    def __init__(self, program: Program, machine: Machine) -> None:
+    def __init__(self, program: Program, machine: Machine, *, is_plain: bool) -> None:
+        self._is_plain = is_plain
         self._program = program
         self._machine = machine
         self._tiles = [buffer for buffer in program.buffers if buffer.scope != "global"]
@@ -117,7 +123,7 @@ class _Planner:
         self._aliased = {name for view in views for name in (view.name, view.view_of)}
         buffers = (*program.buffers, *(tensor.buffer for tensor in tensors(program)))
         self._dtypes = {buffer.name: buffer.dtype for buffer in buffers}
-        self._forwarding = find_forwarded(program)
+        self._forwarding = Forwarding() if is_plain else find_forwarded(program)
         self._lefts: set[str] = set()
         self._plan = Plan(forwarding=self._forwarding)
 
@@ -125,16 +131,20 @@ class _Planner:
         gemms = [stmt for stmt in walk(self._program.body) if isinstance(stmt, Gemm)]
         self._lefts = {self._forwarding.left(stmt).buffer for stmt in gemms if not stmt.transpose_a}
         shapes = {id(stmt): self._shape(stmt) for stmt in gemms}
-        layouts = self._layouts(gemms, shapes)
+        layouts = {} if self._is_plain else self._layouts(gemms, shapes)
         results = {stmt.c.buffer for stmt in gemms}
         used_by_tiles = {name for stmt in walk(self._program.body) for name in tiles_of(stmt)}
-        variables = {b.name for b in self._tiles if b.scope == "local"} - used_by_tiles
+        variables = {
+            buffer.name
+            for buffer in self._tiles
+            if buffer.scope == "local" and buffer.name not in used_by_tiles and not self._is_plain
+        }
         tiles = [
             self._tile(buffer, layouts, buffer.name in results, buffer.name in variables)
             for buffer in self._tiles
             if buffer.name not in self._forwarding.sources
         ]
-        self._plan.keeping = find_kept(self._program, tiles)
+        self._plan.keeping = Keeping() if self._is_plain else find_kept(self._program, tiles)
         self._plan.claims = max(self._plan.keeping.claims, claims)
         self._plan.shared_bytes = -(-CLAIM_BYTES * self._plan.claims // LINE) * LINE
         self._plan.scratch_bytes = -(-TAG_BYTES * self._plan.keeping.tags // LINE) * LINE

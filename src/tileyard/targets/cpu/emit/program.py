@@ -18,6 +18,7 @@ from tileyard.targets.cpu.emit.copies import lazy_tiles
 from tileyard.targets.cpu.emit.exprs import index, index_term
 from tileyard.targets.cpu.emit.parts import touched
 from tileyard.targets.cpu.emit.plan import CLAIM_BYTES, TAG_BYTES, Plan, make_plan
+from tileyard.targets.cpu.emit.sanitizing import begin_block
 from tileyard.targets.cpu.emit.scalars import SCALARS
 from tileyard.targets.cpu.emit.separate import Grid, separate_views, split_grids
 from tileyard.targets.cpu.emit.statements import Statements
@@ -38,15 +39,21 @@ class Generated:
     details: Details
 
 
-def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -> Generated:
+def generate(
+    program: Program,
+    machine: Machine,
+    lines: dict[int, SourceLine],
+    *,
+    is_sanitized: bool = False,
+) -> Generated:
     """The C text of ``program``; ``lines`` are only used to locate what is not supported.
 
-    Raises UnsupportedError.
+    If it ``is_sanitized``, tiles begin poisoned, and reads of what nothing has written are faults. Raises UnsupportedError.
     """
     program = separate_views(program)
     grids = split_grids(program)
     try:
-        plans = _make_plans(grids, machine)
+        plans = _make_plans(grids, machine, is_plain=is_sanitized)
     except UnsupportedError as error:
         _locate(error, program, lines)
         raise
@@ -61,9 +68,10 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
             ranges=Ranges(grid.program),
             functions=functions,
             faults=faults,
+            is_sanitized=is_sanitized,
         )
         entries.append(names.fresh(f"{program.name}_blocks"))
-        _write_grid(ctx, grid, lines, entries[-1])
+        _write_grid(ctx, grid, lines, entries[-1], program.buffers)
         written.append(ctx.out.text())
     text = "\n".join(
         [
@@ -80,7 +88,7 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
     details = Details(
         # Without the threads of the user's launch, on which nothing here depends: equal binaries have equal signatures.
         signature=Program(program.name, program.params, program.dims, program.grid, (), (), ()),
-        scratch_bytes=max(plan.scratch_bytes for plan in plans),
+        scratch_bytes=max(plan.scratch_bytes for plan in plans) * (2 if is_sanitized else 1),
         shared_bytes=max(plan.shared_bytes for plan in plans),
         claims=max(plan.claims for plan in plans),
         tags=max(plan.keeping.tags for plan in plans),
@@ -92,15 +100,23 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
     return Generated(text=text, details=details)
 
 
-def _write_grid(ctx: Context, grid: Grid, lines: dict[int, SourceLine], name: str) -> None:
-    """Write the function ``name``, which runs some blocks of one grid."""
-    lazy = lazy_tiles(grid.program, ctx.plan)
+def _write_grid(
+    ctx: Context,
+    grid: Grid,
+    lines: dict[int, SourceLine],
+    name: str,
+    buffers: tuple[Buffer, ...],
+) -> None:
+    """Write the function ``name``, which runs some blocks of one grid; ``buffers`` are those of all grids."""
+    lazy = [] if ctx.is_sanitized else lazy_tiles(grid.program, ctx.plan)
     ctx.lazy = {buffer: ctx.names.fresh(f"{ctx.names[buffer]}_is_clear") for buffer in lazy}
     with ctx.out.block(f"static {KERNEL.format(name=name)}"):
         declare(ctx)
         place = ctx.out.place()
         with ctx.out.block("for (int64_t block = first; block < last; ++block)"):
             declare_block(ctx)
+            if ctx.is_sanitized:
+                begin_block(ctx, buffers)
             statements = Statements(ctx, lines)
             for body, number in grid.parts:
                 statements.body(body, number)
@@ -116,13 +132,13 @@ def _write_grid(ctx: Context, grid: Grid, lines: dict[int, SourceLine], name: st
             ctx.out.insert(place, f"ty_report *const report = buffers[{arrays}];")
 
 
-def _make_plans(grids: tuple[Grid, ...], machine: Machine) -> list[Plan]:
+def _make_plans(grids: tuple[Grid, ...], machine: Machine, *, is_plain: bool) -> list[Plan]:
     """The plans of all grids, with workspaces at the same places."""
-    plans = [make_plan(grid.program, machine) for grid in grids]
+    plans = [make_plan(grid.program, machine, is_plain=is_plain) for grid in grids]
     if len(grids) == 1:
         return plans
     claims = max(plan.claims for plan in plans)
-    return [make_plan(grid.program, machine, claims) for grid in grids]
+    return [make_plan(grid.program, machine, claims, is_plain=is_plain) for grid in grids]
 
 
 def _locate(error: UnsupportedError, program: Program, lines: dict[int, SourceLine]) -> None:
@@ -260,7 +276,7 @@ def _tile_declaration(ctx: Context, tile: Tile) -> str:
     if tile.view_of:
         place = f"(void *){ctx.names[tile.view_of]}"
         shape += f", {ctx.names[tile.view_of]} read otherwise"
-    restrict = "" if ctx.is_aliased(tile.name) else "restrict "
+    restrict = "" if ctx.is_aliased(tile.name) or ctx.is_sanitized else "restrict "
     match tile.layout:
         case Rows(stride=stride):
             inner = [*tile.shape[1:-1], stride] if len(tile.shape) > 1 else []

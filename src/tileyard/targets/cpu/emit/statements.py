@@ -1,4 +1,7 @@
-"""Writes statements in C: loops, branches, bindings and single elements; tile operations are passed on."""
+"""Writes statements in C: loops, branches, bindings and single elements; tile operations are passed on.
+
+One module because statements contain statements of all kinds.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -62,6 +65,7 @@ from tileyard.targets.cpu.emit.plain_statements import (
 )
 from tileyard.targets.cpu.emit.reductions import emit_reduce
 from tileyard.targets.cpu.emit.rows import emit_rows
+from tileyard.targets.cpu.emit.sanitizing import noting
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
 
@@ -109,7 +113,7 @@ class Statements:
         ``read`` are the rows that have been read since the last pass.
         """
         ctx = self._ctx
-        if self._parallel:
+        if self._parallel or ctx.is_sanitized:
             return 0
         element = find_repeat(ctx, body)
         if element is not None and isinstance(body[0], Copy):
@@ -161,8 +165,7 @@ class Statements:
             case If():
                 self._if(stmt, number)
             case While():
-                with self._repeated(), out.block(f"while ({value(self._ctx, stmt.cond)})"):
-                    self.body(stmt.body, number + 1)
+                self._while(stmt, number)
             case Break():
                 out.line("break;")
             case Roles():
@@ -179,7 +182,8 @@ class Statements:
     def _tile(self, stmt: Copy | Fill | Gemm | Reduce) -> None:
         ctx = self._ctx
         self._comment(stmt)
-        with ctx.out.block(""):
+        noted = noting(ctx, stmt) if ctx.is_sanitized else nullcontext()
+        with ctx.out.block(""), noted:
             match stmt:
                 case Copy():
                     self._copy(stmt)
@@ -262,6 +266,13 @@ class Statements:
 
     # ---- loops ------------------------------------------------------------------------------
 
+    def _while(self, stmt: While, number: int) -> None:
+        out = self._ctx.out
+        with self._repeated(), out.block(f"while ({value(self._ctx, stmt.cond)})"):
+            if self._ctx.is_sanitized:  # poison may keep the loop going
+                out.line("if (fault.site) return ty_failed(report, &fault);")
+            self.body(stmt.body, number + 1)
+
     def _for(self, stmt: For, number: int) -> None:
         ctx = self._ctx
         if not self._parallel:
@@ -287,7 +298,7 @@ class Statements:
         start = index(ctx, stmt.start)
         end = index_side(ctx, add(stmt.start, stmt.extent))
         ctx.ranges.bind_loop(stmt)
-        if self._parallel and is_independent(ctx, stmt):
+        if self._parallel and not ctx.is_sanitized and is_independent(ctx, stmt):
             if emit_rows(ctx, stmt):
                 return
             ctx.out.line("TY_INDEPENDENT")

@@ -4,10 +4,12 @@
 
 #include "compilers.h"
 
-/* The first failure of a thread in a block: the number of its site, and the number that was wrong there. */
+/* The first failure of a thread in a block: the number of its site, the number that was wrong there, and
+   another site that it has to do with, 0 for none. */
 typedef struct {
   int32_t site;
   int64_t value;
+  int32_t other;
 } ty_fault;
 
 #define TY_SITES 3
@@ -51,10 +53,26 @@ TY_INLINE int ty_is_first(ty_report *report) {
 TY_COLD int32_t ty_failed(ty_report *report, const ty_fault *fault) {
   if (ty_is_first(report)) {
     report->sites[0] = fault->site;
-    report->site_count = 1;
+    report->sites[1] = fault->other;
+    report->site_count = fault->other ? 2 : 1;
     report->value = fault->value;
   }
   return 1;
+}
+
+/* In sanitized kernels, notes in their shadow that bytes of a tile are written. */
+TY_INLINE void ty_note_written(void *place, int64_t bytes, int64_t shadow) {
+  if (bytes > 0)
+    memset((char *)place + shadow, 1, (size_t)bytes);
+}
+
+/* Reports a read at `site` of bytes of which the shadow says that some are not written; the last write to
+   their tile was at site `last`. Gives their address. */
+TY_INLINE const void *ty_require_written(const void *place, int64_t bytes, int64_t shadow, ty_fault *fault,
+                                         int32_t site, int32_t last) {
+  if (bytes > 0 && !fault->site && memchr((const char *)place + shadow, 0, (size_t)bytes))
+    *fault = (ty_fault){site, 0, last};
+  return place;
 }
 
 /* Ends a launch at one site; the values that matter there are printed as `format` says. */
