@@ -72,6 +72,11 @@ class UserCodeError(TileyardError, code="user_code", exit_status=1):
 
 
 @dataclass(eq=False)
+class RejectedError(UserCodeError, code="rejected", exit_status=2):
+    """A kernel's own ``where`` rejects a config for its arguments; ``file`` and ``line`` are those of ``where``."""
+
+
+@dataclass(eq=False)
 class UnsupportedError(TileyardError, code="unsupported"):
     """A kernel uses an operation that is not covered; ``operation`` and the source line identify it.
 

@@ -11,6 +11,7 @@ import msgspec
 from tileyard.draws import USUAL_DRAW, Draw
 from tileyard.measures import Measure
 from tileyard.parts import WHOLE, GoldenPart
+from tileyard.rules import Rule
 
 Value = bool | int | float | str
 Digest = NewType("Digest", str)
@@ -92,7 +93,7 @@ class TensorSpec(Record):
 class Elaborated(Record):
     """A Kernel with data derived from it and its source lines, which are part of no key. If it ``is_asynchronous``, its order can be checked.
 
-    ``lines`` has the source line of each statement, by pre-order number, and of the allocation of buffer ``i`` by ``-1 - i``. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, if the target needs it. ``source`` is the kernel after our pipeline, in TileLang. ``notes`` say what TileLang makes of lines of it; they are no mistakes.
+    ``lines`` has the source line of each statement, by pre-order number, and of the allocation of buffer ``i`` by ``-1 - i``. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, if the target needs it. ``source`` is the kernel after our pipeline, in TileLang. ``notes`` say what TileLang makes of lines of it; they are no mistakes. ``rule`` is None if no number of a call can make the kernel's ``where`` reject it.
     """
 
     kernel: Kernel
@@ -103,6 +104,7 @@ class Elaborated(Record):
     scalars: tuple[Value, ...] = ()
     source: str = ""
     notes: tuple[Diagnostic, ...] = ()
+    rule: Rule | None = None
 
 
 class Tolerance(Record):

@@ -247,7 +247,9 @@ def test_a_where_that_rejects_everything(cli: CommandLine) -> None:
         "def k(a): ...\n",
         encoding="utf-8",
     )
-    expected = "no config of k is left to try: all 2 are rejected"
+    expected = (
+        "no config of k is left to try: all 2 are rejected: none.py:2: where of k rejects a=1 ("
+    )
     assert expected in read_line(cli, refuse_kernels(cli, "tune", "none.py"))
 
 

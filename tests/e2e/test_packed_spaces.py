@@ -15,8 +15,10 @@ from tests.e2e.test_dispatch import KERNEL
 pytestmark = pytest.mark.slow
 
 DECLARED = KERNEL.replace(
-    "reference=", "flops=lambda M, N: M * N, tolerance=(0.01, 0.01), reference="
-)
+    "reference=",
+    "where=lambda M, block: M % 4 == 0, flops=lambda M, N: M * N, tolerance=(0.01, 0.01), reference=",
+).replace("def double(M, N, block=32):", "def double(N, block=32):\n    M = T.dynamic('M')")
+BUILT = "when this kernel was built, and not for M=3 (build it for that, or use tileyard.tuned with its source)"
 USE = """
 import sys
 
@@ -40,7 +42,15 @@ print(tileyard.load(f"{sys.argv[1]}::block=32"))
 print(winners["double M=4 N=128"].config["block"])
 for call in (winners, space["double/block=64"]):
     assert (call(known) == 2).all()
-for call in (lambda: space(known), lambda: winners(new), lambda: tileyard.load(f"{sys.argv[2]}::triple")):
+fewer = known[:3]
+for call in (
+    lambda: space(known),
+    lambda: winners(new),
+    lambda: tileyard.load(f"{sys.argv[2]}::triple"),
+    lambda: space["double/block=64"](fewer),
+    lambda: winners["double M=4 N=128"](fewer),
+    lambda: study.best.load()(fewer),
+):
     try:
         call()
     except tileyard.TileyardError as error:
@@ -138,6 +148,7 @@ def test_winners_run_where_there_is_no_tilelang(
         f"space.tyb holds 2 cases (name one: {space}::CASE, of double/block=32, double/block=64)",
         "winners.tyb has no kernel for float32[4, 512] (it has double M=4 N=128)",
         "winners.tyb has no case 'triple' (it has double M=4 N=128)",
+        *[f"where of double (double.py:6) was evaluated for M=4 {BUILT}"] * 3,
     ]
     for done, line in (
         (

@@ -19,7 +19,8 @@ def test_kernels_are_built_ahead_once_for_all_tests_and_all_runs(tree: Tree) -> 
     tree.write(
         some_kernels=KERNELS,
         test_scale="""
-            import numpy as np, pytest
+            import numpy as np, pytest, tileyard
+            import tilelang.language as T
             from some_kernels import scale
 
             @pytest.mark.tile_kernel(kernel=scale)
@@ -45,8 +46,26 @@ def test_kernels_are_built_ahead_once_for_all_tests_and_all_runs(tree: Tree) -> 
                 with tile_device():
                     assert tile_kernel(np.ones(64, "float32"))[0] == 2.0
 
+            @tileyard.kernel(where=lambda M, block: M % block == 0)
+            def ruled(block=32):
+                M = T.dynamic("M")
+
+                @T.prim_func
+                def main(A: T.Tensor((M,), "float32"), B: T.Tensor((M,), "float32")):
+                    with T.Kernel(T.ceildiv(M, block), threads=32) as bx:
+                        for i in T.Parallel(block):
+                            B[bx * block + i] = A[bx * block + i] * 2
+
+                return main
+
+            @pytest.mark.tile_kernel(kernel=ruled, M=64)
+            def test_rule(tile_kernel, tile_device):
+                with tile_device():
+                    assert tile_kernel(np.ones(96, "float32"))[0] == 2.0
+                    with pytest.raises(tileyard.TileyardError, match="where of ruled rejects block=32 M=80"):
+                        tile_kernel(np.ones(80, "float32"))
+
             def test_prepared_elsewhere():
-                import tileyard
                 for n in (64,):
                     tileyard.compile(scale.get_tir(N=n), out_idx=[-1])
 
@@ -57,7 +76,7 @@ def test_kernels_are_built_ahead_once_for_all_tests_and_all_runs(tree: Tree) -> 
         """,
     )
     first = tree.run()
-    expected = {"passed": 8, "steps": 4, "holds": 7}
+    expected = {"passed": 9, "steps": 5, "holds": 8}
     counts = [entry["outcome"] for entry in first.report["tests"]]
     assert first.code == 0, first.text
     assert counts.count("passed") == expected["passed"]

@@ -14,10 +14,12 @@ from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import BuildKey, KernelWork, SourceLine, TensorSpec, Value
 from tileyard.report.words import format_config
+from tileyard.rules import Rule
 from tileyard.settings import Settings
 from tileyard.store.choices import Choice
 from tileyard.store.winners import open_winners
 from tileyard.suite.packed import check_suite, choose_case, unpack_suite
+from tileyard.targets.arguments import guard
 from tileyard.targets.registry import find_needs
 from tileyard.tuning.shapes import Shapes, describe_shapes, list_shapes, shapes_like
 from tileyard.wording import name_some
@@ -34,6 +36,7 @@ class PackedKernel:
     build: BuildKey
     tensors: tuple[TensorSpec, ...]
     lines: Mapping[int, SourceLine]
+    rule: Rule | None
 
 
 class LoadedBundle(Mapping[str, LoadedKernel]):
@@ -63,7 +66,11 @@ class LoadedBundle(Mapping[str, LoadedKernel]):
                 )
             run = make_callable(artifact, packed.target, self._settings, self._device, packed.lines)
             self._loaded[name] = LoadedKernel(
-                run, packed.kernel, packed.target, packed.arguments, packed.config
+                guard(run, packed.rule),
+                packed.kernel,
+                packed.target,
+                packed.arguments,
+                packed.config,
             )
         return self._loaded[name]
 
@@ -128,6 +135,7 @@ def _read_selection(path: Path, home: Path) -> dict[str, PackedKernel]:
             build=packed.entries[case.id].build,
             tensors=packed.entries[case.id].specs,
             lines=packed.entries[case.id].lines,
+            rule=packed.entries[case.id].rule,
         )
         for case in packed.suite.cases
         if isinstance(case.work, KernelWork)
@@ -151,6 +159,7 @@ def _read_winners(
             build=choice.build,
             tensors=choice.tensors,
             lines={},
+            rule=choice.rule,
         )
         for choice in sorted(choices, key=is_own)
     }

@@ -19,6 +19,7 @@ from tileyard.requests.kernels import parse_kernel
 from tileyard.requests.values import refuse_unused
 from tileyard.settings import Settings
 from tileyard.store.choices import Choice, list_choices
+from tileyard.targets.arguments import guard
 from tileyard.targets.registry import find_needs
 from tileyard.tuning.shapes import (
     Shapes,
@@ -71,7 +72,7 @@ class Dispatch:
         self._builder: LocalBuilder | None = None
 
     def __call__(self, *args: Any) -> object:  # noqa: ANN401 - arrays of any library
-        """As the compiled kernel: see ``Winner.load``. Raises UsageError if no config is known and there is no default."""
+        """As the compiled kernel: see ``Winner.load``. Raises UsageError if no config is known and there is no default, and RejectedError as ``choose`` does."""
         try:
             kernel = self._ready[tuple([(a.shape, a.dtype) for a in args])]
         except (AttributeError, KeyError):  # an argument is a number, or the shapes are new
@@ -89,17 +90,19 @@ class Dispatch:
         return kernel
 
     def choose(self, *args: Any) -> tuple[dict[str, Value], dict[str, Value]]:  # noqa: ANN401 - see above
-        """The arguments and the config for these arrays. Raises UsageError."""
+        """The arguments and the config for these arrays. Raises UsageError, and RejectedError for a config that ``where`` rejects."""
         shapes = list_shapes(args)
         choice = self._find_choice(shapes)
         if choice is not None:
-            return dict(choice.arguments), dict(choice.config)
-        given = self._arguments(*args) if self._arguments is not None else None
-        arguments = infer_arguments(self._name, self._choices(), shapes) if given is None else given
-        return (
-            {key: to_plain(value) for key, value in arguments.items()},
-            {key: to_plain(value) for key, value in (self._default or {}).items()},
-        )
+            chosen, config = dict(choice.arguments), dict(choice.config)
+        else:
+            given = self._arguments(*args) if self._arguments is not None else None
+            found = infer_arguments(self._name, self._choices(), shapes) if given is None else given
+            chosen = {key: to_plain(value) for key, value in found.items()}
+            config = {key: to_plain(value) for key, value in (self._default or {}).items()}
+        if self._found is not None:
+            self._found.require(chosen, config)
+        return chosen, config
 
     def __repr__(self) -> str:
         ready = count_of(len(self._ready), "shape")
@@ -132,14 +135,17 @@ class Dispatch:
                     f"the binary of {self._name} that won is not in {objects}",
                     "`tileyard export --binaries` packs it where it was tuned",
                 )
-            return make_callable(artifact, self._target, self._settings, self._device, {})
+            run = make_callable(artifact, self._target, self._settings, self._device, {})
+            return guard(run, choice.rule if choice else None)
         arguments, config = self.choose(*args)
         if self._builder is None:
             self._builder = make_builder(self._target, self._settings)
         made = lower_config(self._found, arguments, config, with_tir=self._builder.needs_tir)
         artifact, is_built = self._builder.build(made)
         self.built += is_built
-        return make_callable(artifact, self._target, self._settings, self._device, made.lines)
+        run = make_callable(artifact, self._target, self._settings, self._device, made.lines)
+        found = self._found
+        return guard(run, made.rule, lambda other: found.require({**arguments, **other}, config))
 
     @functools.cached_property
     def _silicon(self) -> str:
@@ -175,7 +181,7 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
         target: The target that it is built for.
         device: The device that it runs on, as in ``tileyard.compile``.
         silicon: Use the winners of this silicon, as named by ``tileyard export``, instead of the device's own.
-        default: The config for shapes that were never tuned; without it they are refused.
+        default: The config for shapes that were never tuned; without it they are refused, and so are shapes for which ``where`` rejects it.
         arguments: A function that is called with tensors of shapes that were never tuned, and returns the kernel's arguments.
             Without it they are inferred from the tuned shapes.
         home: The data directory, as in ``tune``.

@@ -28,6 +28,7 @@ from tileyard.requests.values import refuse_unused
 from tileyard.service.choosing import require_fit, settle_target
 from tileyard.settings import Settings
 from tileyard.store.trials import ELSEWHERE, has_records, open_store
+from tileyard.targets.arguments import guard
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.tuning.request import CompileResult
@@ -197,8 +198,8 @@ def load_trial(trial: Trial, settings: Settings, device: str) -> LoadedKernel:
     """The kernel of a trial as a function. Raises DamagedError if its artifact is gone."""
     artifact = find_built(trial, settings)
     record = find_run(ObjectStore(settings.home / "objects"), trial.keys.run)
-    lines = record.entry.lines if record is not None else {}
-    run = make_callable(artifact, trial.target, settings, device, lines)
+    lines, rule = (record.entry.lines, record.entry.rule) if record is not None else ({}, None)
+    run = guard(make_callable(artifact, trial.target, settings, device, lines), rule)
     return LoadedKernel(run, trial.kernel, trial.target, trial.arguments, trial.config)
 
 

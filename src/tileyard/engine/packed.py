@@ -46,6 +46,7 @@ class PackedPreparation(Preparation):
             specs=entry.specs,
             scalars=entry.scalars,
             lines=entry.lines,
+            rule=entry.rule,
         )
         progress.golden, progress.command = golden, command
         progress.keys = Keys(build=entry.build, golden=golden.key)

@@ -487,6 +487,7 @@ def run_entry(progress: Progress) -> RunEntry:
         log=progress.log,
         command=progress.command,
         lines=elaborated.lines,
+        rule=elaborated.rule,
     )
 
 

@@ -129,6 +129,15 @@ def _is_site(path: Path) -> bool:
     )
 
 
+def find_place(function: object) -> tuple[str, int]:
+    """The file and the line in which a function begins; empty and 0 if they are not known."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(inspect.unwrap(function), "__code__", None)  # type: ignore[arg-type]
+    code = code or getattr(vars(type(function)).get("__call__"), "__code__", None)
+    return ("", 0) if code is None else (str(code.co_filename), int(code.co_firstlineno))
+
+
 @contextlib.contextmanager
 def blame_user(doing: str = "") -> Iterator[None]:
     """Runs a user's code. Everything it raises, SystemExit included, becomes UserCodeError.

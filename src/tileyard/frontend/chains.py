@@ -24,6 +24,7 @@ from tileyard.frontend.recipes import (
     Recipe,
     named_parameters,
     read_flags,
+    read_recipe,
     read_reference,
     read_supply,
     read_tolerance,
@@ -81,11 +82,16 @@ def read_chain(tuner: Any, inputs: Sequence[object] | None = None) -> Chain:  # 
         return build(**{key: value for key, value in config.items() if key in parameters})
 
     varied = {key for config in configs for key in config} & parameters.keys()
+    own = read_recipe(function)
+    where = None if own is None else own.where
+    open_ = {key for key, one in parameters.items() if one.default is not one.empty}
     plain = {key: value for key, value in given.items() if is_scalar(value) and key not in varied}
     recipe = Recipe(
         style="autotune",
         file=str(inspect.getsourcefile(user_function(function)) or ""),  # type: ignore[arg-type]
-        function=_signed(name, parameters, plain, varied),
+        function=_signed(
+            name, parameters, plain, varied if where is None else varied | (open_ - plain.keys())
+        ),
         build=lambda **values: elaborate({k: v for k, v in values.items() if k in varied}),
         runtime=RuntimeNames(),
         out_idx=_read_out_idx(tuner.compile_args.out_idx),
@@ -107,7 +113,10 @@ def read_chain(tuner: Any, inputs: Sequence[object] | None = None) -> Chain:  # 
         elaborate=elaborate,
         is_decided=bool(varied & given.keys()),
     )
-    return chain if chain.is_decided else _bind(chain, inputs)
+    if chain.is_decided:
+        return chain
+    bound = _bind(chain, inputs)
+    return bound if where is None else _leave_rejected(bound, where)
 
 
 def make_alone(tuner: Any, func: Any, config: Mapping[str, Any], *, with_tir: bool) -> MadeKernel:  # noqa: ANN401
@@ -190,6 +199,18 @@ def _require_known(
                 to_plain(value)
             except UsageError as error:
                 raise ChainError(f"config {number} of {name}: {key}: {error.message}", error.hint) from None  # fmt: skip
+
+
+def _leave_rejected(chain: Chain, where: Callable[..., object]) -> Chain:
+    """The chain with its kernel's ``where``, and without the configs that it rejects. Raises RejectedError if it rejects all."""
+    found = Found(chain.found.name, replace(chain.found.recipe, where=where))
+    plain = found.expand({}).configs
+    accepted = [found.accepts(chain.arguments, config) for config in plain]
+    if not any(accepted):
+        found.require(chain.arguments, plain[0])
+    configs = list(itertools.compress(chain.configs, accepted))
+    found = Found(chain.found.name, replace(found.recipe, space=configs))
+    return replace(chain, found=found, configs=configs)
 
 
 def _signed(

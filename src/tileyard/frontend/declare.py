@@ -139,7 +139,7 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
         space: The configs to search. A mapping from parameter to its possible values, which are
             multiplied out; or a list of configs, each a mapping from parameter to value; or a
             callable that receives the arguments by name and returns either. None: nothing to search.
-        where: Called by name; a config is used only if it returns a true value.
+        where: Called by name; a config is used only if it returns a true value, and refused if it was given by hand.
         shapes: Named sets of arguments; the first one is the default. A set may
             leave out arguments that have a default.
         reference: Computes the expected outputs. Called with copies of the kernel's input tensors in parameter

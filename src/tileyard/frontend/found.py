@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
-from tileyard.frontend.blame import blame_user, call_by_name, parameters_of
+from tileyard.errors import (
+    InvalidProgramError,
+    RejectedError,
+    UnsupportedError,
+    UsageError,
+    UserCodeError,
+)
+from tileyard.frontend.blame import blame_user, call_by_name, find_place, parameters_of
 from tileyard.frontend.declare import KernelInfo
 from tileyard.frontend.no_device import assume_target
 from tileyard.frontend.parameters import (
@@ -27,9 +33,11 @@ from tileyard.frontend.parameters import (
 from tileyard.frontend.recipes import Recipe
 from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.ir.nodes import Program
+from tileyard.ir.printer import print_program
 from tileyard.ir.specs import scalar_params
 from tileyard.model import TensorSpec, Value
-from tileyard.wording import count_of
+from tileyard.rules import Rule
+from tileyard.wording import count_of, name_line
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
@@ -96,6 +104,50 @@ class Found:
         with blame_user(what):
             return bool(call_by_name(self.recipe.where, values, what))
 
+    def require(self, arguments: Arguments, config: Arguments) -> None:
+        """Raise RejectedError unless ``where`` accepts a config."""
+        if not self.accepts(arguments, config):
+            raise self.describe_refusal(arguments, config)
+
+    def describe_refusal(self, arguments: Arguments, config: Arguments) -> RejectedError:
+        """The error for a config that ``where`` rejects: it names the config, the arguments and the line of the rule."""
+        varied = {*config, *self.expand(arguments).names}
+        named = _asked_by(self.recipe.where) or ()
+        values = {**self.parameters.defaults, **arguments, **config}
+        chosen = [f"{key}={value}" for key, value in values.items() if key in varied]
+        given = [
+            f"{key}={value}"
+            for key, value in values.items()
+            if key not in varied and (key in arguments or key in named)
+        ]
+        file, line = find_place(self.recipe.where)
+        subject = " for ".join(" ".join(part) for part in (chosen, given) if part)
+        summary = f"where of {self.name} rejects {subject or 'its only config'}"
+        return RejectedError(
+            message=f"{name_line(file, line)}: {summary}" if file else summary,
+            hint="choose a config that it accepts, or loosen the rule",
+            summary=summary,
+            file=file,
+            line=line,
+        )
+
+    def find_rule(self, program: Program, numbers: Arguments) -> Rule | None:
+        """The part of ``where`` that depends on these dimensions and scalars of a Program; None if it asks for none of them."""
+        asked = _asked_by(self.recipe.where)
+        named = {key: value for key, value in numbers.items() if asked is None or key in asked}
+        if not named:
+            return None
+        file, line = find_place(self.recipe.where)
+        return Rule(
+            text=f"where of {self.name} ({name_line(file, line)})"
+            if file
+            else f"where of {self.name}",
+            numbers=named,
+            signature=print_program(
+                Program(self.name, program.params, program.dims, (), (), (), ())
+            ),
+        )
+
     def complete(self, arguments: Arguments) -> dict[str, object]:
         """The arguments in the form of the user's code, with defaults for those not given."""
         return {**self.parameters.default_values, **self.parameters.restore(arguments)}
@@ -106,6 +158,7 @@ class Found:
         missing = [key for key in self.parameters.required if key not in given]
         if missing:
             raise UsageError(f"{self.name} needs a value for {', '.join(missing)}")
+        self.require(arguments, config)
         options = dict(self.recipe.pass_configs)
         chosen = given.get(PASS_CONFIGS)
         if PASS_CONFIGS not in self.parameters.own and isinstance(chosen, Mapping):
@@ -248,6 +301,16 @@ class Found:
         return [array for array, spec in zip(arrays, passed, strict=True) if spec.role != "out"]
 
 
+def _asked_by(where: Callable[..., object] | None) -> frozenset[str] | None:
+    """The names that a rule asks for; None for all of them."""
+    if where is None:
+        return frozenset()
+    parameters = parameters_of(where)
+    if parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters)
+
+
 TILELANGS = "tilelang:"
 """Prefix of the name of TileLang's own pipeline for an architecture."""
 
@@ -265,8 +328,9 @@ def lower_config(
 ) -> "MadeKernel":
     """Elaborate and lower one config; with a ``pipeline``, after its passes.
 
-    Raises UsageError and UserCodeError, also for an access that is certainly outside its tile; UnsupportedError and InvalidProgramError
-    too, except that with ``with_tir`` they become the Kernel's refusal if its parameters are covered.
+    Raises UsageError, RejectedError for a config that ``where`` rejects, and UserCodeError, also for an access that is certainly outside
+    its tile; UnsupportedError and InvalidProgramError too, except that with ``with_tir`` they become the Kernel's refusal if its
+    parameters are covered.
     """
     elaboration = found.elaborate(arguments, config)
     # Importing these takes seconds, and the user's own code has usually imported most of it already.
@@ -340,7 +404,8 @@ def _bind(
     """The kernel with its numbers; a size that only strides contain may be given, and the arrays decide."""
     buffers = dict(elaboration.func.buffer_map.items()).values()
     strides = [str(getattr(one, "name", "")) for buffer in buffers for one in buffer.strides]
-    return replace(made, numbers=bind_numbers(found, made.signature, arguments, strides))
+    numbers = bind_numbers(found, made.signature, arguments, strides)
+    return replace(made, numbers=numbers, rule=found.find_rule(made.signature, numbers))
 
 
 def bind_numbers(

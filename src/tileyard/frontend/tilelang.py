@@ -32,6 +32,7 @@ from tileyard.ir.verify import verify
 from tileyard.ir.walk import Effects, buffer_effects, number_statements
 from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine, Value
 from tileyard.passes.settle import settle
+from tileyard.rules import Rule
 
 NO_THREAD_SYNC = "tl.disable_thread_storage_sync"
 """The option that stops TileLang from putting barriers between statements."""
@@ -265,7 +266,7 @@ class MadeKernel:
     ``signature`` is its Program, or one with its parameters and without a body. ``tir`` is TVM's JSON with
     source lines, empty if not requested. ``numbers`` are the dimensions and scalars by name,
     if the arguments of the kernel are known. ``lowered`` is None for a refused Kernel. ``source`` is the result of one of
-    Tileyard's pipelines, in TileLang. ``notes`` are about what TileLang makes of the kernel, and are no mistakes.
+    Tileyard's pipelines, in TileLang. ``notes`` are about what TileLang makes of the kernel, and are no mistakes. ``rule`` is as in an Elaborated.
     """
 
     kernel: Kernel
@@ -276,6 +277,7 @@ class MadeKernel:
     source: str = ""
     numbers: dict[str, Value] = field(default_factory=dict)
     notes: tuple[Diagnostic, ...] = ()
+    rule: Rule | None = None
 
     @property
     def integers(self) -> dict[str, int]:

@@ -12,14 +12,17 @@ import pytest
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, UsageError
+from tileyard.frontend.found import Found
 from tileyard.model import BuildKey, Device, Outcome
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.devices import Holdings, TileDevice
 from tileyard.pytest_plugin.far_calls import FarDevice
 from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.options import PluginOptions
-from tileyard.pytest_plugin.records import StepResult
+from tileyard.pytest_plugin.records import KernelStep, StepResult
+from tileyard.rules import Rule
 from tileyard.settings import Settings
+from tileyard.targets.arguments import Allow, guard
 from tileyard.targets.registry import find_needs, make_target
 
 T = TypeVar("T")
@@ -32,9 +35,17 @@ class PreparedKernel:
     """
 
     def __init__(
-        self, result: StepResult, name: str, settings: Settings, holdings: Holdings
+        self,
+        result: StepResult,
+        name: str,
+        settings: Settings,
+        holdings: Holdings,
+        allow: Allow | None = None,
     ) -> None:
+        """``allow`` is as in ``guard``."""
         self.name = name
+        self._rule = result.rule
+        self._allow = allow
         self.build = result.build
         self.target = result.target
         self._settings = settings
@@ -68,10 +79,10 @@ class PreparedKernel:
         if artifact is None:
             raise DamagedError(f"the artifact of {self.name} is gone", "run again to build it")
         loaded = make_target(self.target, self._settings.plugins).load(artifact, device)
-        self._loaded[device.name] = loaded.as_callable()
+        self._loaded[device.name] = guard(loaded.as_callable(), self._rule, self._allow)
 
-    def __reduce__(self) -> tuple[object, tuple[str, str, str]]:
-        return restore_kernel, (self.name, self.build, self.target)
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return restore_kernel, (self.name, self.build, self.target, self._rule)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} for {self.target}, built ahead>"
@@ -81,9 +92,9 @@ FAR_SITE: ContextVar[tuple[Settings, Holdings]] = ContextVar("tileyard_far_site"
 """On the far side of a queue: the settings that find kernels, and the holder of the device."""
 
 
-def restore_kernel(name: str, build: str, target: str) -> PreparedKernel:
+def restore_kernel(name: str, build: str, target: str, rule: Rule | None) -> PreparedKernel:
     """A kernel that was sent to the far side."""
-    result = StepResult(step=name, build=BuildKey(build), target=target)
+    result = StepResult(step=name, build=BuildKey(build), target=target, rule=rule)
     return PreparedKernel(result, name, *FAR_SITE.get())
 
 
@@ -155,9 +166,19 @@ class Active:
     def kernels(self, item: pytest.Item) -> Mapping[str, PreparedKernel]:
         """For ``tile_kernels``."""
         return {
-            name: PreparedKernel(result, name, self.settings, self._holdings)
+            name: PreparedKernel(
+                result, name, self.settings, self._holdings, self._find_allow(result.step)
+            )
             for name, result in self._results(item, kernels=True).items()
         }
+
+    def _find_allow(self, step_id: str) -> Allow | None:
+        """Evaluates the kernel's rule for the numbers of a call."""
+        step = self.declared.steps.get(step_id)
+        if not isinstance(step, KernelStep) or not isinstance(step.source, Found):
+            return None
+        found, arguments = step.source, step.arguments
+        return lambda numbers: found.require({**arguments, **numbers}, {})
 
     def kernel(self, item: pytest.Item) -> PreparedKernel:
         """For ``tile_kernel``."""

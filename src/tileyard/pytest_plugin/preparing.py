@@ -129,7 +129,7 @@ class KernelHolder:
         return [self._describe(*one) for one in zip(self.made, builds, strict=True)]
 
     def _describe(self, step: str, build: Build) -> StepResult:
-        result, _ = self.made[step].result()
+        result, reply = self.made[step].result()
         at = self._began.get(build.case)
         return msgspec.structs.replace(
             result,
@@ -139,6 +139,7 @@ class KernelHolder:
             seconds=result.seconds if at is None else build.build_s,
             reused=at is None and build.build != "",
             build=build.build,
+            rule=reply.elaborated.rule if isinstance(reply, ElaboratedConfig) else None,
         )
 
 

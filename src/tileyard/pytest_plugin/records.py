@@ -7,6 +7,7 @@ from typing import Any
 
 from tileyard.frontend.found import Found
 from tileyard.model import BuildKey, Outcome, Record, Value
+from tileyard.rules import Rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,7 @@ class StepResult(Record):
     of a function's step, and ``pickled`` the file of its result. ``why`` states of such a step whether
     it was kept, or why it was made, and of a test that ran ahead where that ended. ``unchecked`` is why a kernel
     was not checked for races and undefined accesses. The result of
-    reading a test ``is_partial`` if there is more that may compile.
+    reading a test ``is_partial`` if there is more that may compile. ``rule`` is a kernel's, as in an Elaborated.
     """
 
     step: str
@@ -157,6 +158,7 @@ class StepResult(Record):
     seconds: float = 0.0
     reused: bool = False
     build: BuildKey = BuildKey("")
+    rule: Rule | None = None
     target: str = ""
     folder: str = ""
     pickled: str = ""

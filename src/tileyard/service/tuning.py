@@ -165,6 +165,7 @@ def _write_down(bench: Bench, study: Study, result: StudyResult) -> None:
         file=Path(study.space.file).name,
         trial=best.id,
         build=best.keys.build,
+        rule=record.entry.rule,
     )
     add_choices(bench.settings.home, [choice])
 

@@ -14,6 +14,7 @@ from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError
 from tileyard.model import BuildKey, Record, TensorSpec, Value
 from tileyard.modes import append_file
+from tileyard.rules import Rule
 
 FILE_NAME = "choices.jsonl"
 
@@ -22,7 +23,7 @@ class Choice(Record):
     """The config that won.
 
     ``tensors`` are the kernel's, in calling order. ``latency_ns`` is the median time of a launch, ``file`` the name of the kernel's file without
-    its folders, ``trial`` the winner's in the home where it was tuned, and ``build`` the key of its binary.
+    its folders, ``trial`` the winner's in the home where it was tuned, and ``build`` the key of its binary. ``rule`` is as in an Elaborated.
     """
 
     kernel: str
@@ -35,6 +36,7 @@ class Choice(Record):
     file: str = ""
     trial: str = ""
     build: BuildKey = BuildKey("")
+    rule: Rule | None = None
 
     @property
     def subject(self) -> str:

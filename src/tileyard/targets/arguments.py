@@ -1,17 +1,23 @@
 """Matches and checks the arguments of a kernel call, for all targets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from tileyard.errors import BindError
+from tileyard.errors import BindError, UsageError
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Program, Scalar, Tensor
-from tileyard.ir.specs import tensors
+from tileyard.ir.reader import read_program
+from tileyard.ir.specs import bind_dims, scalar_params, tensors
+from tileyard.model import Value
+from tileyard.rules import Rule
 from tileyard.targets.base import Array
 from tileyard.wording import count_of
 
 PAGE = 4096
+Allow = Callable[[Mapping[str, Value]], None]
+"""Raises if a kernel's rule rejects these dimensions and scalars of a call."""
 
 
 def match_arguments(
@@ -36,6 +42,62 @@ def match_arguments(
 def find_name(param: Tensor | Scalar) -> str:
     """The name of a parameter."""
     return param.buffer.name if isinstance(param, Tensor) else param.var.name
+
+
+def guard(
+    run: Callable[..., object],
+    rule: Rule | None,
+    allow: Allow | None = None,
+) -> Callable[..., object]:
+    """A kernel that is launched only with numbers that its rule accepts.
+
+    ``allow`` is called once for each set of other numbers than those for which the rule was evaluated, and raises if the rule rejects them;
+    without it they are refused with a UsageError.
+    """
+    if rule is None:
+        return run
+    signature = read_program(rule.signature)
+    known: set[object] = set()
+
+    names = [var.name for var in scalar_params(signature)]
+
+    def call(*arguments: Any) -> object:  # noqa: ANN401 - arrays of any library
+        taken = match_arguments(signature, arguments)
+        shapes = tuple(
+            [tuple(getattr(one, "shape", ())) for param, one in taken if isinstance(param, Tensor)]
+        )
+        scalars = tuple([_read_number(one) for param, one in taken if isinstance(param, Scalar)])
+        if (
+            None not in scalars and (shapes, scalars) not in known
+        ):  # the kernel refuses anything but a number
+            bound = {
+                **bind_dims(signature, shapes, scalars),
+                **dict(zip(names, scalars, strict=True)),
+            }
+            numbers = {name: bound[name] for name in rule.numbers}
+            if numbers != rule.numbers:
+                if allow is None:
+                    raise _describe_unknown(rule, numbers)
+                allow(numbers)
+            known.add((shapes, scalars))
+        return run(*arguments)
+
+    return call
+
+
+def _read_number(value: Any) -> Any:  # noqa: ANN401 - of any library
+    """A scalar argument as a Python number; None for anything else."""
+    value = value.item() if getattr(value, "shape", None) == () else value
+    return value if isinstance(value, bool | int | float) else None
+
+
+def _describe_unknown(rule: Rule, numbers: Mapping[str, object]) -> UsageError:
+    was = " ".join(f"{name}={rule.numbers[name]}" for name in numbers)
+    asked = " ".join(f"{name}={value}" for name, value in numbers.items())
+    return UsageError(
+        f"{rule.text} was evaluated for {was} when this kernel was built, and not for {asked}",
+        "build it for that, or use tileyard.tuned with its source",
+    )
 
 
 def check_arrays(signature: Program, arrays: Sequence[Array]) -> None:

@@ -36,9 +36,8 @@ class Asks(Protocol):
 class OpenSpace:
     """The kernel to tune, its complete arguments, and the configs drawn so far, in order.
 
-    ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 if
-    not stated; ``file`` is the kernel's file. ``tolerance``, ``timing`` and ``run_s`` are the kernel's own, if any, as in a KernelInfo.
-    ``guessed`` names the arguments whose values nobody chose.
+    ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 if not stated; ``file`` is the kernel's. ``tolerance``, ``timing`` and ``run_s`` are the kernel's own, if any, as in a KernelInfo.
+    ``guessed`` names the arguments whose values nobody chose. ``refusal`` is the message about a config that ``where`` rejects.
     """
 
     kernel: str
@@ -55,6 +54,7 @@ class OpenSpace:
     asks: Asks | None = None
     guessed: tuple[str, ...] = ()
     points: Iterator[dict[str, Value]] = field(default_factory=lambda: iter(()))
+    refusal: str = ""
 
     async def draw(self, count: int) -> None:
         """Draw configs that the kernel's ``where`` accepts until there are ``count``, or no more."""
@@ -64,6 +64,7 @@ class OpenSpace:
                 check = CheckConfigs(kernel=self.kernel, arguments=self.arguments, configs=chunk)
                 reply = await _ask(self.asks, check)
                 self.configs += itertools.compress(chunk, reply.accepted)
+                self.refusal = self.refusal or reply.refusal
                 del self.configs[self.wanted :]
             self.is_whole = not chunk or len(self.configs) == self.wanted
 
@@ -130,10 +131,9 @@ async def open_space(
     if points.size <= CHUNK:
         await opened.draw(points.size)
     if not opened.configs:
-        raise UsageError(
-            f"no config of {info.name} is left to try: all {points.size} are rejected",
-            "widen the space or loosen where=",
-        )
+        text = f"no config of {info.name} is left to try: all {points.size} are rejected"
+        why = f": {opened.refusal}" if opened.refusal else ""
+        raise UsageError(f"{text}{why}", "widen the space or loosen where=")
     return opened
 
 

@@ -124,9 +124,8 @@ class Author:
                 for what, function in functions.items():
                     self._find_function(what, function)
                 return self._expand(find_kernel(self.kernels, name), request)
-            case CheckConfigs(kernel=name, arguments=arguments, configs=configs):
-                found = find_kernel(self.kernels, name)
-                return Accepted(accepted=tuple(found.accepts(arguments, c) for c in configs))
+            case CheckConfigs(kernel=name):
+                return _check_configs(find_kernel(self.kernels, name), request)
             case ElaborateConfig(kernel=name):
                 return self._elaborate(find_kernel(self.kernels, name), request)
             case MakeGolden(kernel=name):
@@ -195,6 +194,7 @@ class Author:
                 tir=lowered.tir,
                 is_asynchronous=is_asynchronous,
                 lines=lowered.lines,
+                rule=lowered.rule,
                 specs=tensor_specs(signature, lowered.integers),
                 scalars=tuple(numbers[var.name] for var in scalar_params(signature)),
                 source=lowered.source,
@@ -241,6 +241,14 @@ class Author:
             )
             raise UsageError(f"{use} {name!r} {what}", f"did you mean {near}?" if near else "")
         return function
+
+
+def _check_configs(found: Found, request: CheckConfigs) -> Accepted:
+    arguments, configs = request.arguments, request.configs
+    accepted = tuple(found.accepts(arguments, config) for config in configs)
+    refused = [config for config, is_fine in zip(configs, accepted, strict=True) if not is_fine]
+    refusal = found.describe_refusal(arguments, refused[0]).message if refused else ""
+    return Accepted(accepted=accepted, refusal=refusal)
 
 
 # ---- failures ---------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from tileyard.model import (
     Value,
 )
 from tileyard.parts import WHOLE, GoldenPart
+from tileyard.rules import Rule
 from tileyard.targets.own_sources import digest_own_sources
 from tileyard.workers.failure_protocol import FailureFound, FindFailure
 from tileyard.workers.program_replies import PassesShown, SyncChecked
@@ -81,9 +82,10 @@ class Space(Record, tag="space"):
 
 
 class Accepted(Record, tag="accepted"):
-    """Answer to CheckConfigs, one per config."""
+    """Answer to CheckConfigs, one per config; ``refusal`` is the message about the first one that is not accepted."""
 
     accepted: tuple[bool, ...]
+    refusal: str = ""
 
 
 class ElaboratedConfig(Record, tag="elaborated_config"):
@@ -100,9 +102,8 @@ class ElaboratedConfig(Record, tag="elaborated_config"):
 class Golden(Record, tag="golden"):
     """Answer to MakeGolden: blobs in ``.npy`` format in the object store.
 
-    ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out``
-    and ``inout`` tensor in calling order, or none if the kernel has no reference.
-    ``tree`` is the directory that the golden step of a case of programs made, of which the case gets ``part``; empty for none. ``used`` identifies
+    ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out`` and ``inout`` tensor in calling order, or none
+    if the kernel has no reference. ``tree`` is the directory that the golden step of a case of programs made, of which the case gets ``part``; empty for none. ``used`` identifies
     everything that its run step uses besides the build.
     ``flag`` is a warning for people although nothing failed. ``is_identified``: the key was known before anything was computed, so that the same
     code would give the same result. ``parts`` are digests of what the result of such a case rests on, by name; ``doubts`` are the reasons why they may
@@ -127,9 +128,8 @@ class Golden(Record, tag="golden"):
 class Failed(Record, tag="failed"):
     """The user's code, or the user's request, failed.
 
-    ``usage``: the request as a whole is invalid (exit status 2); else only the present case
-    fails, with ``outcome``. ``log`` has the traceback, cut to the user's frames. If ``is_final``, the question was
-    asked often enough.
+    ``usage``: the request as a whole is invalid (exit status 2); else only the present case fails, with ``outcome``.
+    ``log`` has the traceback, cut to the user's frames. If ``is_final``, the question was asked often enough.
     """
 
     message: str
@@ -365,7 +365,7 @@ class RunEntry(Record):
     """What a runner needs for one case; everything it names is in the object store already.
 
     ``command`` is what a case of programs runs, None for a kernel. ``lines`` has the user's source line of
-    each statement, by its number, for the kernel's messages.
+    each statement, by its number, for the kernel's messages. ``rule`` is as in an Elaborated.
     """
 
     case: str
@@ -376,6 +376,7 @@ class RunEntry(Record):
     log: str
     command: CommandRun | None = None
     lines: dict[int, SourceLine] = {}
+    rule: Rule | None = None
 
 
 class Extent(Record):

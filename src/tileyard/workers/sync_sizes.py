@@ -208,6 +208,10 @@ class _Check:
         own = {k: v for k, v in arguments.items() if k in self._found.parameters.own}
         key = canonical_json([own, architecture])
         try:
+            self._found.require(arguments, self._request.config)
+        except _REFUSALS as error:  # which may depend on the other arguments, too
+            return error
+        try:
             if key not in self._made:
                 self._made[key] = lower_open(
                     self._found,

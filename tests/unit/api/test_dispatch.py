@@ -1,4 +1,6 @@
-"""Kernels that are but names: which binary runs, and the error where there is none."""
+"""Tuned kernels: which config or binary runs, and the error where there is none."""
+
+# ruff: noqa: N803 - sizes and arrays are called M and A
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
+import tileyard
 from tileyard.api import dispatch
 from tileyard.api.dispatch import Dispatch
 from tileyard.artifacts.manifest import Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import TileyardError
+from tileyard.errors import RejectedError, TileyardError
 from tileyard.model import BuildKey, TensorSpec
 from tileyard.settings import Settings
 from tileyard.store.choices import Choice, add_choices
@@ -93,6 +96,30 @@ def test_what_differs_is_named(
         Dispatch(
             "a.py::gemm", Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,)), silicon="one"
         )(*arrays)
+
+
+def test_no_config_that_where_rejects_is_chosen(tmp_path: Path) -> None:
+    """Neither the default nor one that was recorded or imported, if the kernel's rule rejects it for the shape."""
+
+    @tileyard.kernel(space={"block": [16, 32]}, where=lambda M, block: M % block == 0)
+    def gemm(M: int, block: int = 16) -> None:
+        pass
+
+    wrong = msgspec.structs.replace(CHOICE, file="", config={"block": 48})
+    add_choices(tmp_path, [wrong])
+    tuned = tileyard.tuned(
+        gemm,
+        silicon="one",
+        default={"block": 32},
+        arguments=lambda A: {"M": len(A)},
+        home=str(tmp_path),
+    )
+    assert tuned.choose(np.ones(96, np.float32)) == ({"M": 96}, {"block": 32})
+    for size, block in ((80, 32), (64, 48)):
+        with pytest.raises(
+            RejectedError, match=rf"where of gemm rejects block={block} for M={size}"
+        ):
+            tuned(np.ones(size, np.float32))
 
 
 def test_a_name_has_no_default(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tileyard.errors import UsageError
+import tileyard
+from tileyard.errors import RejectedError, UsageError
 from tileyard.frontend.no_device import assume_target
 
 pytestmark = pytest.mark.slow  # TileLang is imported
@@ -90,6 +91,21 @@ def test_sizes_and_numbers_come_from_the_inputs() -> None:
     assert (chain.arguments["n"], chain.arguments["f"]) == (96, 2.5)
     (only,) = chain.found.recipe.supply([])
     assert only is given[0]
+
+
+def test_the_rule_of_a_declared_kernel_holds_for_its_chain() -> None:
+    """Configs that ``where`` rejects are left out, also for sizes that come with the call; if none is left, the error names the rule."""
+
+    def fits(block: int, threads: int = 64, size: object = 64, n: int = 96) -> bool:
+        return n % block == 0 and block < 64
+
+    declared = tileyard.kernel(scale("open"), where=fits)
+    configs = [{"block": 16}, {"block": 36}, {"block": 48, "threads": 32}, {"block": 96}]
+    chain = read(declared, configs, [np.zeros(96, np.float32)])
+    assert [config["block"] for config in chain.configs] == [16, 48]
+    assert chain.original({"block": 48, "threads": 32}) == {"block": 48, "threads": 32}
+    with pytest.raises(RejectedError, match=r"test_chains.py:\d+: where of make rejects block=36"):
+        read(declared, [{"block": 36}], [np.zeros(96, np.float32)])
 
 
 @pytest.mark.parametrize(

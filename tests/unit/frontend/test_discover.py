@@ -3,6 +3,7 @@
 # ruff: noqa: ANN401, N803 - any value may stand in a declaration, and sizes are M, N and K
 
 import enum
+import functools
 import importlib.util
 import inspect
 import sys
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import tileyard
-from tileyard.errors import KernelFileError, UsageError, UserCodeError
+from tileyard.errors import KernelFileError, RejectedError, UsageError, UserCodeError
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.found import Found
 from tileyard.model import Tolerance
@@ -350,6 +351,42 @@ def test_where_gets_what_it_names(where: Any, expected: bool) -> None:
     """Configs, arguments and defaults reach ``where`` by name."""
     found = _declare(space={"block": [64]}, where=where)
     assert found.accepts({"M": 8, "N": 8}, {"block": 64}) is expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "says"),
+    [
+        ({"M": 4000, "N": 8}, {"block": 256}, "block=256 for M=4000 N=8"),
+        ({"M": 100, "N": 8}, {}, "block=64 for M=100 N=8"),
+        ({"M": 100, "N": 8, "block": 8}, {}, "block=8 for M=100 N=8"),
+    ],
+)
+def test_what_where_rejects_is_not_elaborated(
+    arguments: dict[str, Any], config: dict[str, Any], says: str
+) -> None:
+    """Given, by default or among the arguments: one line names the config, the shape and the line of the rule."""
+
+    class Divides:
+        def __call__(self, M: int, block: int) -> bool:
+            return M % block == 0
+
+    def divides(M: int, block: int) -> bool:
+        return M % block == 0
+
+    rules: list[Callable[..., object]] = [
+        divides,
+        Divides(),
+        functools.partial(divides),
+        lambda **kw: divides(kw["M"], kw["block"]),
+    ]
+    for where in rules:
+        found = _declare(space={"block": [64, 256]}, where=where)
+        with pytest.raises(
+            RejectedError, match=rf"^\S*test_discover.py:\d+: where of gemm .*{says}"
+        ):
+            found.elaborate(arguments, config)
+    with pytest.raises(UserCodeError, match="gemm returned NoneType"):  # so it was called
+        found.elaborate({"M": 512, "N": 8}, {"block": 256})
 
 
 def test_the_pipeline_of_a_config_reaches_where_and_not_the_function() -> None:

@@ -5,6 +5,7 @@
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,6 +79,29 @@ def test_requests_that_make_no_sense_are_matters_of_usage(tmp_path: Path) -> Non
         assert "\n" not in reply.message
 
 
+def test_a_config_that_where_rejects_is_refused_by_its_build(tmp_path: Path) -> None:
+    """So does each verb that runs a given config, such as test, bundle and the pytest plugin; one that draws configs says why none is left."""
+
+    @tileyard.kernel(space={"block": [4, 8]}, where=lambda N, block: N % block == 0)
+    def kernel(N: int, block: int = 8) -> None:
+        pass
+
+    author = Author.of_kernel(kernel, ObjectStore(tmp_path))
+    line = r"test_author.py:\d+: where of kernel rejects block=8 for N=12"
+    for given, config in (({"N": 12}, {"block": 8}), ({"N": 12}, {}), ({"N": 12, "block": 8}, {})):
+        reply = author.answer(ElaborateConfig(kernel="kernel", arguments=given, config=config))
+        assert isinstance(reply, Failed)
+        assert (reply.outcome, reply.usage) == (Outcome.COMPILE_ERROR, False)
+        assert re.search(line, reply.message)
+        assert reply.diagnostic is not None
+        assert reply.diagnostic.where is not None
+    configs = ({"block": 4}, {"block": 8})
+    answer = author.answer(CheckConfigs(kernel="kernel", arguments={"N": 12}, configs=configs))
+    assert isinstance(answer, Accepted)
+    assert answer.accepted == (True, False)
+    assert re.search(line, answer.refusal)
+
+
 # ---- the worker -------------------------------------------------------------------------------
 
 LIGHT = """
@@ -133,7 +157,8 @@ def test_the_worker_answers_until_its_channel_closes(tmp_path: Path) -> None:
         channel.close()
         assert process.wait() == 0
     assert [info.name for info in described.kernels] == ["light"]
-    assert checked == Accepted(accepted=(False, True))
+    assert isinstance(checked, Accepted)
+    assert checked.accepted == (False, True)
 
 
 @pytest.mark.slow
