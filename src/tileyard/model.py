@@ -108,7 +108,7 @@ class Elaborated(Record):
 
 
 class Tolerance(Record):
-    """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN.
+    """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN; a few huge elements do not count in the rms.
 
     With ``is_elementwise``, ``atol`` is not multiplied by the rms. An output is right if no more than ``share`` of its elements are wrong.
     """
@@ -412,7 +412,7 @@ class Measurement(Record):
 class Mismatch(Record):
     """The worst element of a wrong output, and the number of wrong elements.
 
-    ``got`` and ``want`` are text, because JSON has no NaN and infinity, and not every integer.
+    ``got`` and ``want`` are text, because JSON has no NaN and infinity, and not every integer. ``left_out`` huge elements do not count in the rms.
     """
 
     output: str
@@ -421,13 +421,15 @@ class Mismatch(Record):
     want: str
     wrong: int
     total: int
+    left_out: int = 0
 
     def describe(self) -> str:
         """The mismatch in one line for people."""
         where = ", ".join(str(i) for i in self.index)
+        huge = f"; the tolerance follows the rms without the largest {self.left_out}"
         return (
-            f"{self.output}[{where}] is {self.got}, expected {self.want}; "
-            f"{self.wrong} of {self.total} elements are wrong"
+            f"{self.output}[{where}] is {self.got}, expected {self.want}; {self.wrong} of {self.total} elements"
+            f" are wrong ({100 * self.wrong / self.total:.3g} %){huge * bool(self.left_out)}"
         )
 
 

@@ -56,7 +56,7 @@ def test_what_is_wrong_on_edge_values_does_not_win(kernels: CommandLine) -> None
     found = kernels.run_json("tune", "kernels.py::edges", "--edge-values", "zeros,nan")
     trials = {trial["config"]["is_exact"]: trial for trial in found["trials"]}
     assert trials[False]["outcome"] == "mismatch"
-    said = "with edge values (nan): B[32] is 0, expected nan; 1 of 64 elements are wrong"
+    said = "with edge values (nan): B[32] is 0, expected nan; 1 of 64 elements are wrong (1.56 %)"
     assert trials[False]["message"] == said
     assert trials[False]["mismatch"]["index"] == [32]
     assert found["best"]["config"] == {"is_exact": True}

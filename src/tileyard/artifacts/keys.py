@@ -19,6 +19,8 @@ from tileyard.model import (
     Value,
 )
 
+JUDGING = 2
+"""The version of the rules by which outputs are judged: verdicts by others are not used again."""
 _CHUNK = 1 << 20
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 
@@ -69,8 +71,8 @@ def build_key(kernel: Kernel, target: str, fingerprint: str, options: dict[str, 
 
 
 def run_key(build: BuildKey, golden: GoldenKey, check: CheckPolicy) -> RunKey:
-    """The key over what decides whether an output is right."""
-    return RunKey(digest_parts("run", build, golden, canonical_json(check)))
+    """The key over what decides whether an output is right, the rules of the comparison included."""
+    return RunKey(digest_parts(f"run {JUDGING}", build, golden, canonical_json(check)))
 
 
 def measurement_key(run: RunKey, device: str, timing: TimingPolicy | None) -> MeasurementKey:

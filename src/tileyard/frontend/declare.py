@@ -158,7 +158,7 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
             suit each dtype.
         flops: Called by name; number of floating-point operations of one launch, for GFLOP/s.
         tolerance: ``(rtol, atol)`` or a ``Tolerance``: an output element is right if
-            ``|got - want| <= atol * rms(want) + rtol * |want|``. None: by dtype.
+            ``|got - want| <= atol * rms(want) + rtol * |want|``; a few huge elements do not count in the rms. None: by dtype.
         pass_configs: TileLang's compiler options for GPU targets, option name to value.
 
     *The pipeline.* Unless the function has a parameter ``pipeline``, that key of ``space`` selects the pipelines of passes

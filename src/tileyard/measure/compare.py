@@ -4,7 +4,6 @@ An output is an array, or a file of raw elements written by a program.
 """
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from tileyard.errors import BindError, OutputFileError
 from tileyard.ir.dtypes import find_dtype, name_of
+from tileyard.measure.floors import CHUNK, Doubles, Floor, find_floor
 from tileyard.model import Mismatch, NanPolicy, OutputCheck, Tolerance
 from tileyard.targets.base import Array
 
@@ -33,13 +33,9 @@ types by what sums of about ten thousand terms lose when they are added in anoth
 rms, so that scaling the inputs changes no verdict. Integers and booleans must be equal.
 """
 
-# Small enough that a chunk's temporaries stay in a core's cache.
-_CHUNK = 1 << 15
-
 _SURE = 1 - 1e-6
 _LEAST_FLOOR = 1e-30
 
-_Doubles = NDArray[np.float64]
 _Flags = NDArray[np.bool_]
 
 
@@ -62,16 +58,17 @@ def compare(
     """None if ``got`` is right within ``tolerance``, whose default is that of ``got``'s dtype; else the Mismatch.
 
     Both are compared in float64, so ``want`` may be of a wider dtype than ``got``. NaN equals NaN unless ``nan`` says
-    otherwise, an infinity equals only itself; the rms is over finite elements. If neither array is of floats, an element
+    otherwise, an infinity equals only itself; the rms is over finite elements, without a few huge ones (``floors``). If neither array is of floats, an element
     is right only if it is equal. Raises BindError if the shapes differ.
     """
     if got.shape != want.shape:
         raise BindError(f"{name} has shape {got.shape}, its reference {want.shape}")
     allowed = tolerance or default_tolerance(name_of(got.dtype))
     if _is_float(got) or _is_float(want):
-        worst, wrong = _compare_closely(got.reshape(-1), want.reshape(-1), allowed, nan)
+        worst, wrong, left_out = _compare_closely(got.reshape(-1), want.reshape(-1), allowed, nan)
     else:
         worst, wrong = _compare_exactly(got.reshape(-1), want.reshape(-1))
+        left_out = 0
     if wrong <= allowed.share * got.size:
         return None
     index = tuple(int(i) for i in np.unravel_index(worst, got.shape))
@@ -82,6 +79,7 @@ def compare(
         want=_text(want[index]),
         wrong=wrong,
         total=got.size,
+        left_out=left_out,
     )
 
 
@@ -120,11 +118,11 @@ def _find_closest(got: Array, want: Array, allowed: Tolerance) -> tuple[int, flo
     """The index of the element that uses the largest share of its allowance, and the share."""
     place, used = 0, 0.0
     with np.errstate(all="ignore"):
-        floor = _floor_of(allowed, want)
-        for start in range(0, got.size, _CHUNK):
-            g = got[start : start + _CHUNK].astype(np.float64)
-            w = want[start : start + _CHUNK].astype(np.float64)
-            shares = np.abs(g - w) / (allowed.rtol * np.abs(w) + floor)
+        floor = find_floor(allowed, want, got)
+        for start in range(0, got.size, CHUNK):
+            g = got[start : start + CHUNK].astype(np.float64)
+            w = want[start : start + CHUNK].astype(np.float64)
+            shares = np.abs(g - w) / _allow(allowed.rtol, floor, w)
             shares[~np.isfinite(shares)] = (
                 0.0  # equal infinities, NaN, and zeros that allow nothing
             )
@@ -145,23 +143,23 @@ def _compare_exactly(got: Array, want: Array) -> tuple[int, int]:
 
 def _compare_closely(
     got: Array, want: Array, allowed: Tolerance, nan: NanPolicy
-) -> tuple[int, int]:
-    """The index of the worst element, and the number of wrong ones."""
+) -> tuple[int, int, int]:
+    """The index of the worst element, the number of wrong ones, and that of huge ones that do not count in the floor."""
     worst, most, wrong = 0, -math.inf, 0
     with np.errstate(all="ignore"):
         is_narrow = all(_is_float(array) and array.itemsize <= 4 for array in (got, want))
-        floor: float | None = None  # computed only if something differs
-        for start in range(0, got.size, _CHUNK):
-            g_own, w_own = got[start : start + _CHUNK], want[start : start + _CHUNK]
+        floor: Floor | None = None  # computed only if something differs
+        for start in range(0, got.size, CHUNK):
+            g_own, w_own = got[start : start + CHUNK], want[start : start + CHUNK]
             if np.array_equal(g_own, w_own):
                 continue
             if floor is None:
-                floor = _floor_of(allowed, want)
-            if is_narrow and _is_surely_fine(g_own, w_own, allowed.rtol, floor):
+                floor = find_floor(allowed, want, got)
+            if is_narrow and _is_surely_fine(g_own, w_own, allowed.rtol, floor.of_zeros):
                 continue
             g, w = g_own.astype(np.float64), w_own.astype(np.float64)
             difference = np.abs(g - w)
-            allowance = allowed.rtol * np.abs(w) + floor
+            allowance = _allow(allowed.rtol, floor, w)
             # False for NaN; an infinite difference is never within a (then infinite) allowance.
             fine = (difference <= allowance) & (difference < np.inf)
             if fine.all():
@@ -171,12 +169,14 @@ def _compare_closely(
             wrong += count
             if excess > most:
                 worst, most = start + at, excess
-    return worst, wrong
+    return worst, wrong, 0 if floor is None else floor.left_out
 
 
-def _floor_of(allowed: Tolerance, want: Array) -> float:
-    """The part of the allowance that does not depend on the element."""
-    return allowed.atol * (1.0 if allowed.is_elementwise else _rms(want))
+def _allow(rtol: float, floor: Floor, want: Doubles) -> Doubles:
+    """The largest error that is allowed, by element."""
+    if floor.usual == floor.of_zeros:
+        return rtol * np.abs(want) + floor.usual
+    return rtol * np.abs(want) + np.where(want == 0, floor.of_zeros, floor.usual)
 
 
 def _is_surely_fine(got: Array, want: Array, rtol: float, floor: float) -> bool:
@@ -193,7 +193,7 @@ def _is_surely_fine(got: Array, want: Array, rtol: float, floor: float) -> bool:
 
 
 def _find_worst(
-    got: _Doubles, want: _Doubles, excess: _Doubles, suspect: _Flags, nan: NanPolicy
+    got: Doubles, want: Doubles, excess: Doubles, suspect: _Flags, nan: NanPolicy
 ) -> tuple[int, float, int]:
     """Sort out the non-finite elements among the suspects of one chunk.
 
@@ -210,33 +210,6 @@ def _find_worst(
     beyond[~np.isfinite(beyond)] = np.inf
     furthest = int(np.argmax(beyond))
     return int(at[furthest]), float(beyond[furthest]), at.size
-
-
-def _rms(values: Array) -> float:
-    """The root mean square of the finite elements; 0 if there is none."""
-    total, count = 0.0, 0
-    for chunk in _doubles(values):
-        square = float(np.einsum("i,i->", chunk, chunk))
-        if not np.isfinite(square):
-            return _careful_rms(values)
-        total += square
-        count += chunk.size
-    return float(np.sqrt(total / count)) if count else 0.0
-
-
-def _careful_rms(values: Array) -> float:
-    """As ``_rms``, for values or squares that are not all finite."""
-    finite = [chunk[np.isfinite(chunk)] for chunk in _doubles(values)]
-    scale = max((float(np.abs(chunk).max()) for chunk in finite if chunk.size), default=0.0)
-    if scale == 0.0:
-        return 0.0
-    total = sum(float(np.square(chunk / scale).sum()) for chunk in finite)
-    return scale * float(np.sqrt(total / sum(chunk.size for chunk in finite)))
-
-
-def _doubles(values: Array) -> Iterator[_Doubles]:
-    for start in range(0, values.size, _CHUNK):
-        yield values[start : start + _CHUNK].astype(np.float64)
 
 
 def _is_float(array: Array) -> bool:

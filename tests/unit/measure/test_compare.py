@@ -60,7 +60,9 @@ def test_worst_element_is_named_wherever_it_is() -> None:
 
     assert found == expected
     assert found is not None
-    assert found.describe() == "C[250, 7] is 3, expected 1; 2 of 120000 elements are wrong"
+    assert (
+        found.describe() == "C[250, 7] is 3, expected 1; 2 of 120000 elements are wrong (0.00167 %)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -265,3 +267,74 @@ def test_a_tolerance_may_be_meant_by_element_and_allow_for_a_share() -> None:
     assert found.wrong == 2
     assert compare("B", got, want, Tolerance(rtol=0, atol=0, share=0.02)) is None
     assert compare("B", got, want, Tolerance(rtol=0, atol=0, share=0.01)) is not None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("size", "count"), [(250, 1), (250, 3), (250, 100), (32, 1), (8, 1), (5000, 60)]
+)
+@pytest.mark.parametrize("factor", [1e12, 1e30])
+def test_a_few_huge_elements_allow_no_error_of_the_others(
+    dtype: str, size: int, count: int, factor: float
+) -> None:
+    """Whether one element is huge or a part of all: the others are compared by their own size, and the message says so."""
+    numpy = DTYPES[dtype].numpy
+    want = np.random.default_rng(3).uniform(1, 3, size)
+    want[:count] *= min(factor, 2e4 if dtype == "float16" else math.inf)
+    got = np.where(np.arange(size) < count, want, 0).astype(numpy)
+    want = want.astype(numpy)
+
+    found = compare("Y", got, want, None)
+
+    assert found is not None
+    assert (found.wrong, found.left_out) == (size - count, count)
+    share = f"{100 * (1 - count / size):.3g}"
+    assert f"{size - count} of {size} elements are wrong ({share} %)" in found.describe()
+    assert found.describe().endswith(f"; the tolerance follows the rms without the largest {count}")
+    assert compare("Y", want, want, None) is None
+
+
+def test_a_huge_element_among_zeros_allows_no_other_value_in_their_place() -> None:
+    """If nearly all elements are zeros, one that is not says nothing about their errors."""
+    want = np.zeros(250, np.float32)
+    want[0] = 1e30
+    got = want.copy()
+    got[7:] = 3
+    found = compare("Y", got, want, None)
+    assert found is not None
+    assert (found.wrong, found.left_out) == (243, 1)
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 100, 1000])
+@pytest.mark.parametrize("share", [1.0, 0.02])
+def test_what_is_small_by_cancellation_may_be_off_by_a_share_of_the_rms(
+    size: int, share: float
+) -> None:
+    """In outputs of any length, among zeros, too: no usual spread of elements is taken for huge ones."""
+    random = np.random.default_rng(4)
+    for _ in range(50):
+        want = random.standard_normal(size) * (np.arange(size) < max(1, share * size))
+        want[0] = 1e-4 * np.abs(want).max()
+        off = 5e-5 * np.sqrt((want**2).mean()) * (want != 0)
+        assert compare("Y", (want + off).astype(np.float32), want, None) is None
+
+
+@pytest.mark.parametrize(
+    "want",
+    [
+        [1.0, math.inf, -math.inf, math.nan, 2.0] * 30,
+        [6e-8, 1.2e-7, 3e-7] * 100 + [1.0],  # subnormals of float16
+        [0.0] * 400,
+    ],
+    ids=["not finite", "subnormal", "zeros"],
+)
+def test_unusual_values_are_compared_by_the_usual_ones(want: list[float]) -> None:
+    """Infinities and NaN set no tolerance, and the last bit of a subnormal number is no error."""
+    exact = np.array(want, np.float16)
+    finite = np.isfinite(exact)
+    near = np.where(finite, np.nextafter(exact, np.float16(math.inf)), exact)
+    assert compare("Y", near.astype(np.float16) if exact.any() else exact, exact, None) is None
+    wrong = np.where(finite, exact + np.float16(1), exact)
+    found = compare("Y", wrong, exact, None)
+    assert found is not None
+    assert found.wrong == finite.sum()

@@ -43,7 +43,7 @@ predicted 104 s, achieved 110 s; gap 10 s, 10.0%&#58; 4.0 s before the first cas
 | outcome | case | message | run it again |
 | --- | --- | --- | --- |
 | mismatch | <code>row/f16</code> | y&#91;3, 4&#93; is 1.0, expected 2.0; 12 of 4096 elements \
-are wrong | <code>tileyard test ops.toml --case row/f16</code> |
+are wrong (0.293 %) | <code>tileyard test ops.toml --case row/f16</code> |
 | infra_error | <code>cast/f4</code> | slot&#58;3 went away | \
 <code>tileyard test ops.toml --case cast/f4</code> |
 
@@ -168,7 +168,7 @@ def test_annotations_stand_at_the_lines_of_cases() -> None:
     lines = annotations(one_of_each(), Path("/suites"), rerun_command("ops.toml"))
     expected = [
         "::error file=ops.toml,line=7,title=mismatch%3A row/f16::y[3, 4] is 1.0, expected 2.0; "
-        "12 of 4096 elements are wrong%0Atileyard test ops.toml --case row/f16",
+        "12 of 4096 elements are wrong (0.293 %25)%0Atileyard test ops.toml --case row/f16",
         "::error file=ops.toml,line=12,title=infra_error%3A cast/f4::slot:3 went away"
         "%0Atileyard test ops.toml --case cast/f4",
         "::warning file=ops.toml,line=12,title=mismatch in quarantine%3A cast/f8::"

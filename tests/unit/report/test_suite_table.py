@@ -28,7 +28,7 @@ suite ops, policy nightly: 7 cases in 3 min 20 s, run r
 
 failed (1)
   mismatch  row/f16 (2 attempts): y[3, 4] is 1.0, expected 2.0; 12 of 4096
-    elements are wrong
+    elements are wrong (0.293 %)
     at     /suites/ops.toml:7
     log    /home/t/logs/r/row/f16~2.log
     rerun  tileyard test ops.toml --case row/f16
