@@ -127,3 +127,38 @@ def test_a_wider_limit_tries_again(knowing: CommandLine) -> None:
     expected = [False, True, False]
     assert [run["trials"][0]["reused"] for run in runs] == expected
     assert {run["trials"][0]["outcome"] for run in runs} == {"timeout"}
+
+
+UNWRITTEN = """
+import numpy as np
+import tilelang
+import tilelang.language as T
+
+
+def reference(X):
+    return np.where(X > -1, 5, -128).astype(np.int8)
+
+
+@tilelang.jit(out_idx=[-1])
+def saturated(N=250, block=32):
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "int8")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                if X[bx * block + i] > -1.0:
+                    Y[bx * block + i] = T.int8(5)
+    return main
+"""
+
+
+def test_what_is_not_written_is_wrong_where_the_memory_held_the_right_value(
+    cli: CommandLine,
+) -> None:
+    """Memory of int8 holds -128 before the run, which is right here; a further run holds something else."""
+    (cli.cwd / "saturated.py").write_text(UNWRITTEN, encoding="utf-8")
+    command = ("tune", "saturated.py", "--reference", "reference")
+    (trial,) = cli.run_json(*command)["trials"]
+    assert trial["outcome"] == "mismatch"
+    expected = "41 of 250 elements of Y depend on what Y held before the run: they are not written, or read before"
+    assert trial["message"].startswith(expected)
+    assert trial["mismatch"]["index"] == [6]

@@ -22,7 +22,16 @@ from tileyard.clock import Clock
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.runners import RunnerSlot
-from tileyard.model import Batch, Case, Device, GoldenKey, KernelWork, Limits, TimingPolicy
+from tileyard.model import (
+    Batch,
+    Case,
+    Device,
+    GoldenKey,
+    KernelWork,
+    Limits,
+    TensorSpec,
+    TimingPolicy,
+)
 from tileyard.settings import Settings
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry
 
@@ -45,6 +54,7 @@ class Runs:
     bare: Path
     answers: dict[str, CaseRan] = field(default_factory=dict)
     timing: TimingPolicy = BRIEF
+    specs: tuple[TensorSpec, ...] = ()
 
     def began(self, case: str) -> None:
         """A case began."""
@@ -109,7 +119,7 @@ class Runs:
             case=case,
             build=publish_bare(name, "sm_90a", self.bare / f"{name}-sm_90a.cubin", objects),
             golden=Golden(key=GoldenKey(""), inputs=(given,), outputs=()),
-            specs=(),
+            specs=self.specs,
             scalars=(0.5, 1) if name == "scale" else (),
             log=f"logs/{case}.log",
         )
@@ -165,3 +175,15 @@ def test_the_policy_of_a_case_says_how_it_is_timed(runs: Runs) -> None:
     expected = "replay 2"
     assert expected in told
     assert str(2 << 20) in {line.removeprefix("fill ") for line in told}
+
+
+def test_what_a_kernel_never_writes_is_seen(runs: Runs) -> None:
+    """Driver stubbed: no kernel writes, so its output differs after a further run. Without a reference that is only said."""
+    runs.specs = tuple(
+        TensorSpec(name=name, dtype="float32", shape=(1000,), role=role)
+        for name, role in (("A", "in"), ("B", "out"))
+    )
+    ((outcome, message),) = runs.run("scale")
+    assert outcome == "unchecked"
+    assert message.startswith("1000 of 1000 elements of B depend on what B held before the run")
+    assert runs.answers["0-scale"].measurement is not None

@@ -133,7 +133,12 @@ def _is_lost(verdict: Judged) -> bool:
 
 
 def conclude(ran: CaseRan, verdict: Judged | Failed) -> CaseRan:
-    """The final result of a case that ran well, after its outputs were judged. A wrong result has no time."""
+    """The final result of a case that ran well, after its outputs were judged. A wrong result has no time.
+
+    Right outputs that a further run has changed are a ``mismatch``.
+    """
+    if verdict.outcome is Outcome.PASSED and ran.mismatch is not None:
+        return msgspec.structs.replace(ran, outcome=Outcome.MISMATCH, measurement=None, outputs=())
     is_right = verdict.outcome is Outcome.PASSED
     said = (ran.message, verdict.message) if is_right else (verdict.message,)
     return msgspec.structs.replace(

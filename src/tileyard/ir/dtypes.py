@@ -15,6 +15,8 @@ except ImportError:  # a host that only runs artifacts: there, these types are n
 NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Types that NumPy knows only through ml_dtypes."""
 
+_PERIOD = 4093
+"""The length after which the signs of huge floats repeat: prime, so that they follow no tile."""
 TENSOR_FLOAT = "tfloat32"
 """Floats of which only the sign, the exponent and 10 bits of the significand count; stored in float32 arrays."""
 
@@ -110,6 +112,21 @@ def poison(name: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
         return np.True_
     least, greatest = dtype.range
     return dtype.numpy.type(least if dtype.kind == "int" else greatest)
+
+
+def fill_differently(array: "np.ndarray[Any, Any]", name: str, *, inverted: bool = False) -> None:
+    """Fill memory of this type with values that differ from its poison everywhere, and that no comparison takes for it.
+
+    Floats are huge, of either sign in no simple order; ``inverted`` swaps the signs. Integers are at the other end of their range.
+    """
+    dtype = find_dtype(name)
+    if not dtype.is_float:
+        least, greatest = (0, 1) if dtype.kind == "bool" else dtype.range
+        array.fill(greatest if dtype.kind == "int" else least)
+        return
+    signs = np.where(np.random.default_rng(1).random(_PERIOD) < 0.5, -1.0, 1.0)
+    huge = 0.7 * float(limits_of(name)[0]) * (-signs if inverted else signs)
+    array.reshape(-1)[:] = np.resize(huge.astype(dtype.numpy), array.size)
 
 
 def array_name(name: str) -> str:

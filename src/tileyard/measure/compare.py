@@ -5,6 +5,7 @@ An output is an array, or a file of raw elements written by a program.
 
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -36,7 +37,7 @@ rms, so that scaling the inputs changes no verdict. Integers and booleans must b
 _SURE = 1 - 1e-6
 _LEAST_FLOOR = 1e-30
 
-_Flags = NDArray[np.bool_]
+_Places = NDArray[np.intp]
 
 
 def default_tolerance(dtype: str) -> Tolerance:
@@ -64,22 +65,51 @@ def compare(
     if got.shape != want.shape:
         raise BindError(f"{name} has shape {got.shape}, its reference {want.shape}")
     allowed = tolerance or default_tolerance(name_of(got.dtype))
-    if _is_float(got) or _is_float(want):
-        worst, wrong, left_out = _compare_closely(got.reshape(-1), want.reshape(-1), allowed, nan)
-    else:
-        worst, wrong = _compare_exactly(got.reshape(-1), want.reshape(-1))
-        left_out = 0
-    if wrong <= allowed.share * got.size:
+    found = _find_wrong(got, want, allowed, nan)
+    if found.wrong <= allowed.share * got.size:
         return None
-    index = tuple(int(i) for i in np.unravel_index(worst, got.shape))
+    return _describe(name, got, want, found, found.worst)
+
+
+def compare_runs(name: str, again: Array, before: Array, allowed: Tolerance) -> Mismatch | None:
+    """None if a run made the same as the run ``before``, else the Mismatch at the first element that differs.
+
+    Twice the usual error is allowed: both may be right, and off to different sides.
+    """
+    if np.array_equal(again.reshape(-1).view(np.uint8), before.reshape(-1).view(np.uint8)):
+        return None
+    twice = msgspec.structs.replace(allowed, rtol=2 * allowed.rtol, atol=2 * allowed.atol)
+    found = _find_wrong(again, before, twice, "equal")
+    if found.wrong <= allowed.share * again.size:
+        return None
+    return _describe(name, again, before, found, found.first)
+
+
+class _Found(NamedTuple):
+    """The positions of the worst and of the first wrong element, the number of wrong ones, and that of huge ones that do not count in the floor."""
+
+    worst: int = 0
+    first: int = 0
+    wrong: int = 0
+    left_out: int = 0
+
+
+def _find_wrong(got: Array, want: Array, allowed: Tolerance, nan: NanPolicy) -> _Found:
+    is_close = _is_float(got) or _is_float(want)
+    got, want = got.reshape(-1), want.reshape(-1)
+    return _compare_closely(got, want, allowed, nan) if is_close else _compare_exactly(got, want)
+
+
+def _describe(name: str, got: Array, want: Array, found: _Found, place: int) -> Mismatch:
+    index = tuple(int(i) for i in np.unravel_index(place, got.shape))
     return Mismatch(
         output=name,
         index=index,
         got=_text(got[index]),
         want=_text(want[index]),
-        wrong=wrong,
+        wrong=found.wrong,
         total=got.size,
-        left_out=left_out,
+        left_out=found.left_out,
     )
 
 
@@ -132,20 +162,16 @@ def _find_closest(got: Array, want: Array, allowed: Tolerance) -> tuple[int, flo
     return place, used
 
 
-def _compare_exactly(got: Array, want: Array) -> tuple[int, int]:
-    """The index of the worst element, and the number of wrong ones."""
+def _compare_exactly(got: Array, want: Array) -> _Found:
     unequal = np.flatnonzero(got != want)
     if not unequal.size:
-        return 0, 0
+        return _Found()
     distance = np.abs(got[unequal].astype(np.float64) - want[unequal].astype(np.float64))
-    return int(unequal[np.argmax(distance)]), unequal.size
+    return _Found(int(unequal[np.argmax(distance)]), int(unequal[0]), unequal.size)
 
 
-def _compare_closely(
-    got: Array, want: Array, allowed: Tolerance, nan: NanPolicy
-) -> tuple[int, int, int]:
-    """The index of the worst element, the number of wrong ones, and that of huge ones that do not count in the floor."""
-    worst, most, wrong = 0, -math.inf, 0
+def _compare_closely(got: Array, want: Array, allowed: Tolerance, nan: NanPolicy) -> _Found:
+    worst, first, most, wrong = 0, -1, -math.inf, 0
     with np.errstate(all="ignore"):
         is_narrow = all(_is_float(array) and array.itemsize <= 4 for array in (got, want))
         floor: Floor | None = None  # computed only if something differs
@@ -165,11 +191,17 @@ def _compare_closely(
             if fine.all():
                 continue
             suspect = ~fine & ~np.isnan(w) if nan == "ignore" else ~fine
-            at, excess, count = _find_worst(g, w, difference - allowance, suspect, nan)
-            wrong += count
-            if excess > most:
-                worst, most = start + at, excess
-    return worst, wrong, 0 if floor is None else floor.left_out
+            at = _leave_equal(g, w, np.flatnonzero(suspect), nan)
+            if not at.size:
+                continue
+            beyond = (difference - allowance)[at]
+            beyond[~np.isfinite(beyond)] = np.inf
+            furthest = int(np.argmax(beyond))
+            wrong += at.size
+            first = start + int(at[0]) if first < 0 else first
+            if beyond[furthest] > most:
+                worst, most = start + int(at[furthest]), float(beyond[furthest])
+    return _Found(worst, first, wrong, 0 if floor is None else floor.left_out)
 
 
 def _allow(rtol: float, floor: Floor, want: Doubles) -> Doubles:
@@ -192,24 +224,13 @@ def _is_surely_fine(got: Array, want: Array, rtol: float, floor: float) -> bool:
     return bool(((difference <= allowance) & (difference < np.inf)).all())
 
 
-def _find_worst(
-    got: Doubles, want: Doubles, excess: Doubles, suspect: _Flags, nan: NanPolicy
-) -> tuple[int, float, int]:
-    """Sort out the non-finite elements among the suspects of one chunk.
-
-    Returns the index of the worst of the others, how far it exceeds its allowance, and the number of wrong elements.
-    """
-    at = np.flatnonzero(suspect)
+def _leave_equal(got: Doubles, want: Doubles, at: _Places, nan: NanPolicy) -> _Places:
+    """Of these places of one chunk those that are not the same infinities, or NaN."""
     same = got[at] == want[at]
     if nan == "equal":
         same |= np.isnan(got[at]) & np.isnan(want[at])
-    at = at[~same]
-    if not at.size:
-        return 0, -math.inf, 0
-    beyond = excess[at]
-    beyond[~np.isfinite(beyond)] = np.inf
-    furthest = int(np.argmax(beyond))
-    return int(at[furthest]), float(beyond[furthest]), at.size
+    left: _Places = at[~same]
+    return left
 
 
 def _is_float(array: Array) -> bool:

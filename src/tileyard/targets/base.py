@@ -75,6 +75,15 @@ class TimedByPolicy(Protocol):
 
 
 @runtime_checkable
+class RunsAgain(Protocol):
+    """A launch that can be repeated with other content in its outputs, which shows what depends on that content."""
+
+    def run_again(self, *, inverted: bool) -> None:
+        """Restore every ``inout`` parameter, fill every ``out`` by ``fill_differently``, and launch once, as ``run`` does, without printing."""
+        ...
+
+
+@runtime_checkable
 class Rounds(Protocol):
     """A launch that rounds its factors: outputs of a dtype are only as exact as the dtype that ``precisions`` gives for it."""
 

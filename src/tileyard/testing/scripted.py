@@ -12,7 +12,7 @@ import msgspec
 
 from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.model import Device, TensorSpec, Value
-from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Loaded, RunsAgain, Source
 from tileyard.targets.registry import make_target
 
 FASTEST_NS = 100_000.0
@@ -86,6 +86,10 @@ class _ScriptedLaunch:
 
     def run(self) -> None:
         self._launch.run()
+
+    def run_again(self, *, inverted: bool) -> None:
+        if isinstance(self._launch, RunsAgain):
+            self._launch.run_again(inverted=inverted)
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
         times = []

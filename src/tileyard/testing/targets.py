@@ -5,6 +5,7 @@ A target's test class inherits ``TargetContract`` and defines the fixtures ``tar
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from tileyard.ir.nodes import Program
 from tileyard.ir.specs import tensor_specs
 from tileyard.ir.text import print_program, read_program
 from tileyard.model import Device
-from tileyard.targets.base import Array, Target
+from tileyard.targets.base import Array, RunsAgain, Target
 from tileyard.testing.builds import (
     explain_difference,
     load_program,
@@ -176,6 +177,28 @@ class TargetContract:
         expected = (1.0, 2, poison("int16"))
         assert (floats[1], integers[1], integers[3]) == expected
         assert np.isnan(floats[2:]).all()
+
+    @pytest.mark.slow
+    def test_a_further_run_shows_what_is_never_written(
+        self, target: Target, device: Device, tmp_path: Path
+    ) -> None:
+        """With other content in the outputs, elements that are not written differ, and no others; inverted, floats have the other sign."""
+        launch = load_program(target, device, read_program(HALF_WRITTEN), tmp_path).bind([], [])
+        if not isinstance(launch, RunsAgain):
+            pytest.skip("its launches cannot be run again")
+        seen = []
+        for again in (
+            launch.run,
+            partial(launch.run_again, inverted=False),
+            partial(launch.run_again, inverted=True),
+        ):
+            again()
+            seen.append([array.copy() for array in launch.read()])
+        (first, integers), (second, others), (third, _) = seen
+        assert (first[:2] == second[:2]).all()
+        assert not (second.astype(float) + third.astype(float))[2:].any()
+        assert np.isfinite(second).all()
+        assert (integers == others).tolist() == [True, True, False, False]
 
     @pytest.mark.slow
     def test_reset_gives_arguments_their_first_content(

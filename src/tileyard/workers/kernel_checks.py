@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tileyard.measure.compare import compare, default_tolerance, describe_closest
+from tileyard.ir.dtypes import name_of
+from tileyard.measure.compare import compare, compare_runs, default_tolerance, describe_closest
 from tileyard.model import CheckPolicy, Mismatch
 from tileyard.targets.base import Array
 
@@ -28,6 +29,20 @@ def compare_outputs(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mism
         if check.closest:
             closest.append(describe_closest(name, got, want, allowed))
     return None, "\n".join(closest)
+
+
+def find_unsteady(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mismatch | None, str]:
+    """The first output that a run with other content in its memory changed, and a line about it; ``want`` is the output of the run before."""
+    for name, got, want, precision in outputs:
+        allowed = check.tolerance or default_tolerance(precision or name_of(want.dtype))
+        changed = compare_runs(name, got, want, allowed)
+        if changed is not None:
+            element = f"{name}[{', '.join(map(str, changed.index))}]"
+            return changed, (
+                f"{changed.wrong} of {changed.total} elements of {name} depend on what {name} held before the run: they are not written, or"
+                f" read before they are (the first: {element} is {changed.want}, and {changed.got} after other content)"
+            )
+    return None, ""
 
 
 def _explain_nan(mismatch: Mismatch) -> str:

@@ -438,8 +438,8 @@ class CaseBegan(Record, tag="case_began"):
 class CaseRan(Record, tag="case_ran"):
     """A case ended inside the runner, which ran under the lease with this number.
 
-    ``outputs`` are to be compared with the golden ones before anything is known of the case. ``insists`` is the final outcome of a
-    case that ends as ``infra_error`` each time it is run.
+    ``outputs`` are to be compared with the golden ones before anything is known of the case; ``mismatch`` is then what a run with other content
+    in their memory has changed. ``insists`` is the final outcome of a case that ends as ``infra_error`` each time it is run.
     """
 
     case: str

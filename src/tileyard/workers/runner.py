@@ -7,6 +7,7 @@ One module because each way in which a case can end gives back what the steps be
 """
 
 import contextlib
+import math
 import os
 import sys
 import time
@@ -29,6 +30,7 @@ from tileyard.errors import (
     HomeError,
     TileyardError,
 )
+from tileyard.ir.dtypes import name_of
 from tileyard.measure.paired import MOST_NS, interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
 from tileyard.model import (
@@ -38,6 +40,7 @@ from tileyard.model import (
     Device,
     Digest,
     Measurement,
+    Mismatch,
     Outcome,
     TimingPolicy,
 )
@@ -49,12 +52,14 @@ from tileyard.targets.base import (
     Launch,
     Loaded,
     Rounds,
+    RunsAgain,
     StartsPrograms,
 )
 from tileyard.targets.registry import make_target
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
-from tileyard.workers.handing_over import OutputMemory
+from tileyard.workers.handing_over import OutputMemory, count_output_bytes
+from tileyard.workers.kernel_checks import Output, find_unsteady
 from tileyard.workers.leased import wait_for_lease
 from tileyard.workers.printed import Printed
 from tileyard.workers.protocol import (
@@ -78,13 +83,19 @@ from tileyard.workers.timed_launches import (
 )
 
 INPUT_CACHE_BYTES = 1 << 30
+SHARE_AGAIN = 1 / 8
+"""The share of the limits of time and memory that a launch and its outputs may take to be run again."""
+FEW_ELEMENTS = 64
+"""Outputs with fewer elements are filled with huge values of either sign in turn."""
 
 
 class Ran(NamedTuple):
-    """A case that ran and is ready to be timed; ``outputs`` are for the judge."""
+    """A case that ran and is ready to be timed; ``outputs`` are for the judge. ``changed`` is as in a CaseRan, with a line about it."""
 
     launch: Launch
     outputs: tuple[HandedOutput, ...]
+    changed: Mismatch | None
+    message: str
 
 
 class Runner:
@@ -100,6 +111,7 @@ class Runner:
         self._lease = lease
         self._artifacts: dict[BuildKey, Artifact] = {}
         self._arrays: dict[Digest, Array] = {}
+        self._repeated: set[BuildKey] = set()
         self._is_spent = False
         self._stopped = False
         self._ask_state: Callable[[], dict[str, str]] | None = None
@@ -143,7 +155,7 @@ class Runner:
             self._tell(ran)
             return
         measurement: Measurement | None = None
-        if case.timing is not None:
+        if case.timing is not None and not (ran.changed and ran.outputs):
             best = BestSoFar()
             best.lower(case.abandon_above_ns)
             try:
@@ -205,18 +217,45 @@ class Runner:
         self._memory.turn_to(case.key)
         try:
             launch = self._bind(request, entry)
+            began = time.monotonic()
             launch.run()
-            return Ran(launch, self._hand_over(launch, entry) if _is_checked(case, entry) else ())
+            is_alone = request.batch.order != "interleaved"
+            if is_alone and time.monotonic() - began <= case.limits.run_s * SHARE_AGAIN:
+                return self._run_again(case, entry, launch)
+            return Ran(launch, self._hand_over(launch, case, entry), None, "")
         except (MemoryError, TileyardError) as error:
             return self._fail(case, error, started)
 
-    def _hand_over(self, launch: Launch, entry: RunEntry) -> tuple[HandedOutput, ...]:
-        names = [spec.name for spec in entry.specs if spec.role != "in"]
-        handed = (self._memory.put(*one) for one in zip(names, launch.read(), strict=True))
-        if not isinstance(launch, Rounds):
-            return tuple(handed)
-        rounded = launch.precisions
-        return tuple(replace(one, precision=rounded.get(one.dtype, "")) for one in handed)
+    def _run_again(self, case: Case, entry: RunEntry, launch: Launch) -> Ran:
+        """Run it with other content in its outputs, once for each build that is checked in this process, and hand its outputs over."""
+        outs = [spec for spec in entry.specs if spec.role == "out"]
+        fits = count_output_bytes(entry.specs) <= case.limits.memory_bytes * SHARE_AGAIN
+        is_due = outs and fits and case.check.enabled and entry.build not in self._repeated
+        if not (is_due and isinstance(launch, RunsAgain)):
+            return Ran(launch, self._hand_over(launch, case, entry), None, "")
+        self._repeated.add(entry.build)
+        before = [array.copy() for array in launch.read()]
+        # A minimum or a maximum of few elements may leave out huge values of one sign.
+        few = any(math.prod(spec.shape) < FEW_ELEMENTS for spec in outs)
+        for inverted in (False, True)[: 1 + few]:
+            launch.run_again(inverted=inverted)
+            again = _name(launch, entry, launch.read())
+            pairs = [one._replace(want=want) for one, want in zip(again, before, strict=True)]
+            changed, message = find_unsteady(pairs, case.check)
+            if changed is not None:
+                return Ran(launch, self._hand_over(launch, case, entry, before), changed, message)
+        return Ran(launch, self._hand_over(launch, case, entry), None, "")
+
+    def _hand_over(
+        self, launch: Launch, case: Case, entry: RunEntry, outputs: Sequence[Array] = ()
+    ) -> tuple[HandedOutput, ...]:
+        """Hand these outputs over, by default what the launch wrote last, if they are compared."""
+        if not _is_checked(case, entry):
+            return ()
+        named = _name(launch, entry, outputs or launch.read())
+        return tuple(
+            replace(self._memory.put(one.name, one.got), precision=one.precision) for one in named
+        )
 
     def _end_well(
         self, case: Case, ran: Ran, started: float, measurement: Measurement | None
@@ -227,6 +266,8 @@ class Runner:
             seconds=time.monotonic() - started,
             measurement=measurement,
             lease=self._lease,
+            message=ran.message,
+            mismatch=ran.changed if ran.outputs else None,
             outputs=ran.outputs,
         )
 
@@ -305,6 +346,16 @@ class Runner:
         """Send the result of a case whose log is complete."""
         self._printed.settle()
         self._channel.send(ran)
+
+
+def _name(launch: Launch, entry: RunEntry, outputs: Sequence[Array]) -> list[Output]:
+    """Outputs with their names and precisions; nothing is known yet of what is expected."""
+    rounded = launch.precisions if isinstance(launch, Rounds) else {}
+    names = [spec.name for spec in entry.specs if spec.role != "in"]
+    return [
+        Output(name, array, array, rounded.get(name_of(array.dtype), ""))
+        for name, array in zip(names, outputs, strict=True)
+    ]
 
 
 def _case(request: RunBatch, entry: RunEntry) -> Case:

@@ -23,6 +23,7 @@ from tileyard.engine.commands import (
     StopAsked,
 )
 from tileyard.engine.driver import Driver
+from tileyard.engine.judge import conclude
 from tileyard.engine.lending import DeviceSite
 from tileyard.engine.provider import Slot, Waiting, Watch
 from tileyard.engine.stages import Site, Stage
@@ -36,6 +37,7 @@ from tileyard.model import (
     Device,
     Digest,
     GoldenKey,
+    Mismatch,
     Outcome,
     Step,
     Trial,
@@ -319,3 +321,22 @@ def test_a_case_that_is_judged_is_neither_run_again_nor_dropped() -> None:
     assert state.cases.stages["a"] is Stage.JUDGING
     assert "a" not in named
     assert "b" in named
+
+
+def test_right_outputs_that_a_further_run_changed_are_a_mismatch() -> None:
+    """With the message of the run, and without a time; a wrong result and a failure to judge are what they are."""
+    changed = Mismatch(output="Y", index=(1,), got="2", want="1", wrong=1, total=4)
+    ran = CaseRan(
+        case="a",
+        outcome=Outcome.UNCHECKED,
+        seconds=1.0,
+        message="1 of 4 elements of Y depend",
+        mismatch=changed,
+    )
+    ended = conclude(ran, Judged(outcome=Outcome.PASSED))
+    expected = (Outcome.MISMATCH, ran.message, changed)
+    assert (ended.outcome, ended.message, ended.mismatch) == expected
+    wrong = conclude(ran, Judged(outcome=Outcome.MISMATCH, message="Y[0] is 3"))
+    assert (wrong.outcome, wrong.message, wrong.mismatch) == (Outcome.MISMATCH, "Y[0] is 3", None)
+    lost = conclude(ran, Failed(message="gone", outcome=Outcome.INFRA_ERROR))
+    assert (lost.outcome, lost.message, lost.mismatch) == (Outcome.INFRA_ERROR, "gone", None)
