@@ -84,12 +84,29 @@ assert "product" in kernel.get_kernel_source()
 if sys.argv[1:]:
     torch.testing.assert_close(kernel(a, b), a @ b, rtol=1e-2, atol=1e-2)
     kernel.get_profiler().assert_allclose(lambda x, y: torch.einsum("ij,jk->ik", x, y))
+
+@tilelang.jit(out_idx=[-1])
+def make_sum(n):
+    @T.prim_func
+    def total(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=64) as bx:
+            for i in T.Parallel(n):
+                B[i] = B[i] + A[i]
+    return total
+
+for _ in range(2):
+    make_sum(64)(torch.ones(64, device="cuda"))
 """
     )
-    expected = {"built": 1, "cached": 0, "launched": 3, "promoted": {"mm": 2, "bmm": 1}}
+    expected = {"built": 2, "cached": 0, "launched": 5, "promoted": {"mm": 2, "bmm": 1}}
     first, second = scripts.run_well(str(script), "more"), scripts.run_well(str(script))
     assert {name: first[name] for name in expected} == expected
-    assert (second["built"], second["cached"]) == (0, 1)
+    assert (second["built"], second["cached"]) == (0, 2)
+    for summary in (first, second):
+        (noted,) = summary["unsteady"]
+        assert noted.startswith(
+            "total: 64 of 64 elements of B depend on what B held before, B[0] first"
+        )
 
 
 def test_eager_kernels_tuners_and_timers_work(scripts: Scripts) -> None:

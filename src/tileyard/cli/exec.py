@@ -159,6 +159,5 @@ def tell(form: str, summary: "Summary") -> None:
     if form == "json":
         print(summary_json(summary), file=sys.stderr)
     elif form == "plain":
-        for note in summary.notes:
-            say(note, 0)
-        say(summary_line(summary), 0)
+        for line in (*summary.notes, *summary.unsteady, summary_line(summary)):
+            say(line, 0)

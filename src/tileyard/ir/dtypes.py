@@ -1,5 +1,6 @@
 """The scalar types of the tile IR: TVM's names, their kinds and widths, and NumPy's types for them."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -114,18 +115,21 @@ def poison(name: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
     return dtype.numpy.type(least if dtype.kind == "int" else greatest)
 
 
-def fill_differently(array: "np.ndarray[Any, Any]", name: str, *, inverted: bool = False) -> None:
-    """Fill memory of this type with values that differ from its poison everywhere, and that no comparison takes for it.
+def fill_differently(
+    array: "np.ndarray[Any, Any]", name: str, *, inverted: bool = False, most: float = math.inf
+) -> None:
+    """Fill memory of this type with values that differ from its poison everywhere.
 
-    Floats are huge, of either sign in no simple order; ``inverted`` swaps the signs. Integers are at the other end of their range.
+    Floats are huge, at most ``most``, of either sign in no simple order, and ``inverted`` swaps the signs. Integers are at the other end of their
+    range; inverted, they are the poison.
     """
     dtype = find_dtype(name)
     if not dtype.is_float:
         least, greatest = (0, 1) if dtype.kind == "bool" else dtype.range
-        array.fill(greatest if dtype.kind == "int" else least)
+        array.fill(greatest if (dtype.kind == "int") != inverted else least)
         return
     signs = np.where(np.random.default_rng(1).random(_PERIOD) < 0.5, -1.0, 1.0)
-    huge = 0.7 * float(limits_of(name)[0]) * (-signs if inverted else signs)
+    huge = min(0.7 * float(limits_of(name)[0]), most) * (-signs if inverted else signs)
     array.reshape(-1)[:] = np.resize(huge.astype(dtype.numpy), array.size)
 
 

@@ -78,11 +78,27 @@ def compare_runs(name: str, again: Array, before: Array, allowed: Tolerance) -> 
     """
     if np.array_equal(again.reshape(-1).view(np.uint8), before.reshape(-1).view(np.uint8)):
         return None
-    twice = msgspec.structs.replace(allowed, rtol=2 * allowed.rtol, atol=2 * allowed.atol)
-    found = _find_wrong(again, before, twice, "equal")
+    found = _find_wrong(again, before, _double(allowed), "equal")
     if found.wrong <= allowed.share * again.size:
         return None
     return _describe(name, again, before, found, found.first)
+
+
+def find_changed(again: Array, before: Array, allowed: Tolerance) -> NDArray[np.bool_]:
+    """Which elements, flat, a run made differently than the run ``before``, by more than twice the usual error."""
+    again, before = again.reshape(-1), before.reshape(-1)
+    changed: NDArray[np.bool_] = again != before
+    if not _is_float(before) or not changed.any():
+        return changed
+    floor = find_floor(_double(allowed), before, again)
+    with np.errstate(all="ignore"):
+        got, want = again.astype(np.float64), before.astype(np.float64)
+        changed &= ~(np.abs(got - want) <= _allow(2 * allowed.rtol, floor, want))
+        return changed & ~(np.isnan(got) & np.isnan(want))
+
+
+def _double(allowed: Tolerance) -> Tolerance:
+    return msgspec.structs.replace(allowed, rtol=2 * allowed.rtol, atol=2 * allowed.atol)
 
 
 class _Found(NamedTuple):

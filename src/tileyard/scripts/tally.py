@@ -26,6 +26,7 @@ class Summary(Record, omit_defaults=True):
 
     ``promoted`` counts calls of torch's half-precision operations that were computed in f32, by
     operation; ``timers`` counts uses of timers, all of which timed a CPU. ``notes`` say what TileLang makes of lines of kernels.
+    ``unsteady`` has a line about each kernel that reads its outputs before it writes them.
     """
 
     built: int
@@ -36,6 +37,7 @@ class Summary(Record, omit_defaults=True):
     promoted: dict[str, int]
     timers: dict[str, int]
     notes: tuple[str, ...] = ()
+    unsteady: tuple[str, ...] = ()
 
 
 class Tally:
@@ -50,6 +52,8 @@ class Tally:
         self._promoted: Counter[str] = Counter()
         self._timers: Counter[str] = Counter()
         self._notes: dict[tuple[str, SourceLine | None], str] = {}
+        self._repeated: set[str] = set()
+        self._unsteady: dict[str, None] = {}
 
     def note_kernel(self, build: str, *, is_built: bool) -> None:
         """Count a kernel by its build key: built now, or built before. One kernel counts once."""
@@ -77,6 +81,18 @@ class Tally:
         with self._lock:
             self._promoted[operation] += 1
 
+    def begin_repeating(self, work: str) -> bool:
+        """Whether a kernel with this work is still to be launched again with other content in its outputs: once."""
+        with self._lock:
+            is_new = work not in self._repeated
+            self._repeated.add(work)
+        return is_new
+
+    def note_unsteady(self, message: str) -> None:
+        """Record a kernel that reads its outputs before it writes them."""
+        with self._lock:
+            self._unsteady[message] = None
+
     def note_timer(self, timer: str) -> None:
         """Count a use of a timer."""
         with self._lock:
@@ -94,6 +110,7 @@ class Tally:
                 promoted=dict(self._promoted),
                 timers=dict(self._timers),
                 notes=tuple(dict.fromkeys(self._notes.values())),
+                unsteady=tuple(self._unsteady),
             )
 
 

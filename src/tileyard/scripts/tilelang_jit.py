@@ -5,6 +5,7 @@ its modes, its profiler, its tuner. Only its compiler and its disk cache are rep
 """
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -16,8 +17,11 @@ from tileyard.frontend.targets import for_target
 from tileyard.ir.dtypes import array_name, name_of
 from tileyard.ir.nodes import Tensor
 from tileyard.scripts.absent import StandIns
-from tileyard.scripts.building import Builder, BuiltKernel
+from tileyard.scripts.building import PRINTING, Builder, BuiltKernel
+from tileyard.scripts.repeating import Repeater
 from tileyard.scripts.tally import Tally
+from tileyard.targets.arguments import find_name
+from tileyard.workers.tensors import to_numpy
 
 COMPILE = "_compile_and_create_adapter"
 """The method of a JITKernel that compiles if TileLang's own cache has no entry."""
@@ -83,11 +87,29 @@ class CpuAdapter(Adapter):
         roles = [param.role if isinstance(param, Tensor) else "" for param in given]
         self._read = [i for i, role in enumerate(roles) if role == "in"]
         self._written = [i for i, role in enumerate(roles) if role in ("out", "inout")]
+        self._name = built.signature.name
+        outputs = {
+            position: find_name(built.signature.params[position]) for position in sorted(result_idx)
+        }
+        is_quiet = not PRINTING.search(built.source)
+        may = outputs and not self._written and is_quiet and tally.begin_repeating(built.work)
+        self._repeater = Repeater(built.run, outputs) if may else None
 
     def _launch(self, args: tuple[object, ...]) -> object:
         args = tuple(self._stand_ins.fill(args)) if any(arg is None for arg in args) else args
         self._tally.note_launch()
-        return self._as_tensors(super()._launch(tuple(self._separate(args))))
+        given = tuple(self._separate(args))
+        began = time.process_time()
+        results = super()._launch(given)
+        repeater, self._repeater = self._repeater, None
+        if repeater is not None:
+            took_s = time.process_time() - began
+            outputs = [
+                to_numpy(one) for one in (results if isinstance(results, tuple) else (results,))
+            ]
+            if found := repeater.find_old_reads(given, outputs, took_s):
+                self._tally.note_unsteady(f"{self._name}: {found}")
+        return self._as_tensors(results)
 
     def _separate(self, args: tuple[object, ...]) -> list[object]:
         """The arguments, with copies of those that are read where another one is written.

@@ -222,20 +222,12 @@ class _Check:
             made = self._made[key]
             if isinstance(made, TileyardError):
                 return made
-            if not (
-                self._is_own(arguments) or self._found.accepts(arguments, self._request.config)
-            ):
-                raise UsageError("the kernel's `where` rejects them")
+            self._found.require(arguments, self._request.config)
             numbers = bind_numbers(self._found, made.signature, arguments, self._guessed)
             return replace(made, numbers=numbers)
         except _REFUSALS as error:
             self._made.setdefault(key, error)
             return error
-
-    def _is_own(self, arguments: dict[str, Value]) -> bool:
-        """Whether these are the sizes that were given, which are the user's to choose."""
-        defaults = self._found.parameters.defaults
-        return {**defaults, **arguments} == {**defaults, **self._request.arguments}
 
     def _measure(self, arguments: dict[str, Value]) -> Measured | None:
         """Measure the loops that the user wrote, even if the kernel is planned for an architecture."""
