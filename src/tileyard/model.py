@@ -192,10 +192,7 @@ class OutputCheck(Record):
 
 
 class CheckPolicy(Record):
-    """The comparison of outputs. ``tolerance`` is None for the dtype's default.
-
-    ``closest``: the message of a passed case names the elements that were closest to being wrong.
-    """
+    """The comparison of outputs. ``tolerance`` is None for the dtype's default. With ``closest`` a passed case's message names the closest elements."""
 
     enabled: bool = True
     tolerance: Tolerance | None = None
@@ -434,10 +431,7 @@ class Mismatch(Record):
 
 
 class Keys(Record):
-    """The chain of identities of a trial; each is empty if its step was not reached.
-
-    ``binary`` is equal for configs with the same binary, and for programs whose run steps use the same files; empty if not determined.
-    """
+    """The chain of identities of a trial; each is empty if its step was not reached. ``binary`` is equal for configs with the same binary, and for programs whose run steps use the same files; empty if not determined."""
 
     build: BuildKey = BuildKey("")
     binary: str = ""
