@@ -25,7 +25,8 @@ from tileyard.ir.clocks import (
     View,
 )
 from tileyard.ir.dtypes import poison
-from tileyard.ir.hazard_kinds import Cause, Hazard, HazardKind
+from tileyard.ir.hazard_kinds import Cause, HazardKind
+from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
 from tileyard.ir.lane_plans import SPREAD

@@ -10,7 +10,8 @@ import numpy as np
 
 from tileyard.ir.asynchronous import Operation
 from tileyard.ir.clocks import Moment, Places
-from tileyard.ir.hazard_kinds import Hazard, HazardKind
+from tileyard.ir.hazard_kinds import HazardKind
+from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.hazards import FIRST, LateRun, Schedule
 from tileyard.ir.interpret import Blocked, Waiting
 from tileyard.ir.nodes import (

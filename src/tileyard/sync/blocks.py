@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tileyard.clock import Clock
 from tileyard.errors import KernelFault
-from tileyard.ir.hazard_kinds import Hazard
+from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.hazards import Schedule, schedules
 from tileyard.ir.interpret import Plain
 from tileyard.ir.nodes import If, Issue, Program, Roles, Stmt

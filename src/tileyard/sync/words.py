@@ -6,7 +6,8 @@ from typing import Literal, assert_never
 import msgspec
 
 from tileyard.ir.clocks import Moment
-from tileyard.ir.hazard_kinds import Cause, Hazard
+from tileyard.ir.hazard_kinds import Cause
+from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.nodes import Unit
 from tileyard.ir.trace import Step
 from tileyard.model import Diagnostic, SourceLine

@@ -130,7 +130,7 @@ def test_a_check_reports_such_an_access_as_a_finding(tmp_path: Path) -> None:
     """`tileyard check` runs the kernel, so a constant index past the end is one of its findings."""
     file = tmp_path / "past.py"
     file.write_text(KERNEL.format(lines="u[N] = 1").replace("N=8", "N=8, n=8", 1))
-    question = CheckSync(kernel="past", arguments={"n": 8}, config={}, inputs=())
+    question = CheckSync(kernel="past", arguments={"n": 8}, config={})
     reply = Author.of_file(file, ObjectStore(tmp_path)).answer(question)
     assert isinstance(reply, SyncChecked), reply
     assert [finding.kind for finding in reply.findings] == ["out of bounds"]

@@ -9,7 +9,7 @@ import pytest
 from tileyard.errors import InvalidProgramError, KernelFault
 from tileyard.ir.asynchronous import Wait
 from tileyard.ir.clocks import Moment
-from tileyard.ir.hazard_kinds import Hazard
+from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.hazards import LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import print_program, read_program

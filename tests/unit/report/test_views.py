@@ -180,8 +180,8 @@ def test_what_ends_alike_has_one_line() -> None:
         lines = [line for line in file.getvalue().splitlines() if "tile=" in line]
         assert [line.split("  ")[-1] for line in lines] == [
             "needs 0 KiB",
-            "C[10, 0] is 10.5, expected -2; 990 of 1000 elements are wrong",
-            "C[30, 0] is 30.5, expected -2; 5 of 1000 elements are wrong",
+            "C[10, 0] is 10.5, expected -2; 990 of 1000 elements are wrong (99 %)",
+            "C[30, 0] is 30.5, expected -2; 5 of 1000 elements are wrong (0.5 %)",
             "stopped before it began",
         ]
 
@@ -200,7 +200,7 @@ def test_a_reference_is_doubted_where_all_configs_are_wrong_alike() -> None:
         said = shown(lost)
         assert (question in said) is is_asked
         assert any("is the reference right" in line for line in said) is is_asked
-        reason = "mismatch  tile=0 and 2 more: C[0, 0] is 0.5, expected -2; 960 of 1000 elements are wrong"
+        reason = "mismatch  tile=0 and 2 more: C[0, 0] is 0.5, expected -2; 960 of 1000 elements are wrong (96 %)"
         assert (reason in said) is (len(trials) > 1)
     study = Study(
         msgspec.structs.replace(lost, trials=alike),
