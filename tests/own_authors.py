@@ -79,9 +79,6 @@ class OwnCommandLine(CommandLine):
                 patched.setattr(opened, "WorkerAuthor", self._open)
             return run_here(arguments, self.cwd, self.environment(extra))
 
-    def _open(
-        self, file: Path, home: Path, cores: tuple[int, ...], side: Side, *, python_limit_s: float
-    ) -> OwnAuthor:
-        assert not python_limit_s
+    def _open(self, file: Path, home: Path, cores: tuple[int, ...], side: Side) -> OwnAuthor:
         assert side == Side(name="")
         return OwnAuthor(file, home, cores, self.answered)

@@ -282,7 +282,7 @@ Work = KernelWork | CommandWork
 class Side(Record):
     """An author with its environment: a Python, empty for the engine's own, with ``variables`` added.
 
-    ``pass_options`` replace a kernel's own of the same names. ``pipeline`` is ``tileyard`` for our default of the target, or the name of one of ours; otherwise TileLang's own is used. ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps. ``stored`` is the bundle or recorded run with its builds; such a side has no author, and nothing is built for it.
+    ``pass_options`` replace a kernel's own of the same names. ``pipeline`` is ``tileyard`` for our default of the target, or the name of one of ours; otherwise TileLang's own is used. ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps. ``stored`` is the bundle or recorded run with its builds; such a side has no author, and nothing is built for it. ``python_limit_s`` limits the import of a file and each answer of its code, 0 for the usual limits.
     """
 
     name: str = ""
@@ -293,6 +293,7 @@ class Side(Record):
     pipeline: str = ""
     stored: str = ""
     toolchain: str = ""
+    python_limit_s: float = 0.0
 
 
 def name_attempt(case: str, attempt: int) -> str:

@@ -93,13 +93,8 @@ def show_passes(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted
 
 async def _ask(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted) -> PassesShown:
     settings = load_settings()
-    author = WorkerAuthor(
-        file,
-        settings.home,
-        settings.cores,
-        Side(name=""),
-        python_limit_s=wanted.python_limit_s,
-    )
+    side = Side(name="", python_limit_s=wanted.python_limit_s)
+    author = WorkerAuthor(file, settings.home, settings.cores, side)
     try:
         space = await open_space(author, request)
         question = ShowPasses(

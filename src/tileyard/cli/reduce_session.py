@@ -189,8 +189,8 @@ def reduce_kernel(file: Path, request: TuneRequest, wanted: Wanted) -> int:
 async def _reduce(file: Path, request: TuneRequest, wanted: Wanted) -> Reduced:
     settings = load_settings()
     way = WAYS.get(wanted.failure, ELSEWHERE)
-    home, cores, limit_s = settings.home, settings.cores, wanted.python_limit_s
-    author = WorkerAuthor(file, home, cores, Side(name=""), python_limit_s=limit_s)
+    side = Side(name="", python_limit_s=wanted.python_limit_s)
+    author = WorkerAuthor(file, settings.home, settings.cores, side)
     try:
         with tempfile.TemporaryDirectory(prefix="tileyard-reduce-") as folder:
             guess = FIRST_GUESS if way == "check" else None

@@ -73,21 +73,9 @@ class WorkerAuthor:
     ``footprint`` is what the answers of the present process depend on, and ``spent`` the cost of its last one; None before the first.
     """
 
-    def __init__(
-        self,
-        file: Path,
-        home: Path,
-        cores: tuple[int, ...],
-        side: Side,
-        *,
-        python_limit_s: float = 0.0,
-    ) -> None:
-        """``home`` contains the object store; nothing is written there until inputs are made.
-
-        ``python_limit_s`` limits the import of the file and each answer of its code; 0 for the usual limits.
-        """
+    def __init__(self, file: Path, home: Path, cores: tuple[int, ...], side: Side) -> None:
+        """``home`` contains the object store; nothing is written there until inputs are made."""
         self.cores = cores
-        self._python_limit_s = python_limit_s
         self._side = side
         # Without a name, and not below the home: nothing of it remains, even if the engine is killed.
         self._log = tempfile.TemporaryFile(prefix="tileyard-author-")  # noqa: SIM115 - see close
@@ -123,14 +111,14 @@ class WorkerAuthor:
         worker = self._worker
         if worker is None:
             raise AssertionError("the author's process did not start")
-        work, limit = IMPORT, self._python_limit_s or START_LIMIT_S
+        work, limit = IMPORT, self._side.python_limit_s or START_LIMIT_S
         try:
             if self._is_fresh:
                 async with time_limit(limit):
                     await worker.receive(FileImported)
                 self._is_fresh = False
             work = WORK.get(type(request), "")
-            limit = (self._python_limit_s if work else 0.0) or limit_s
+            limit = (self._side.python_limit_s if work else 0.0) or limit_s
             async with time_limit(limit):
                 await worker.send(request)
                 answered = await worker.receive(Answered)

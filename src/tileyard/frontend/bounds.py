@@ -20,6 +20,7 @@ from tileyard.frontend.tir_queries import (
     free_vars,
     heads_of,
     is_bound_to_threads,
+    is_one,
     is_var,
     leaves_loop,
     nodes_of,
@@ -211,13 +212,14 @@ def _iterate(loop: Any, runs: _Runs) -> _Runs:  # noqa: ANN401
     if leaves_loop(loop.body):
         return _Runs(points=[], are_all=False)
     found: list[Point] = []
-    are_all = runs.are_all
+    has_step = loop.step is not None and not is_one(loop.step)
+    are_all = runs.are_all and not has_step
     for at in runs.points:
         first, count = _value(loop.min, at), _value(loop.extent, at)
         if first is None or count is None or count > 2:
             are_all = False
         if first is not None and count is not None and count > 0:
-            ends = dict.fromkeys((first, first + count - 1))
+            ends = dict.fromkeys((first, first if has_step else first + count - 1))
             found += [{**at, key_of(loop.loop_var): (loop.loop_var, end)} for end in ends]
     return _Runs(points=found[:MOST_POINTS], are_all=are_all and len(found) <= MOST_POINTS)
 

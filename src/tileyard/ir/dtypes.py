@@ -130,7 +130,10 @@ def fill_differently(
         return
     signs = np.where(np.random.default_rng(1).random(_PERIOD) < 0.5, -1.0, 1.0)
     huge = min(0.7 * float(limits_of(name)[0]), most) * (-signs if inverted else signs)
-    array.reshape(-1)[:] = np.resize(huge.astype(dtype.numpy), array.size)
+    pattern, flat = huge.astype(dtype.numpy), array.reshape(-1)
+    whole = flat.size - flat.size % _PERIOD
+    flat[:whole].reshape(-1, _PERIOD)[:] = pattern
+    flat[whole:] = pattern[: flat.size - whole]
 
 
 def array_name(name: str) -> str:

@@ -76,7 +76,8 @@ def compare_runs(name: str, again: Array, before: Array, allowed: Tolerance) -> 
 
     Twice the usual error is allowed: both may be right, and off to different sides.
     """
-    if np.array_equal(again.reshape(-1).view(np.uint8), before.reshape(-1).view(np.uint8)):
+    bits = f"u{before.itemsize}"
+    if np.array_equal(again.reshape(-1).view(bits), before.reshape(-1).view(bits)):
         return None
     found = _find_wrong(again, before, _double(allowed), "equal")
     if found.wrong <= allowed.share * again.size:

@@ -31,9 +31,8 @@ async def check_file(
     Raises UsageError, also for a kernel that is named and cannot be elaborated.
     """
     limit_s = read_python_limit(complete(CheckOptions, given)["python_limit"])
-    author = WorkerAuthor(
-        file, settings.home, settings.cores, Side(name=""), python_limit_s=limit_s
-    )
+    side = Side(name="", python_limit_s=limit_s)
+    author = WorkerAuthor(file, settings.home, settings.cores, side)
     try:
         return await check_kernels(author, str(file), kernel, given)
     finally:

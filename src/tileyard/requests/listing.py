@@ -66,8 +66,8 @@ def read_whole(path: Path, settings: Settings, parameters: Mapping[str, str]) ->
     """A suite with its kernels; processes of their own ask the authors. Raises UsageError and KernelFileError."""
 
     def make_author(side: Side, file: str) -> Author:
-        limit_s = settings.python_limit_s
-        return WorkerAuthor(Path(file), settings.home, settings.cores, side, python_limit_s=limit_s)
+        side = msgspec.structs.replace(side, python_limit_s=settings.python_limit_s)
+        return WorkerAuthor(Path(file), settings.home, settings.cores, side)
 
     async def read() -> Suite:
         authors = Authors((Side(),), settings.cores, make_author)

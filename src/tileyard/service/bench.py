@@ -104,8 +104,8 @@ class Bench:
     ) -> Author:
         if not file:
             return ClientAuthor(self.conversation, cores)
-        home, limit_s = self.settings.home, self.settings.python_limit_s
-        make = partial(WorkerAuthor, Path(file), home, cores, side, python_limit_s=limit_s)
+        side = msgspec.structs.replace(side, python_limit_s=self.settings.python_limit_s)
+        make = partial(WorkerAuthor, Path(file), self.settings.home, cores, side)
         author = AuthorLanes(make, (side.name, file), lanes)
         if side.python or side.variables:
             return author

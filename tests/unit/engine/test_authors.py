@@ -32,7 +32,8 @@ def ask(
     """The answer of a new author of the file."""
 
     async def ask_once() -> object:
-        author = WorkerAuthor(file, file.parent, (0,), Side(name=""), python_limit_s=python_limit_s)
+        side = Side(name="", python_limit_s=python_limit_s)
+        author = WorkerAuthor(file, file.parent, (0,), side)
         try:
             return await author.ask(request, limit_s)
         finally:
