@@ -2,7 +2,8 @@
 
 Supported are tables (``testcase,seconds`` or ``testcase,case,seconds`` by their column names; lines
 that begin with ``#`` are ignored), ``.test_durations`` of pytest-split, the JSON of lit, JUnit XML, and
-logs of the tools in ``log_times``. The content decides the kind of a file.
+logs of the tools in ``log_times``. The content decides the kind of a file. A test for which a file has null or nothing
+in place of a time has none; anything else that is no time is a mistake.
 
 One module because each kind of file takes a few lines, and all share the messages.
 """
@@ -131,6 +132,8 @@ def _read_table(path: Path, text: str) -> Iterator[ImportedTime]:
         row = dict(zip(columns, fields, strict=True))
         if not row["testcase"]:
             _fail(path, number, "testcase: is empty")
+        if not row["seconds"]:
+            continue
         seconds = _try_seconds(row["seconds"])
         if seconds is None:
             _refuse_time(path, number, "seconds", row["seconds"])
@@ -174,6 +177,8 @@ def _read_json(path: Path, text: str) -> Iterator[ImportedTime]:
         if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
             _fail(path, 1, "is not an object that holds the seconds of each test")
         test, given = pair
+        if given is None:
+            continue
         testcase, _, case = test.partition("::")
         seconds = _try_seconds(given)
         if seconds is None:
@@ -191,11 +196,12 @@ def _read_lit_json(path: Path, text: str, tests: list[object]) -> Iterator[Impor
         testcase, _, case = name.partition(" :: ")
         if not testcase.strip():
             _fail(path, _line_of(text, name), f"{name!r} names no test")
-        seconds = _try_seconds(test.get("elapsed", 0.0))
+        if (given := test.get("elapsed")) is None:
+            continue
+        seconds = _try_seconds(given)
         if seconds is None:
-            _refuse_time(path, _line_of(text, name), f"elapsed of {name}", test["elapsed"])
-        if "elapsed" in test:
-            yield ImportedTime(testcase=testcase, case=case, seconds=seconds)
+            _refuse_time(path, _line_of(text, name), f"elapsed of {name}", given)
+        yield ImportedTime(testcase=testcase, case=case, seconds=seconds)
 
 
 def _line_of(text: str, key: str) -> int:

@@ -227,6 +227,20 @@ def test_the_long_tail_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "testcase,seconds\na,\nb,2\n",
+        '{"a": null, "b": 2}',
+        '{"tests": [{"name": "a", "elapsed": null}, {"name": "b", "elapsed": 2}, {"name": "c"}]}',
+        "<testsuite><testcase name='a' time=''/><testcase name='b' time='2'/></testsuite>",
+    ],
+)
+def test_a_test_without_a_time_has_none(tmp_path: Path, text: str) -> None:
+    """Null or nothing in its place concerns no other test."""
+    assert read(tmp_path, text) == {"b/b" if text.startswith("<") else "b": 2.0}
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("testcase,time\na,1\n", ":1: needs one column 'seconds'; its columns are testcase, time"),
