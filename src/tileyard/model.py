@@ -348,6 +348,7 @@ class Case(Record):
 class Batch(Record):
     """Cases that share one lease. ``interleaved`` times them in turn, ABBA, for ``rounds`` rounds, or until ``calm`` of them were calm.
 
+    ``known`` says what recorded results do: they end a case that has one, are ignored, or a case without one is not run.
     ``devices`` are the names of those that may run it, empty for all that can. In a ``fresh`` process, none of the kernels of an ``interleaved`` batch has run before; for other batches nothing at all has. ``repetition`` counts batches that repeat a comparison: they do not share results. The single case of an ``alike`` batch is not run if its binary is that of another case of its run: it ends like that case.
     """
 
@@ -359,6 +360,7 @@ class Batch(Record):
     calm: int = 0
     repetition: int = 0
     alike: bool = False
+    known: Literal["used", "ignored", "required"] = "used"
     devices: tuple[str, ...] = ()
 
 

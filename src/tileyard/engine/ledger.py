@@ -17,6 +17,7 @@ from tileyard.engine.programs import name_log
 from tileyard.engine.yard import Yard
 from tileyard.errors import HomeError
 from tileyard.events import CaseEnded
+from tileyard.measure.statistics import is_clearly_slower
 from tileyard.model import (
     WELL,
     Attempt,
@@ -301,7 +302,8 @@ class Ledger:
         rivals = tuple(sorted(member.keys.run for member in members))
         for member in members:
             member.rivals = rivals
-        for identity in self._find_identities(members[0]) if self._yard.reuse else ():
+        may_recall = self._yard.reuse and members[0].batch.known != "ignored"
+        for identity in self._find_identities(members[0]) if may_recall else ():
             for member in members:
                 self._key_measurement(member, identity)
             known = [self._find_measured(member) for member in members]
@@ -429,8 +431,14 @@ def _build_of(built: Build, trial: Trial) -> Build:
 
 
 def _says_enough(known: Trial, limits: Limits) -> bool:
-    """Whether a recorded trial still answers: a case that ran into a limit is tried again if the limit is now wider."""
-    had = known.limits
+    """Whether a recorded trial still answers.
+
+    A case that ran into a limit is tried again if the limit is now wider, and one that was abandoned after times so different
+    that they show nothing.
+    """
+    had, measured = known.limits, known.measurement
+    if measured is not None and measured.abandoned:
+        return is_clearly_slower(measured)
     if known.outcome is Outcome.TIMEOUT:
         return limits.run_s <= had.run_s and limits.build_s <= had.build_s
     if known.outcome is Outcome.OUT_OF_MEMORY:

@@ -398,9 +398,15 @@ class Preparation:
             return False
         if self._ledger.skip_proven(progress):
             return True
-        if progress.batch.order == "interleaved" or is_measured_anew(progress.case):
+        batch = progress.batch
+        is_anew = batch.known == "ignored" or is_measured_anew(progress.case)
+        if batch.order == "interleaved" or is_anew:
             return False
-        return self._ledger.recall_measured(progress)
+        if self._ledger.recall_measured(progress):
+            return True
+        if batch.known == "required":
+            self._ledger.finish(progress, Outcome.NOT_RUN, "no time of it is recorded")
+        return batch.known == "required"
 
     async def _ask_golden(self, case: Case, elaborated: Elaborated) -> Golden | Failed:
         work = case.work

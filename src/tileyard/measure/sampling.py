@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tileyard.measure.statistics import (
     fewest_samples,
+    is_clearly_above,
     is_falling,
     is_steady,
     median_interval,
@@ -43,7 +44,8 @@ def measure(launch: Launch, policy: TimingPolicy, best: BestSoFar | None = None)
     """Time a launch by ``policy``.
 
     A launch is abandoned once the whole interval of its median is above ``best``, or once all of at
-    least three samples are above one and a half times ``best``. ``best`` is lowered to what was measured.
+    least three samples are above one and a half times ``best``; but not while that interval is wider than its
+    distance from ``best``. ``best`` is lowered to what was measured.
     It is ignored if the policy names no group: then nothing is comparable.
     """
     rival = best if best is not None and policy.group else BestSoFar()
@@ -134,7 +136,8 @@ def _next_counted(samples: Sequence[float], _launches: int, policy: TimingPolicy
 
 
 def _is_beaten(samples: Sequence[float], best_high_ns: float, policy: TimingPolicy) -> bool:
-    if len(samples) >= _CLEAR_SAMPLES and min(samples) > _CLEAR_FACTOR * best_high_ns:
-        return True
     interval = median_interval(samples, policy.confidence)
-    return interval.coverage >= policy.confidence and interval.low > best_high_ns
+    if not is_clearly_above(interval.low, interval.high, best_high_ns):
+        return False
+    is_far = len(samples) >= _CLEAR_SAMPLES and interval.low > _CLEAR_FACTOR * best_high_ns
+    return is_far or interval.coverage >= policy.confidence

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tileyard.model import Record
+from tileyard.model import Measurement, Record
 
 
 class MedianInterval(Record):
@@ -54,6 +54,16 @@ def fewest_samples(confidence: float) -> int:
     while 1.0 - 2.0 ** (1 - count) < confidence:
         count += 1
     return count
+
+
+def is_clearly_above(low: float, high: float, bound: float) -> bool:
+    """Whether an interval is above a bound, and no wider than its distance from it: a wider one decides nothing."""
+    return low > bound and high - low <= low - bound
+
+
+def is_clearly_slower(measured: Measurement) -> bool:
+    """Whether a config was abandoned for a good reason: its interval is at most as wide as its distance from a time of 0."""
+    return measured.abandoned and is_clearly_above(measured.low_ns, measured.high_ns, 0.0)
 
 
 def spread(samples: Sequence[float]) -> float:

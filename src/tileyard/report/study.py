@@ -10,12 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.artifacts.manifest import Build
-from tileyard.model import WELL, Measurement, Outcome, Trial
+from tileyard.measure.statistics import is_clearly_slower
+from tileyard.model import WELL, Outcome, Trial
 from tileyard.report.compiled import TOO_LARGE, describe_reasons, group_failures, name_end
 from tileyard.report.console import MARKED, name_parameters, print_table, render
 from tileyard.report.words import (
     ask_about_reference,
     format_config,
+    format_interval,
     format_rate,
     format_seconds,
     format_time,
@@ -38,6 +40,10 @@ NOTEBOOK_WIDTH = 140
 TIES = 3
 """Number of tied configs that are named with their ratios; the table has their times."""
 BUILDS = "builds"
+MARKS = {
+    "*": "* clearly slower, abandoned early",
+    "?": "? may be as fast as the best: it did not meet it",
+}
 BUSY_TEXT = "the machine was too busy to separate tied configs"
 
 
@@ -85,16 +91,19 @@ def _table(
     for name in words:
         table.add_column(name, no_wrap=True)
     met = {final.trial for final in result.finals}
-    is_any_abandoned = False
+    marks = set()
     for rank, trial in enumerate(rank_trials(result)[:rows], start=1):
         same = result.same_binary(trial)
         row = [str(rank), *(_values(key, same) for key in keys)]
         measured = result.measurement_of(trial)
         took_ns = measured.median_ns if measured else 0.0
         is_abandoned = trial.id not in met and measured is not None and measured.abandoned
-        is_any_abandoned |= is_abandoned
-        row.append(format_time(took_ns) + "*" * is_abandoned if took_ns else "")
-        row.append(_interval(measured))
+        is_open = any(one.id in result.unmet for one in same)
+        is_open |= is_abandoned and measured is not None and not is_clearly_slower(measured)
+        mark = "?" if is_open else "*" * is_abandoned
+        marks.add(mark)
+        row.append(format_time(took_ns) + mark if took_ns else "")
+        row.append(format_interval(measured) if measured else "")
         if result.flops:
             row.append(format_rate(result.flops, took_ns))
         outcome = Text(str(trial.outcome), style=outcome_style(trial.outcome))
@@ -102,7 +111,7 @@ def _table(
         others = (_builds(built, same) for built in result.also_built)
         table.add_row(*row, outcome, *others, style=style)
     captions = [f"the first {len(met)}: times of the finals, which decided"] if met else []
-    captions += ["* clearly slower, abandoned early"] if is_any_abandoned else []
+    captions += [text for mark, text in MARKS.items() if mark in marks]
     table.caption = "\n".join(captions)
     return table, named
 
@@ -125,13 +134,6 @@ def _builds(built: CompileResult, trials: Sequence[Trial]) -> Text:
 def _say_build(one: Build) -> str:
     word = name_end(one)
     return BUILDS if word == Outcome.PASSED else word
-
-
-def _interval(measured: Measurement | None) -> str:
-    if measured is None:
-        return ""
-    half = (measured.high_ns - measured.low_ns) / 2
-    return f"{100 * half / measured.median_ns:.1f} %"
 
 
 def rank_trials(result: StudyResult) -> list[Trial]:

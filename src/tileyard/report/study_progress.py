@@ -7,10 +7,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tileyard.measure.statistics import is_clearly_slower
 from tileyard.model import Outcome
 from tileyard.report.view import Judged, RunView
 from tileyard.report.words import (
     format_config,
+    format_measured,
     format_rate,
     format_seconds,
     format_time,
@@ -69,10 +71,10 @@ class StudyLayout:
         )
         if trial.measurement is not None:
             median_ns = trial.measurement.median_ns
-            line.append(f"  {format_time(median_ns)}")
+            line.append(f"  {format_measured(trial.measurement)}")
             if rate := format_rate(view.about.flops, median_ns):
                 line.append(f"  {rate} GFLOP/s")
-            if trial.measurement.abandoned:
+            if is_clearly_slower(trial.measurement):
                 line.append("  clearly slower, abandoned", style="dim")
         if trial.message:
             line.append(f"  {trial.message}", style="dim")

@@ -15,6 +15,7 @@ from tileyard.report.suite_words import format_case
 from tileyard.report.words import (
     clean_line,
     format_config,
+    format_interval,
     format_rate,
     format_seconds,
     format_share,
@@ -39,7 +40,7 @@ SAID = 20
 
 def print_trials(console: Console, found: list[Trial]) -> None:
     """Print one line per trial."""
-    columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
+    columns = ("trial", "case", "config", "target", "latency", "± 95 %", "outcome", "message")
     table = new_table(columns, left=columns)
     for trial in found:
         latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
@@ -51,6 +52,7 @@ def print_trials(console: Console, found: list[Trial]) -> None:
             format_config(trial.config) + _say_role(trial),
             trial.target,
             latency,
+            format_interval(trial.measurement) if trial.measurement else "",
             Text(str(trial.outcome), style=outcome_style(trial.outcome)),
             clean_line(trial.message),
         )

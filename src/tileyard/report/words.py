@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tileyard.model import WELL, Mismatch, Outcome, Value
+from tileyard.model import WELL, Measurement, Mismatch, Outcome, Value
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -22,6 +22,33 @@ def format_time(nanoseconds: float) -> str:
         if nanoseconds < limit:
             return f"{nanoseconds / (limit / 1e3):.4g} {unit}"
     return f"{nanoseconds / 1e9:.4g} s"
+
+
+WIDE = 0.05
+"""The share of a median from which on the two sides of its interval are stated each."""
+
+
+def format_interval(measured: Measurement) -> str:
+    """The interval of a median in percent of it: half its width, or each side where one is wide: -97.3 +3.3 %."""
+    below, above = _sides(measured)
+    if max(below, above) < WIDE:
+        return format_share((below + above) / 2, 1)
+    return f"-{100 * below:.1f} +{100 * above:.1f} %"
+
+
+def format_measured(measured: Measurement) -> str:
+    """The median time, and its interval where that is wide: 3.766 ms [103 us, 3.889 ms]."""
+    took = format_time(measured.median_ns)
+    if max(_sides(measured)) < WIDE:
+        return took
+    return f"{took} [{format_time(measured.low_ns)}, {format_time(measured.high_ns)}]"
+
+
+def _sides(measured: Measurement) -> tuple[float, float]:
+    median_ns = measured.median_ns
+    if not median_ns:
+        return 0.0, 0.0
+    return 1 - measured.low_ns / median_ns, measured.high_ns / median_ns - 1
 
 
 def format_quantity(number: float, unit: str) -> str:

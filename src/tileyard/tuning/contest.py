@@ -5,7 +5,6 @@ One module because every step is planned from what is known of each config.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate
 
 import msgspec
 
@@ -22,23 +21,21 @@ from tileyard.model import (
     Trial,
     Value,
 )
-from tileyard.tuning.finals import (
-    Verdict,
-    contender_margin,
+from tileyard.tuning.contenders import (
+    MEETING_NS,
+    choose_finalists,
+    find_bound_ns,
     is_disturbed,
-    judge_finals,
-    list_complete,
+    list_contenders,
+    list_unclear,
 )
+from tileyard.tuning.finals import Verdict, judge_finals, list_complete
 from tileyard.tuning.request import FINALS, TuneRequest, median_ns, one_per_binary
 from tileyard.tuning.silicon import Alike
 
 STUDY = "study"
-FEWEST_FINALISTS = 5
-"""This many may meet, however long they take."""
-MEETING_NS = 1e9
-"""Nanoseconds for which a meeting is planned if others may follow."""
 MOST_TIMES = 3
-"""Most screenings of a config, if the devices that ran it turn out to differ."""
+"""Most screenings of a config, if its times do not count, or decide nothing."""
 
 Config = dict[str, Value]
 Take = Callable[[Trial], None]
@@ -100,6 +97,18 @@ class Contest:
         """The slots where configs may meet; empty for any device of the study."""
         return self.alike.list_slots(proven=True) if self._is_restricted else ()
 
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """The trials that may be as fast as the winner, and have not met it; one per binary."""
+        contenders = list_contenders(one_per_binary(self.rank()))
+        met = {canonical_json(final.config) for final in self.verdict.finals}
+        binaries = {self._screened[key].keys.binary for key in met} - {""}
+        return tuple(
+            trial.id
+            for trial in contenders[bool(contenders) and not met :]
+            if canonical_json(trial.config) not in met and trial.keys.binary not in binaries
+        )
+
     def rank(self, *, is_proven: bool = True) -> list[Trial]:
         """Trials that may win, fastest first; equal medians in the order of their configs.
 
@@ -126,7 +135,6 @@ class Contest:
         """The batch that checks and times one config by itself, or the one that checks its sanitized build before."""
         key = canonical_json(config)
         self._names[key] = self._name(f"c{number + 1:04d}")
-        self._attempts[key] = 1
         if not self._request.sanitized:
             return self._screening(key, config, self._screening_slots)
         case = self._case(f"{self._names[key]}-sanitized", config, control=True)
@@ -155,15 +163,18 @@ class Contest:
         return batches
 
     def screen_again(self) -> list[Batch]:
-        """Batches that repeat configs on devices whose times count, if only devices ran them whose times do not."""
+        """Batches that repeat configs: those that only devices ran whose times do not count, and those whose times decide nothing."""
         batches = []
         for key, trial in self._screened.items():
             if not self.alike.counts(trial) and self._attempts[key] < MOST_TIMES:
-                self._attempts[key] += 1
-                batches.append(
-                    self._screening(key, trial.config, self.alike.list_slots(proven=True))
-                )
-        return batches
+                slots = self.alike.list_slots(proven=True)
+                batches.append(self._screening(key, trial.config, slots))
+        unclear = [] if self._meetings else list_unclear(one_per_binary(self.rank(is_proven=False)))
+        return batches or [
+            self._measure_again(trial)
+            for trial in unclear
+            if self._attempts[canonical_json(trial.config)] < MOST_TIMES
+        ]
 
     def check(self) -> list[Batch]:
         """Batches of the configs that would meet in the finals: for undefined behaviour, and on inputs of all draws."""
@@ -255,28 +266,24 @@ class Contest:
         return msgspec.structs.replace(case, timing=timing, control=control)
 
     def _screening(self, key: str, config: Config, devices: tuple[str, ...]) -> Batch:
-        right = filter(self._is_right, self._screened.values())
-        bounds = [trial.measurement.high_ns for trial in right if trial.measurement]
-        times = self._attempts[key]
+        self._attempts[key] = times = self._attempts.get(key, 0) + 1
         case = msgspec.structs.replace(
             self._case(self._names[key] + (f"-again{times}" if times > 1 else ""), config),
-            abandon_above_ns=min(bounds, default=0.0),
+            abandon_above_ns=find_bound_ns(filter(self._is_right, self._screened.values())),
         )
         self._pending[case.key] = partial(self._take_screened, key)
         return Batch(id=case.id, cases=(case,), alike=True, devices=devices)
 
+    def _measure_again(self, trial: Trial) -> Batch:
+        """The batch that times a binary once more, whatever is recorded."""
+        batch = self._screening(canonical_json(trial.config), trial.config, self.proven_slots)
+        (case,) = batch.cases
+        self._pending[case.key] = partial(self._take_again, trial)
+        return msgspec.structs.replace(batch, alike=False, known="ignored")
+
     def _choose(self, passed: Sequence[Trial]) -> list[Trial]:
-        """The fastest trial, and those that may still beat it, up to the number of finalists that can be timed in turn."""
-        passed = one_per_binary(passed)
-        if not passed or passed[0].measurement is None:
-            return []
-        bound = passed[0].measurement.high_ns * contender_margin(passed)
-        contenders = [t for t in passed[1:] if t.measurement and t.measurement.low_ns <= bound]
-        chosen = [passed[0], *contenders[: max(self._request.finalists - 1, 0)]]
-        spent_ns = accumulate(2 * FEWEST_ROUNDS * median_ns(trial) for trial in chosen)
-        # The first meeting may be longer than planned: what is not in it cannot win.
-        time_ns = 2 * MEETING_NS if is_disturbed(passed) else MOST_NS
-        return chosen[: max(FEWEST_FINALISTS, sum(one <= time_ns for one in spent_ns))]
+        """The configs that meet, one per binary."""
+        return choose_finalists(one_per_binary(passed), self._request.finalists)
 
     def _list_tied(self) -> list[Trial]:
         """The winner of all meetings so far, and those that cannot be distinguished from it."""
@@ -298,6 +305,19 @@ class Contest:
         else:
             message = ": ".join(filter(None, ("sanitized", trial.message)))
             self._screened[key] = msgspec.structs.replace(trial, message=message)
+            self._attempts[key] = MOST_TIMES
+
+    def _take_again(self, known: Trial, trial: Trial) -> None:
+        """The new times of a binary count for all its configs; without new ones those of before stay."""
+        if trial.outcome in WELL:
+            for same in self._list_same(known):
+                replaced = msgspec.structs.replace(
+                    same, measurement=trial.measurement, reused=False
+                )
+                key = canonical_json(same.config)
+                self._screened[key] = trial if same is known else replaced
+        elif trial.outcome not in INFRASTRUCTURE | {Outcome.NOT_RUN}:
+            self._reject(known, trial, "measured again: ")
 
     def _take_check(self, key: str, where: str, trial: Trial) -> None:
         known = self._screened[key]

@@ -7,16 +7,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.measure.paired import FEWEST_ROUNDS, MIN_EFFECT, LogRatio, rank
-from tileyard.measure.statistics import median_interval, spread
+from tileyard.measure.paired import MIN_EFFECT, LogRatio, rank
+from tileyard.measure.statistics import median_interval
 from tileyard.model import Measurement, Record, Trial
+from tileyard.tuning.contenders import is_disturbed
 from tileyard.tuning.request import Control, Final
-
-MARGIN = 1.05
-"""A config may win if its interval begins within this factor of the end of the best config's interval, on an undisturbed device."""
-
-SHARED_MARGIN = 2.0
-"""The least such factor on a disturbed device: what shares its core with other work takes twice the time."""
 
 BETWEEN_MEETINGS = 0.04
 """On a disturbed device the ratio of two configs may differ by this much from one meeting to the next."""
@@ -28,23 +23,6 @@ class Verdict(Record):
     best: Trial | None
     finals: tuple[Final, ...] = ()
     control: Control | None = None
-
-
-def contender_margin(trials: Sequence[Trial]) -> float:
-    """MARGIN, or the factor by which two configs may be wrongly compared, because each was screened when the device was fast or slow.
-
-    That factor is the square of the typical factor between slow and fast samples of one config, but at least SHARED_MARGIN:
-    a screening is short, so all samples of a config may be slow ones.
-    """
-    timed = [trial.measurement.samples_ns for trial in trials if trial.measurement]
-    factors = [spread(samples) for samples in timed if len(samples) >= FEWEST_ROUNDS]
-    factor = statistics.median(factors) ** 2 if factors else 1.0
-    return max(factor, SHARED_MARGIN) if factor > MARGIN else MARGIN
-
-
-def is_disturbed(trials: Sequence[Trial]) -> bool:
-    """Whether other work disturbs the device that screened these."""
-    return contender_margin(trials) > MARGIN
 
 
 def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: float) -> Verdict:

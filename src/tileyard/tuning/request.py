@@ -184,7 +184,7 @@ class StudyResult(Record):
     device, ``checked`` says whether results were to be compared, ``require_check`` whether they had to be.
     ``also_built`` are the builds of the same configs for other targets, ``unrecorded`` names the trials
     that the store could not record. ``are_finals_lost``: infrastructure failed some of the finals. Of devices of one kind
-    those are ``kept_out`` that differ. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
+    those are ``kept_out`` that differ. ``unmet`` names the trials that may be as fast as the winner, and did not meet it. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
     ``reference`` are the times of the reference, if they were asked for.
     """
 
@@ -209,6 +209,7 @@ class StudyResult(Record):
     unrecorded: tuple[str, ...] = ()
     are_finals_lost: bool = False
     kept_out: tuple[KeptOut, ...] = ()
+    unmet: tuple[str, ...] = ()
     others: tuple["StudyResult", ...] = ()
     reference: Measurement | None = None
 

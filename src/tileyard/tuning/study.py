@@ -149,6 +149,7 @@ class Study:
             draws=self._request.draws,
             are_finals_lost=any(trial.outcome in INFRASTRUCTURE for trial in contest.finals),
             kept_out=contest.alike.list_kept_out(),
+            unmet=contest.unmet,
         )
 
     @property

@@ -240,6 +240,31 @@ def test_a_time_of_this_run_counts_where_its_device_may_run_the_case(
         assert ledger.recall_measured(again) is expected
 
 
+@pytest.mark.parametrize(("low_ns", "expected"), [(3000.0, True), (103.0, False)])
+def test_an_abandoned_time_answers_if_it_is_clear(
+    low_ns: float, expected: bool, tmp_path: Path
+) -> None:
+    """One between 103 and 3889 ns says nothing, and is measured again."""
+    measured = Measurement(
+        median_ns=3766.0,
+        low_ns=low_ns,
+        high_ns=3889.0,
+        confidence=0.95,
+        samples_ns=(3766.0,),
+        abandoned=True,
+    )
+    with open_simulated_yard(tmp_path, BOARDS[:1], (0,), target="cpu") as yard:
+        first = Ledger(yard, "first")
+        (progress,) = open_cases(first, 1)
+        reply = CaseRan(case="c0", outcome=Outcome.PASSED, seconds=0.5, measurement=measured)
+        where = RanOn(device="board:0", identity="silicon 0", lease=1, reply=reply)
+        first.finish(progress, Outcome.PASSED, "", where)
+        first.take()
+        ledger = Ledger(yard, "second")
+        (again,) = open_cases(ledger, 1)
+        assert ledger.recall_measured(again) is expected
+
+
 def test_a_time_abandons_cases_on_its_own_device(tmp_path: Path) -> None:
     """On another one only as far as the source says so."""
     measured = Measurement(

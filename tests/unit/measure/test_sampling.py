@@ -191,6 +191,19 @@ def test_clearly_slower_launch_is_abandoned(script: Script, time_ns: float, expe
     assert best.high_ns == 100.0
 
 
+def test_times_that_differ_more_than_they_are_slower_abandon_nothing(script: Script) -> None:
+    """Other work made two of the first three samples slow: sampling goes on, and finds the usual time."""
+    quiet = script(itertools.repeat(25.0))
+    measure(quiet, POLICY)
+    warm = next(number for number, (samples, _) in enumerate(quiet.asked) if samples > 1)
+    times = [*[25.0] * warm, 3766.0, 103.0, 3889.0]
+    found = measure(
+        script(itertools.chain(times, itertools.repeat(25.0))), POLICY, BestSoFar(high_ns=30.0)
+    )
+    assert found.samples_ns[:3] == (3766.0, 103.0, 3889.0)
+    assert (found.abandoned, found.median_ns) == (False, 25.0)
+
+
 def test_launch_that_may_be_as_fast_is_not_abandoned(script: Script) -> None:
     """While the interval reaches down to the best one, sampling goes on."""
     times = itertools.cycle([98.0, 120.0])

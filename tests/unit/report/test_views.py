@@ -32,7 +32,8 @@ from tileyard.model import Case, Device, KernelWork, Keys, Measurement, Mismatch
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study, render_study
 from tileyard.report.study_progress import StudyLayout
-from tileyard.report.view import RunView
+from tileyard.report.trials import Trials
+from tileyard.report.view import Judged, RunView
 from tileyard.report.words import format_rate, format_seconds, format_time
 from tileyard.settings import Settings
 from tileyard.tuning.request import CompileResult, Control, Final, KeptOut, StudyResult
@@ -372,6 +373,29 @@ def test_a_finalist_is_shown_with_the_times_that_decided() -> None:
     assert "*" not in first
     expected = ["9 ms*"]
     assert [line.split("│")[3].strip() for line in lines if "*" in line and "│" in line] == expected
+
+
+def test_a_wide_interval_is_shown_and_decides_nothing() -> None:
+    """Each side of it; its config is not called clearly slower, in the table or when it ends."""
+    wide = Measurement(
+        median_ns=3766e3,
+        low_ns=103e3,
+        high_ns=3889e3,
+        confidence=0.95,
+        samples_ns=(103e3, 3766e3, 3889e3),
+        abandoned=True,
+    )
+    other = msgspec.structs.replace(trial(4, Outcome.PASSED, 1.0), measurement=wide)
+    lines = shown(msgspec.structs.replace(result(), trials=(*result().trials, other)))
+    row = next(line for line in lines if "3.766 ms" in line)
+    assert "3.766 ms?" in row
+    assert "-97.3 +3.3 %" in row
+    assert any("? may be as fast as the best" in line for line in lines)
+    assert "± 95 %" in repr(Trials((other, other)))
+    assert "-97.3 +3.3 %" in repr(Trials((other, other)))
+    ended = StudyLayout().end(RunView(), Judged(verdict="passed", trial=other), is_live=False)
+    expected = "3.766 ms [103 us, 3.889 ms]"
+    assert str(ended).endswith(expected)
 
 
 def test_a_wide_control_resolves_no_ties() -> None:

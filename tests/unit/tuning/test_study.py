@@ -81,6 +81,8 @@ class Bench:
         self.wrong_outcome = Outcome.MISMATCH
         self.speeds: dict[str, float] = {}
         self.speeds_of: dict[tuple[str, int], float] = {}
+        self.times: dict[str, Measurement] = {}
+        """Measurements of single cases, by their ids."""
         self.turns = itertools.cycle(device.name for device in devices)
         self.asked: list[Batch] = []
         self.devices = devices
@@ -110,7 +112,9 @@ class Bench:
                 message="" if ok else "wrong",
                 outcome=self.right if ok else self.wrong_outcome,
                 keys=Keys(run=RunKey(case.id), binary=self.binaries.get(case.config["tile"], "")),
-                measurement=measured(latency_ns, self.spread) if ok and case.timing else None,
+                measurement=self.times.get(case.id, measured(latency_ns, self.spread))
+                if ok and case.timing
+                else None,
             )
 
     def drive(self) -> StudyResult:
@@ -236,6 +240,56 @@ def test_a_config_that_was_screened_while_the_device_was_slow_may_win() -> None:
     bench.speeds = {"c0002": 1.9}
     result = bench.drive()
     assert [final.config["tile"] for final in result.finals] == [32, 16]
+
+
+DISTURBED = Measurement(
+    median_ns=3766.0,
+    low_ns=103.0,
+    high_ns=3889.0,
+    confidence=0.95,
+    samples_ns=(103.0, 3766.0, 3889.0),
+)
+
+
+@pytest.mark.parametrize("abandoned", [True, False])
+def test_a_time_that_decides_nothing_is_measured_again(abandoned: bool) -> None:
+    """Whatever is recorded of it: its interval was wider than its distance from the best time."""
+    bench = Bench({16: 30.0, 32: 25.0})
+    bench.times = {"c0002": msgspec.structs.replace(DISTURBED, abandoned=abandoned)}
+    result = bench.drive()
+    again = next(batch for batch in bench.asked if batch.id == "c0002-again2")
+    assert (again.known, again.alike) == ("ignored", False)
+    assert result.best is not None
+    assert result.best.config["tile"] == 32
+    assert result.unmet == ()
+
+
+def test_a_clear_time_is_not_measured_again() -> None:
+    """However early it was abandoned, or however noisy it is: it is further from the best time than it is wide."""
+    bench = Bench({16: 25.0, 32: 60.0, 64: 60.0})
+    far = msgspec.structs.replace(DISTURBED, low_ns=2000.0)
+    bench.times = {
+        "c0002": msgspec.structs.replace(measured(60.0, count=3), abandoned=True),
+        "c0003": far,
+    }
+    bench.drive()
+    assert [batch.id for batch in bench.asked] == ["c0001", "c0002", "c0003"]
+
+
+def test_a_time_that_never_decides_lets_its_config_meet_the_others() -> None:
+    """All configs of its binary have the new times; where the finals have no room, the result names it."""
+    for finalists, expected in ((16, ()), (1, ("run.c0002-again3",))):
+        bench = Bench({16: 25.0, 32: 60.0, 64: 60.0}, finalists=finalists)
+        bench.binaries = {32: "same", 64: "same"}
+        bench.times = dict.fromkeys(("c0002", "c0003"), DISTURBED)
+        bench.times |= {
+            f"c0002-again{n}": msgspec.structs.replace(DISTURBED, low_ns=90.0 + n) for n in (2, 3)
+        }
+        result = bench.drive()
+        assert [batch.id for batch in bench.asked[3:5]] == ["c0002-again2", "c0002-again3"]
+        assert {t.measurement.low_ns for t in result.trials[1:] if t.measurement} == {93.0}
+        assert result.unmet == expected
+        assert len(result.finals) == (2 if finalists > 1 else 0)
 
 
 def test_slow_configs_meet_in_smaller_numbers() -> None:
