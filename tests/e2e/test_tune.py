@@ -176,6 +176,10 @@ def test_trials_and_show(tuned: Tuned) -> None:
     assert "copy(A[bx * " in shown.stdout
     assert "int32_t ty_kernel(" in shown.stdout
     assert "measurement key" in shown.stdout
+    latency = re.search(r"^ +latency  (\S+ \S+),", shown.stdout, re.MULTILINE)
+    first = next(line for line in tuned.first.stdout.splitlines() if line.startswith("│ 1 "))
+    assert latency is not None
+    assert f" {latency[1]} " in first
 
 
 def test_some_cores_phases_one_after_another_and_a_single_compile_worker(

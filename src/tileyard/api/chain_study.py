@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from tileyard.api.running import carry_on, console_for, show
 from tileyard.model import CheckPolicy, Limits, TimingPolicy
 from tileyard.report.study import print_study
@@ -78,5 +80,6 @@ def run_study(
     if best is not None and (measured := result.measurement_of(best)) is not None:
         latency_ns = measured.median_ns
     won = "" if best is None else best.id
-    trials = sorted(result.trials, key=lambda trial: (trial.id != won, median_ns(trial)))
+    timed = [replace(one, measurement=result.measurement_of(one)) for one in result.trials]
+    trials = sorted(timed, key=lambda trial: (trial.id != won, median_ns(trial)))
     return Studied(trials=tuple(trials), latency_ns=latency_ns)

@@ -10,7 +10,7 @@ from tileyard.errors import NoWinnerError, UsageError
 from tileyard.model import Outcome, Trial, Value
 from tileyard.report.study import render_study
 from tileyard.report.table import render_dispatch
-from tileyard.report.trials import Trials, list_columns
+from tileyard.report.trials import Trials, list_columns, list_trials
 from tileyard.report.words import ask_about_reference, format_config, format_time
 from tileyard.settings import Settings
 from tileyard.store.choices import encode_choices, list_choices
@@ -133,7 +133,7 @@ class Study:
         try:
             from pandas import DataFrame
         except ImportError:
-            return Trials(self.result.trials)
+            return list_trials(self.result)
         return DataFrame(list_columns(self.result))
 
     def plot(self, axes: "Axes | None" = None) -> "Figure":

@@ -20,8 +20,10 @@ def show(
     """Show one trial: its record, its log, its Program and the generated code."""
     from tileyard.cli.opening import open_store, present
     from tileyard.report.trials import print_trial
+    from tileyard.tuning.deciding import add_deciding, find_deciding
 
     with open_store() as (store, home):
         found = store.get_trial(trial)
-    present(found, json, print_trial, home, source=not brief)
+        shown = add_deciding(found, find_deciding(store, [found]))
+    present(shown, json, print_trial, home, source=not brief, deciding=shown.finals)
     return 0

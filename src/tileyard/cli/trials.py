@@ -32,14 +32,16 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
     from tileyard.cli.opening import open_store, parse_outcome, present
     from tileyard.report.trials import print_trials
     from tileyard.store.trials import TrialQuery
+    from tileyard.tuning.deciding import add_deciding, find_deciding
 
     wanted = parse_outcome(outcome) if outcome else None
     was_run = not (outcome or run or json)
     query = TrialQuery(kernel=kernel, run=run, outcome=wanted, was_run=was_run, limit=rows)
     with open_store() as (store, _):
         found = store.list_trials(query)
+        deciding = find_deciding(store, found)
     if found or json:
-        present(found, json, print_trials)
+        present([add_deciding(one, deciding) for one in found], json, print_trials, deciding)
     else:
         asked = {"of": kernel, "in run": run, "that ended as": outcome}
         which = "".join(f" {word} {value}" for word, value in asked.items() if value)

@@ -1,8 +1,9 @@
 """Recorded trials: a table of many, and all details of one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import nan
 from pathlib import Path
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.text import Text
@@ -34,16 +35,22 @@ COLUMNS = frozenset({"outcome", *TIMES_NS, "gflops", "message", "trial"})
 """Columns with results of a config. A parameter with such a name is called ``config_NAME``."""
 LISTED, TABLE_WIDTH = 20, 120
 """Maximum number of trials in the table as which ``Trials`` print, and its width in characters."""
+NO_TIMES: Mapping[str, Measurement] = MappingProxyType({})
+IN_FINALS = " (finals)"
 SAID = 20
 """Lines of a case's output shown with its verdict."""
 
 
-def print_trials(console: Console, found: list[Trial]) -> None:
-    """Print one line per trial."""
+def print_trials(
+    console: Console, found: Sequence[Trial], deciding: Mapping[str, Measurement] = NO_TIMES
+) -> None:
+    """Print one line per trial, with its time in the finals where there is one among the ``deciding``, by id."""
     columns = ("trial", "case", "config", "target", "latency", "± 95 %", "outcome", "message")
     table = new_table(columns, left=columns)
     for trial in found:
-        latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
+        measured = deciding.get(trial.id, trial.measurement)
+        latency = format_time(measured.median_ns) if measured else ""
+        latency += IN_FINALS if trial.id in deciding else ""
         if not trial.kernel and trial.run_s:  # a program
             latency = format_time(trial.run_s * 1e9)
         table.add_row(
@@ -52,7 +59,7 @@ def print_trials(console: Console, found: list[Trial]) -> None:
             format_config(trial.config) + _say_role(trial),
             trial.target,
             latency,
-            format_interval(trial.measurement) if trial.measurement else "",
+            format_interval(measured) if measured else "",
             Text(str(trial.outcome), style=outcome_style(trial.outcome)),
             clean_line(trial.message),
         )
@@ -60,7 +67,12 @@ def print_trials(console: Console, found: list[Trial]) -> None:
 
 
 class Trials(tuple[Trial, ...]):
-    """Trials that print as a table, of which a notebook shows the first ones."""
+    """Trials that print as a table, of which a notebook shows the first ones.
+
+    ``deciding`` are the times of the finals by the id of the trial.
+    """
+
+    deciding: Mapping[str, Measurement] = NO_TIMES
 
     def __repr__(self) -> str:
         return self._render()[PLAIN]
@@ -70,11 +82,21 @@ class Trials(tuple[Trial, ...]):
 
     def _render(self) -> dict[str, str]:
         def show(console: Console) -> None:
-            print_trials(console, list(self[:LISTED]))
+            print_trials(console, self[:LISTED], self.deciding)
             if len(self) > LISTED:
                 console.print(f"and {count_of(len(self) - LISTED, 'trial')} more", style="dim")
 
         return render(TABLE_WIDTH, show)
+
+
+def list_trials(result: StudyResult) -> Trials:
+    """The trials of a study, with the times that decided."""
+    found = Trials(result.trials)
+    timed = ((one, result.measurement_of(one)) for one in result.trials)
+    found.deciding = {
+        one.id: measured for one, measured in timed if measured is not one.measurement and measured
+    }
+    return found
 
 
 def list_columns(result: StudyResult) -> dict[str, list[object]]:
@@ -100,15 +122,25 @@ def list_columns(result: StudyResult) -> dict[str, list[object]]:
 
 
 def _say_role(trial: Trial) -> str:
-    """The role of a trial that cannot win."""
+    """The role of a trial that is not that of a config by itself."""
     if not trial.control:
-        return ""
+        return " (in the finals)" if is_final(trial) else ""
     return " (A/A control)" if is_final(trial) else f" ({trial.batch})"
 
 
-def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> None:
-    """Print one trial: its record, its log and, with ``source``, its Program and generated code."""
-    _show_record(console, trial)
+def print_trial(
+    console: Console,
+    trial: Trial,
+    home: Path,
+    *,
+    source: bool,
+    deciding: Measurement | None = None,
+) -> None:
+    """Print one trial: its record, its log and, with ``source``, its Program and generated code.
+
+    ``deciding`` is its time in the finals, which counts.
+    """
+    _show_record(console, trial, deciding)
     _show_text(console, "log", _find_log(trial, home), {})
     if source:
         _show_sources(console, trial, home)
@@ -171,7 +203,7 @@ def _name_case(trial: Trial) -> str:
     return format_case(trial.case, trial.attempt) if trial.testcase else trial.kernel
 
 
-def _show_record(console: Console, trial: Trial) -> None:
+def _show_record(console: Console, trial: Trial, deciding: Measurement | None) -> None:
     rows = {
         "trial": trial.id,
         "case" if trial.testcase else "kernel": _name_case(trial),
@@ -186,8 +218,12 @@ def _show_record(console: Console, trial: Trial) -> None:
         "measurement key": trial.keys.measurement,
     }
     console.print(Text(str(trial.outcome), style=outcome_style(trial.outcome)))
+    if deciding is not None:
+        rows["latency"] = _say_latency(deciding) + IN_FINALS
     if trial.measurement is not None:
-        rows["latency"] = _say_latency(trial.measurement)
+        name = "in one meeting" if is_final(trial) else "latency"
+        name = name if deciding is None else "in the screening"
+        rows[name] = _say_latency(trial.measurement)
     for name, value in rows.items():
         if value:
             console.print(Text(f"{name:>16}  {value}"), soft_wrap=True)

@@ -31,7 +31,7 @@ from tileyard.model import WELL, Case, Outcome, Record, Trial
 from tileyard.report.suite_words import why
 from tileyard.report.words import format_share, leave_out_numbers
 from tileyard.suite.records import is_retried
-from tileyard.tuning.request import is_final
+from tileyard.tuning.request import is_final, median_ns
 
 USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
 """Outcomes of cases that ran for their usual time. A crash or a hang predicts nothing of other cases."""
@@ -91,7 +91,7 @@ class RunView:
 
     ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run ends;
     ``failures`` are those that failed for good, ``messages`` counts how. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
-    lowest median on each silicon. ``fresh`` cases were not known from earlier runs, of which the first ended at ``fresh_s``.
+    lowest median on each silicon, of the finals once these have begun. ``fresh`` cases were not known from earlier runs, of which the first ended at ``fresh_s``.
     ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time; ``further`` counts
     those of them that are no configs of their own: finals and controls.
     ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
@@ -248,9 +248,12 @@ class RunView:
         if outcome not in WELL:
             self.failures[case] = outcome
             return "failed"
-        best, found = self.best.get(trial.silicon), trial.measurement
-        known = best.measurement if best is not None else None
-        if found is not None and (known is None or found.median_ns < known.median_ns):
+        best = self.best.get(trial.silicon)
+        if (
+            trial.measurement is not None
+            and not trial.control
+            and (best is None or _is_better(trial, best))
+        ):
             self.best[trial.silicon] = trial
         if trial.attempt > 1:
             self.flaky.append(case)
@@ -356,3 +359,8 @@ def kind_of(trial: Trial) -> str:
     if wrong is None:
         return leave_out_numbers(why(trial))
     return f"{wrong.output}, {format_share(wrong.wrong / max(wrong.total, 1))} wrong"
+
+
+def _is_better(trial: Trial, best: Trial) -> bool:
+    """Whether a trial's time counts more than that of the best one so far, or is lower."""
+    return (not is_final(trial), median_ns(trial)) < (not is_final(best), median_ns(best))

@@ -193,7 +193,7 @@ def _doubt_busy_runs(bench: Bench, result: StudyResult, confidence: float) -> li
         return notes
     known = Counter(trial.run for trial in result.trials if trial.reused and trial.measurement)
     for run, count in known.items():
-        trials = bench.store.list_trials(TrialQuery(run=run))
+        trials = bench.store.list_trials(TrialQuery(run=run, limit=0))
         finals = [
             trial
             for trial in trials

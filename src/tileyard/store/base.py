@@ -51,7 +51,7 @@ class TrialQuery(Record):
     """Selects trials to list; an empty field selects all. ``limit`` 0 means all.
 
     ``kernel`` is that of a trial, or its testcase if it has none. ``case`` is the id of a case, which contains the
-    kernel's name, or a leading part of ids up to a slash. With ``was_run`` cases that did not run are left out.
+    kernel's name, or a leading part of ids up to a slash. ``run_keys`` selects trials with any of these keys. With ``was_run`` cases that did not run are left out.
     """
 
     kernel: str = ""
@@ -59,6 +59,7 @@ class TrialQuery(Record):
     suite: str = ""
     run: str = ""
     target: str = ""
+    run_keys: tuple[RunKey, ...] = ()
     outcome: Outcome | None = None
     was_run: bool = False
     limit: int = 50

@@ -199,6 +199,8 @@ class TrialStore(Store):
             (trials.c.outcome, query.outcome),
         )
         conditions = [column == str(value) for column, value in wanted if value]
+        if query.run_keys:
+            conditions.append(trials.c.run_key.in_(query.run_keys))
         if query.was_run:
             conditions.append(trials.c.outcome != Outcome.NOT_RUN.value)
         if query.case:

@@ -186,6 +186,7 @@ class StoreContract:
             (TrialQuery(kernel="s"), ["t1"]),
             (TrialQuery(run="r2"), ["t3"]),
             (TrialQuery(target="sim:h100"), ["t4"]),
+            (TrialQuery(run_keys=(RunKey("k"), RunKey("l"))), ["t4"]),
             (TrialQuery(outcome=CRASHED), ["t4", "t3"]),
             (TrialQuery(outcome=CRASHED, run="r1"), ["t4"]),
             (TrialQuery(kernel="%"), []),
@@ -203,7 +204,8 @@ class StoreContract:
         """Filters combine; the limit keeps the newest; a program is found by its testcase."""
         store.record(make_trial("t3", started_at=3.0, run="r2", outcome=CRASHED))
         store.record(make_trial("t1", started_at=1.0, suite="nightly", **OF_SUITE))
-        store.record(make_trial("t4", started_at=4.0, target="sim:h100", outcome=CRASHED))
+        other = {"target": "sim:h100", "outcome": CRASHED, "run_key": "k"}
+        store.record(make_trial("t4", started_at=4.0, **other))
         store.record(make_trial("t2", started_at=2.0, kernel="softmax"))
         assert [trial.id for trial in store.list_trials(query)] == expected
 

@@ -26,6 +26,8 @@ from tileyard.targets.reported import read_reported
 DEFAULT_TRIALS = 200
 FINALS = "finals"
 """Beginning of the ids of batches of finals, after the shape if a run has several."""
+MEETING = "meeting"
+"""Beginning of the ids of later meetings, after the shape."""
 BUSY = 1.05
 """If equal things may differ by more than this factor, ties are not resolved."""
 ALL_CONFIGS = 1_000_000
@@ -35,6 +37,11 @@ ALL_CONFIGS = 1_000_000
 def is_final(one: Trial | CasePlanned) -> bool:
     """Whether it takes part in finals."""
     return one.batch.rpartition("/")[2].startswith(FINALS)
+
+
+def is_meeting(one: Trial) -> bool:
+    """Whether it is of a meeting after the finals of several shapes, of a shape's best config and another one."""
+    return one.batch.rpartition("/")[2].startswith(MEETING)
 
 
 class TuneRequest(Record):
@@ -245,8 +252,11 @@ class StudyResult(Record):
         return "unchecked: no reference" if self.checked else "unchecked: not to be compared"
 
     def measurement_of(self, trial: Trial) -> Measurement | None:
-        """The times that decided about a config: those of the finals if it took part in them."""
-        own = (final.measurement for final in self.finals if final.trial == trial.id)
+        """The times that decided about a config: those of the finals if its binary took part in them."""
+        if not self.finals:
+            return trial.measurement
+        same = {trial.id, *(one.id for one in self.same_binary(trial))}
+        own = (final.measurement for final in self.finals if final.trial in same)
         return next(own, None) or trial.measurement
 
     def same_binary(self, trial: Trial) -> tuple[Trial, ...]:

@@ -17,6 +17,7 @@ from tileyard.model import WELL, Batch, Case, Device, KernelWork, Outcome, Trial
 from tileyard.tuning.cover import draw_curve, find_fewest
 from tileyard.tuning.finals import Verdict, judge_finals, list_complete
 from tileyard.tuning.request import (
+    MEETING,
     CurvePoint,
     Shape,
     StudyResult,
@@ -66,7 +67,7 @@ class ShapeStudy:
     def meet(self, rival: Trial, best: Trial) -> Batch:
         """The batch that times the best config and another one in turn."""
         self._met.append([])
-        name = f"{self.folder}meeting{len(self._met)}"
+        name = f"{self.folder}{MEETING}{len(self._met)}"
         cases = tuple(
             msgspec.structs.replace(
                 self._cases[canonical_json(trial.config)],

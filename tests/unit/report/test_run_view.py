@@ -185,18 +185,23 @@ def test_each_change_is_shown_once() -> None:
 
 
 def test_the_best_trial_is_the_fastest_that_is_right() -> None:
-    """A wrong result wins nothing."""
+    """A wrong result wins nothing, and a time of the finals counts more than one of the screening; a control has no place."""
 
-    def timed(case: str, median_ns: float, outcome: Outcome = Outcome.PASSED) -> Event:
+    def timed(
+        case: str, median_ns: float, outcome: Outcome = Outcome.PASSED, **fields: object
+    ) -> Event:
         event = ended(case, outcome)
         times = {"low_ns": median_ns, "high_ns": median_ns, "samples_ns": (median_ns,)}
         measured = Measurement(median_ns=median_ns, confidence=0.95, **times)
-        return msgspec.structs.replace(
-            event, trial=msgspec.structs.replace(event.trial, measurement=measured)
-        )
+        trial = msgspec.structs.replace(event.trial, measurement=measured, **fields)
+        return msgspec.structs.replace(event, trial=trial)
 
     view = fold(started(), timed("a", 3.0), timed("b", 2.0), timed("c", 1.0, Outcome.MISMATCH))
     assert [trial.case for trial in view.best.values()] == ["b"]
+    view.take(timed("f1", 2.5, batch="finals"), 0.0)
+    view.take(timed("f2", 2.4, batch="finals"), 0.0)
+    view.take(timed("f0", 2.3, batch="finals", control=True), 0.0)
+    assert [trial.case for trial in view.best.values()] == ["f2"]
 
 
 def test_cases_that_were_never_planned_do_no_harm() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from tileyard.model import Outcome, Trial
+from tileyard.model import Measurement, Outcome, Trial
 from tileyard.report.trials import print_trial, print_trials
 
 
@@ -61,6 +61,26 @@ def test_what_wins_nothing_says_so() -> None:
     print_trials(Console(file=file, width=160), found)
     assert "tile=8 (A/A control)" in file.getvalue()
     assert "tile=8 (c0001-seed-2)" in file.getvalue()
+
+
+def test_the_time_of_the_finals_counts_and_that_of_the_screening_is_named(tmp_path: Path) -> None:
+    """In the list and for one trial; a member of the finals says what it is."""
+    times = [
+        Measurement(median_ns=ns, low_ns=ns, high_ns=ns, confidence=0.95, samples_ns=(ns,))
+        for ns in (200.0, 100.0)
+    ]
+    one = msgspec.structs.replace(make_trial("c1"), measurement=times[0])
+    member = msgspec.structs.replace(one, id="r.2", batch="s1/finals", measurement=times[1])
+    file = io.StringIO()
+    console = Console(file=file, width=160)
+    print_trials(console, [one, member], {one.id: times[1]})
+    assert " 100 ns (finals) " in file.getvalue()
+    assert "tile=8 (in the finals)" in file.getvalue()
+    assert "200 ns" not in file.getvalue()
+    print_trial(console, one, tmp_path, source=False, deciding=times[1])
+    told = dict(line.strip().split("  ", 1) for line in file.getvalue().splitlines()[-3:])
+    assert told["latency"].endswith("1 sample (finals)")
+    assert told["in the screening"].startswith("200 ns")
 
 
 def test_one_trial_is_told_with_its_case(tmp_path: Path) -> None:

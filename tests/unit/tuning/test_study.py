@@ -3,9 +3,11 @@
 import asyncio
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tileyard.draws import Draw
 from tileyard.model import (
@@ -21,7 +23,10 @@ from tileyard.model import (
     Tolerance,
     Trial,
 )
+from tileyard.report.trials import list_trials
+from tileyard.store.trials import open_store
 from tileyard.tuning.contest import FINALS
+from tileyard.tuning.deciding import find_deciding
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.tuning.space import OpenSpace
 from tileyard.tuning.study import Study
@@ -85,6 +90,7 @@ class Bench:
         """Measurements of single cases, by their ids."""
         self.turns = itertools.cycle(device.name for device in devices)
         self.asked: list[Batch] = []
+        self.told: list[Trial] = []
         self.devices = devices
 
     def trials(self, batch: Batch) -> Iterator[Trial]:
@@ -128,6 +134,7 @@ class Bench:
                     self.final = batch
                     self.finals.append(batch)
                 for trial in self.trials(batch):
+                    self.told.append(trial)
                     self.study.tell(trial)
         return self.study.result("run", "done", Device(name="cpu:0", kind="cpu", identity="x"))
 
@@ -353,6 +360,48 @@ def test_the_times_that_decided_are_those_of_the_finals() -> None:
     found = result.measurement_of(best)
     assert found is not None
     assert (found.median_ns, found.abandoned) == (expected, False)
+
+
+def test_recorded_trials_have_the_times_of_their_finals(tmp_path: Path) -> None:
+    """Those that the result shows: of all meetings, also for a config whose binary met as another one."""
+    bench = Bench({16: 100.0, 32: 100.0, 64: 101.0, 128: 900.0}, meetings=3)
+    bench.binaries = {16: "same", 32: "same", 64: "other", 128: "third"}
+    bench.spread = 0.2
+    bench.speeds = {"finals": 1.01}
+    result = bench.drive()
+    with open_store(tmp_path) as store:
+        store.record_all(bench.told)
+        found = find_deciding(store, bench.told)
+    assert len(bench.finals) == 3
+    expected = {one.id: result.measurement_of(one) for one in result.trials[:3]}
+    assert found == expected
+    assert result.trials[1].measurement != expected["run.c0002"] == expected["run.c0001"]
+    assert list_trials(result).deciding == expected
+
+
+@pytest.mark.parametrize(("screens", "expected"), [(False, 90.0), (True, 100.0)])
+def test_later_finals_count_for_a_trial_that_they_knew(
+    screens: bool, expected: float, tmp_path: Path
+) -> None:
+    """Not those of a run that measured its config anew."""
+    bench = Bench({16: 100.0, 32: 101.0})
+    bench.drive()
+    first = [replace(one, keys=Keys(run=RunKey(str(one.config["tile"])))) for one in bench.told]
+    later = [
+        replace(
+            one,
+            id=f"later.{one.case}",
+            run="later",
+            started_at=9.0,
+            measurement=measured(0.9 * float(100 if one.config["tile"] == 16 else 101)),
+        )
+        for one in first
+        if screens or one.batch == FINALS
+    ]
+    with open_store(tmp_path) as store:
+        store.record_all([*first, *later])
+        found = find_deciding(store, first)
+    assert found["run.c0001"].median_ns == pytest.approx(expected)
 
 
 def test_the_control_reports_itself() -> None:
