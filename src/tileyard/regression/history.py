@@ -26,6 +26,8 @@ FEWEST: Final = 2
 Place = tuple[str, str, str, str]
 """Case, target, device, and the device's identity."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
+MORE: Final = 3
+"""Most further runs that are awaited for a change."""
 FINEST: Final = 0.001
 """Least standard deviation of runs, as a share. It is also at least that of the median run's interval."""
 
@@ -62,6 +64,13 @@ class Shift(Record):
     is_of_code: bool
 
 
+class Possible(Record):
+    """A change that is not certain yet: it would be after ``runs`` more runs with the time of the last one."""
+
+    shift: Shift
+    runs: int
+
+
 class Series(Record):
     """One side of a case on one device. ``silicon`` is empty if it was not recorded.
 
@@ -76,6 +85,7 @@ class Series(Record):
     is_by_commit: bool
     points: tuple[Point, ...]
     shifts: tuple[Shift, ...]
+    possible: Possible | None = None
 
 
 class CaseHistory(Record):
@@ -137,7 +147,18 @@ def _order(
         is_by_commit=is_by_commit,
         points=ordered,
         shifts=tuple(find_shifts(ordered, margin)),
+        possible=find_possible(ordered, margin),
     )
+
+
+def find_possible(points: Sequence[Point], margin: float) -> Possible | None:
+    """The change that at most MORE further runs with the time of the last one would make certain; None if there is none."""
+    certain = {shift.first for shift in find_shifts(points, margin)}
+    for runs in range(1, MORE + 1):
+        for shift in find_shifts([*points, *list(points[-1:]) * runs], margin):
+            if shift.first < len(points) and shift.first > max(certain, default=0):
+                return Possible(shift=shift, runs=runs)
+    return None
 
 
 def find_shifts(points: Sequence[Point], margin: float) -> Iterator[Shift]:

@@ -42,11 +42,11 @@ def _lines(series: Series, margin: float) -> Iterator[tuple[str, str]]:
             "",
         )
     order = f"in the order of {'commits' if series.is_by_commit else 'runs'}"
-    changes = count_of(len(series.shifts), "change")
-    yield (
-        f"  {count_of(len(points), 'run')}, {changes} of more than {100 * margin:g} %; {order}",
-        "",
-    )
+    changes = f"{count_of(len(series.shifts), 'change')} of more than {100 * margin:g} %"
+    if (possible := series.possible) is not None:
+        more = f"{count_of(possible.runs, 'more run')} like the last one would confirm"
+        changes += f" certain; {more} {describe_shift(series, possible.shift)}"
+    yield f"  {count_of(len(points), 'run')}, {changes}; {order}", ""
 
 
 def describe_series(series: Series) -> str:

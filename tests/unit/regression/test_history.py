@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 from tests.unit.regression.recorded_runs import BASE_NS, REVISIONS, record_runs
 
-from tileyard.regression.history import Point, Series, collect_history, find_shifts
+from tileyard.regression.history import (
+    Point,
+    Series,
+    collect_history,
+    find_possible,
+    find_shifts,
+)
 from tileyard.store.base import TrialQuery
 from tileyard.store.trials import TrialStore
 
@@ -120,3 +126,25 @@ def test_a_case_has_all_below_it_and_no_other(tmp_path: Path) -> None:
         assert cases_below("scale/config-1") == {"scale/config-1"}
         assert cases_below("file/scale") == {"file/scale/large/config-1"}
         assert cases_below("scal") == cases_below("SCALE") == cases_below("scale/%") == set()
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ((100, 100, 100.2, 100, 130), (4, 1)),
+        ((100, 100, 130), (2, 1)),
+        ((100, 100, 130, 130, 130, 160), (5, 1)),
+        ((100, 103, 99, 108, 110), (3, 2)),
+        ((100, 100, 130, 130), None),
+        ((100, 100, 100, 101), None),
+        ((100, 100, 130, 100, 100), None),
+        ((100, 130), None),
+        ((100,), None),
+    ],
+)
+def test_a_change_that_needs_another_run_is_possible(
+    times: tuple[float, ...], expected: tuple[int, int] | None
+) -> None:
+    """A certain one, a small one, and a single slow run between others are not."""
+    found = find_possible(points_of(*times), MARGIN)
+    assert (found and (found.shift.first, found.runs)) == expected

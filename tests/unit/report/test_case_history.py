@@ -39,6 +39,21 @@ def test_the_terminal_shows_runs_and_where_they_change(
     assert head[-1].strip() == "6 runs, 1 change of more than 2 %; in the order of runs"
 
 
+def test_a_change_that_needs_one_more_run_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside the number of certain ones."""
+    monkeypatch.setenv("TILEYARD_HOME", str(tmp_path))
+    record_runs(tmp_path, [BASE_NS, BASE_NS, 1.001 * BASE_NS, 1.1 * BASE_NS])
+    assert main(["history", "scale"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    certain, possible, order = last.split("; ")
+    assert certain == "  4 runs, 0 changes of more than 2 % certain"
+    assert possible.startswith("1 more run like the last one would confirm +")
+    assert possible.endswith(" after 0303030303, not later than 0404040404")
+    assert order == "in the order of runs"
+
+
 @pytest.mark.slow
 def test_the_picture_shows_both_sides_and_the_change(
     home: Path, capsys: pytest.CaptureFixture[str]
