@@ -18,7 +18,8 @@ class RunStarted(Record, tag="run_started"):
     At most ``undecided`` batches are planned and have not ended, if cases take more than milliseconds.
     ``expected_s`` is the expected sum of their times, 0 if unknown; ``is_guess``: it does not come from earlier runs.
     ``steps`` golden and check steps take ``steps_s`` in all beside the devices, on ``lanes``. A case that
-    fails is tried again ``retries`` times. ``spared`` are cases whose failures do not fail the run.
+    fails is tried again ``retries`` times. ``spared`` are cases whose failures do not fail the run. ``budget_left_s`` is what is left
+    of the run's budget, None without one.
     """
 
     title: str
@@ -36,6 +37,7 @@ class RunStarted(Record, tag="run_started"):
     lanes: int = 0
     retries: int = 0
     spared: tuple[str, ...] = ()
+    budget_left_s: float | None = None
     version: int = EVENT_VERSION
 
 

@@ -294,11 +294,15 @@ class RunView:
         return sorted(found, key=lambda one: (-one.remaining_s, -one.ran_s))
 
     def pace_left_s(self, now_s: float) -> float | None:
-        """Time until the last announced case ends, at the pace of those that ended; None if no pace is known."""
+        """Time until the last announced case ends, at the pace of those that ended, or the budget does; None if no pace is known."""
         left = self.about.cases - self.ended
         if self.fresh < 2 or left <= 0:
             return None
-        return left * (now_s - self.fresh_s) / (self.fresh - 1)
+        left_s = left * (now_s - self.fresh_s) / (self.fresh - 1)
+        budget_s = self.about.budget_left_s
+        return (
+            left_s if budget_s is None else min(left_s, max(budget_s - (now_s - self.begun_s), 0.0))
+        )
 
     def left_s(self, now_s: float) -> float | None:
         """Time until the last case ends, its check included; None if no expectation is known."""

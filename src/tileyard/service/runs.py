@@ -64,7 +64,7 @@ class Plan(Generic[ResultT]):
 
     ``grounds`` are the devices per target; ``named`` are the devices as they were requested. ``programs`` is
     the place where programs run, if any; folders of those that passed are
-    removed unless ``keep_work``. ``packed`` finds what was built elsewhere. After ``budget_s`` cases that are
+    removed unless ``keep_work``. ``packed`` finds what was built elsewhere. After ``trim_after_s``, or the whole ``budget_s``, cases that are
     planned and not begun are dropped for ``budget_reason``, if ``may_trim`` still holds.
     ``begun`` is sent as the first event; its run, time, target and devices are filled in.
     """
@@ -84,6 +84,7 @@ class Plan(Generic[ResultT]):
     packed: Callable[[Programs | None, Case], RunEntry | None] | None = None
     is_cut_short: Callable[[], bool] = bool  # which says no
     budget_s: float | None = None
+    trim_after_s: float | None = None
     budget_reason: str = ""
     may_trim: Callable[[], bool] = bool
 
@@ -107,8 +108,9 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
             _tell_start(plan, bench, yard, driver)
             watching = asyncio.create_task(_stop_when(stopping, driver, yard.emit))
             stack.callback(watching.cancel)
-            if plan.budget_s is not None:
-                left_s = max(plan.budget_s - bench.elapsed_s, 0.0)
+            trim_after_s = plan.budget_s if plan.trim_after_s is None else plan.trim_after_s
+            if trim_after_s is not None:
+                left_s = max(trim_after_s - bench.elapsed_s, 0.0)
                 timer = asyncio.get_running_loop().call_later(left_s, _cut_short, plan, driver)
                 stack.callback(timer.cancel)
             async for trial in driver.trials():
@@ -202,6 +204,7 @@ def _tell_start(plan: Plan[ResultT], bench: Bench, yard: Yard, driver: Driver) -
             target=plan.begun.target or " and ".join(yard.grounds),
             devices=tuple(one for one in yard.devices if not one.members),
             undecided=driver.window,
+            budget_left_s=plan.budget_s and max(plan.budget_s - bench.elapsed_s, 0.0),
         )
     )
     for note in plan.notes:

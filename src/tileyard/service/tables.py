@@ -71,6 +71,7 @@ async def open_table(
             target=first.begun.target,
             cases=sum(plan.begun.cases for plan in plans),
         ),
+        "trim_after_s": studies[0].study.screening_s,
         "notes": list(dict.fromkeys(note for plan in plans for note in plan.notes)),
         "is_cut_short": lambda: any(plan.is_cut_short() for plan in plans),
         "may_trim": lambda: all(plan.may_trim() for plan in plans),

@@ -43,7 +43,9 @@ def plan_study(
     """Plan a study of this space on these devices."""
     request = start.request
     also_build = tuple(dict.fromkeys(start.also_build))
-    place = Place(file=start.file, target=start.target, also_build=also_build)
+    place = Place(
+        file=start.file, target=start.target, also_build=also_build, spent_s=bench.elapsed_s
+    )
     study = Study(request, space, bench.clock, place, devices)
     kinds = len(study.contests)
     notes = []
@@ -105,6 +107,7 @@ def plan_study(
         ),
         is_cut_short=lambda: study.is_cut_short,
         budget_s=request.budget_s,
+        trim_after_s=study.screening_s,
         budget_reason=f"the budget of {request.budget_s or 0:g} s was spent before this case was reached",
         may_trim=lambda: study.is_screening,
     )

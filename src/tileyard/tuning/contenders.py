@@ -67,12 +67,12 @@ def list_unclear(passed: Sequence[Trial]) -> list[Trial]:
     ]
 
 
-def choose_finalists(passed: Sequence[Trial], most: int) -> list[Trial]:
-    """At most ``most`` contenders, as many as can be timed in turn."""
+def choose_finalists(passed: Sequence[Trial], most: int, left_ns: float) -> list[Trial]:
+    """At most ``most`` contenders, as many as can be timed in turn, in ``left_ns``."""
     chosen = list_contenders(passed)[: max(most, 1)]
     spent_ns = accumulate(2 * FEWEST_ROUNDS * median_ns(trial) for trial in chosen)
     # The first meeting may be longer than planned: what is not in it cannot win.
-    time_ns = 2 * MEETING_NS if is_disturbed(passed) else MOST_NS
+    time_ns = min(2 * MEETING_NS if is_disturbed(passed) else MOST_NS, left_ns)
     return chosen[: max(FEWEST_FINALISTS, sum(one <= time_ns for one in spent_ns))]
 
 

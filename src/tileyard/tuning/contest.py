@@ -3,6 +3,7 @@
 One module because every step is planned from what is known of each config.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -205,20 +206,21 @@ class Contest:
                 case = msgspec.structs.replace(case, work=work, timing=None)
             yield f"with {draw.name}: ", case
 
-    def meet(self) -> list[Batch]:
+    def meet(self, left_ns: float) -> list[Batch]:
         """A meeting of the finals: the leader twice (the second time as control) and all configs that may still beat it.
 
+        It takes at most ``left_ns``, but FEWEST_ROUNDS; once that is spent, none follows the first one.
         The first of several configs with the same binary, in the order of configs, represents all of them. On a disturbed
         device those that are tied meet again, each time in another process: ratios change from one meeting to the next.
         """
         passed = self.rank()
-        chosen = self._choose(passed) if not self._meetings else self._list_tied()
+        chosen = self._choose(passed, left_ns) if not self._meetings else self._list_tied()
         most = self._request.meetings if is_disturbed(passed) else 1
-        if len(chosen) < 2 or self._meetings >= most:
+        if len(chosen) < 2 or self._meetings >= most or (self._meetings and left_ns <= 0):
             return []
         again = f".{self._meetings + 1}" if self._meetings else ""
         round_ns = 2 * sum(map(median_ns, [chosen[0], *chosen]))
-        time_ns = MEETING_NS if most > 1 else MOST_NS
+        time_ns = min(MEETING_NS if most > 1 else MOST_NS, left_ns)
         names = (self._name(f"f{i + 1:02d}{again}") for i in range(len(chosen)))
         cases = [self._case(name, t.config) for name, t in zip(names, chosen, strict=True)]
         cases.append(self._case(self._name(f"f00{again}"), chosen[0].config, control=True))
@@ -281,9 +283,9 @@ class Contest:
         self._pending[case.key] = partial(self._take_again, trial)
         return msgspec.structs.replace(batch, alike=False, known="ignored")
 
-    def _choose(self, passed: Sequence[Trial]) -> list[Trial]:
+    def _choose(self, passed: Sequence[Trial], left_ns: float = math.inf) -> list[Trial]:
         """The configs that meet, one per binary."""
-        return choose_finalists(one_per_binary(passed), self._request.finalists)
+        return choose_finalists(one_per_binary(passed), self._request.finalists, left_ns)
 
     def _list_tied(self) -> list[Trial]:
         """The winner of all meetings so far, and those that cannot be distinguished from it."""

@@ -49,7 +49,7 @@ class TuneRequest(Record):
 
     ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and ``inputs``, names of functions
     of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
-    most ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
+    most ``trials`` configs are tried; all takes ``budget_s`` seconds: the screening ends so that the finals fit. ``finalists`` configs
     meet in up to ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times. With ``require_check`` a config
     wins only if its results were compared. It must also be right on the inputs of all ``draws``. ``check_sync`` is as in a yard. If there is a
     target ``sanitized``, a config is timed only once its build for that is right; those builds are never timed.

@@ -1,5 +1,6 @@
 """Tunes a kernel as a source of cases: screens every config once, then lets the best ones meet."""
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -28,15 +29,22 @@ from tileyard.tuning.sweep import Sweep, make_cases
 
 
 class Place(Record):
-    """The file of a study's kernel, the target that it runs on, and the targets ``also_build`` for builds only."""
+    """The file of a study's kernel, the target that it runs on, and the targets ``also_build`` for builds only.
+
+    Its run has spent ``spent_s`` before the study began.
+    """
 
     file: str = ""
     target: str = "cpu"
     also_build: tuple[str, ...] = ()
+    spent_s: float = 0.0
 
 
 AMOUNTS = ("warmup_launches", "warmup_ns", "launches", "max_ns")
 """The fields of a policy that decide how often a config is launched."""
+FINALS_SHARE = 0.2
+FINALS_S = 12.0
+"""The finals have this share of the budget, and at most these seconds for each study: those of a busy device take so long."""
 
 
 class Study:
@@ -64,7 +72,9 @@ class Study:
         self._request = request
         self.space = space
         self._clock = clock
-        self._started_s = clock.monotonic_s()
+        self._started_s = clock.monotonic_s() - place.spent_s
+        self.sharers = 1
+        """Number of studies that share the budget."""
         self._place = place
         self._also_built: Sweep | None = None
         self._next = 0
@@ -104,7 +114,8 @@ class Study:
                 return batches
         if not self.also_built.done():
             return await self.also_built.ask(limit)
-        batches = [batch for contest in self.contests for batch in contest.meet()]
+        left_ns = 1e9 * max(self._left_s, 0.0) / self.sharers
+        batches = [batch for contest in self.contests for batch in contest.meet(left_ns)]
         self._are_finals_asked = not batches
         return batches
 
@@ -170,10 +181,23 @@ class Study:
         return self._also_built
 
     @property
+    def screening_s(self) -> float | None:
+        """The time from the run's start until the screening ends, so that the finals end within the budget; None without one."""
+        budget_s = self._request.budget_s
+        if budget_s is None:
+            return None
+        return budget_s - min(FINALS_SHARE * budget_s, FINALS_S * self.sharers)
+
+    @property
+    def _left_s(self) -> float:
+        """The time left of the budget; negative if it is spent."""
+        budget_s = self._request.budget_s
+        return math.inf if budget_s is None else budget_s - self.elapsed_s
+
+    @property
     def is_out_of_budget(self) -> bool:
         """Whether the time for screening is spent."""
-        budget_s = self._request.budget_s
-        return budget_s is not None and self.elapsed_s >= budget_s
+        return self.screening_s is not None and self.elapsed_s >= self.screening_s
 
     @property
     def is_cut_short(self) -> bool:
@@ -184,7 +208,7 @@ class Study:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the study was opened."""
+        """Seconds since the run began."""
         return self._clock.monotonic_s() - self._started_s
 
     @property

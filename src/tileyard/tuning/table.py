@@ -148,6 +148,8 @@ class Studies:
 
     def __init__(self, studies: Sequence[ShapeStudy], request: TuneRequest, within: float) -> None:
         self.studies = tuple(studies)
+        for one in self.studies:
+            one.study.sharers = len(self.studies)
         self._request = request
         self._limit = 1 + within
         self._open = deque(self.studies)

@@ -559,17 +559,20 @@ def test_a_comparison_says_how_far_it_is() -> None:
     assert layout.state(view, 2.0).plain.endswith("2 decided, 3 undecided, about 40 s left")
 
 
-def test_a_study_says_how_long_it_may_still_take() -> None:
-    """At the pace of the last configs that were run; those that are known already took no time."""
+@pytest.mark.parametrize(
+    ("budget_s", "expected"), [(None, "4.0 s"), (60.0, "4.0 s"), (15.0, "1.0 s"), (9.0, "0.0 s")]
+)
+def test_a_study_says_how_long_it_may_still_take(budget_s: float | None, expected: str) -> None:
+    """At the pace of the last configs that were run, within the budget; those that are known already took no time."""
     view, layout = RunView(), StudyLayout()
-    view.take(RunStarted(title="tune gemm", run="r", cases=6), 0.0)
+    view.take(RunStarted(title="tune gemm", run="r", cases=6, budget_left_s=budget_s), 0.0)
     for number, at_s in enumerate((10.0, 12.0, 14.0), start=1):
         assert "left" not in layout.state(view, at_s).plain or number == 3
         view.take(CaseEnded(trial=trial(number, Outcome.PASSED, 2e6)), at_s)
     view.take(
         CaseEnded(trial=msgspec.structs.replace(trial(4, Outcome.PASSED, 2e6), reused=True)), 14.0
     )
-    assert layout.state(view, 14.0).plain.startswith("14 s, about 4.0 s left   1 known already")
+    assert layout.state(view, 14.0).plain.startswith(f"14 s, about {expected} left   1 known")
     for number in (5, 6):
         view.take(CaseEnded(trial=trial(number, Outcome.PASSED, 2e6)), 18.0)
     assert "left" not in layout.state(view, 18.0).plain

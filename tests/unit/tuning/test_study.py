@@ -443,6 +443,33 @@ def test_the_budget_ends_the_screening_but_not_the_finals() -> None:
     assert bench.final is not None
 
 
+def test_finals_are_part_of_the_budget() -> None:
+    """The screening leaves a fifth of it to them, at most 12 s, and they take no more rounds and meetings than fit."""
+    for budget_s, before_s, expected in ((10.0, 8.0, 2.0), (600.0, 588.0, 12.0)):
+        bench = Bench({16: 1e6, 32: 1e6, 64: 1e6}, budget_s=budget_s)
+        bench.spread = 0.2
+        asked = asyncio.run(bench.study.ask(1))
+        bench.clock.now_s = before_s - 0.1
+        asked += asyncio.run(bench.study.ask(1))
+        bench.clock.now_s = before_s
+        assert not asyncio.run(bench.study.ask(1))
+        assert bench.study.screening_s == pytest.approx(budget_s - expected)
+        for trial in (one for batch in asked for one in bench.trials(batch)):
+            bench.study.tell(trial)
+        (meeting,) = asyncio.run(bench.study.ask(1))
+        assert meeting.rounds == 1e9 / (2 * 3e6) // 1
+        for trial in bench.trials(meeting):
+            bench.study.tell(trial)
+        bench.clock.now_s = budget_s - 0.123
+        (meeting,) = asyncio.run(bench.study.ask(1))
+        assert meeting.rounds == 0.123e9 / (2 * 3e6) // 1
+        for trial in bench.trials(meeting):
+            bench.study.tell(trial)
+        bench.clock.now_s = budget_s
+        assert not asyncio.run(bench.study.ask(1))
+        assert bench.study.done()
+
+
 def test_screening_is_over_once_the_finals_are_planned() -> None:
     """From then on there is nothing that a budget could end."""
     bench = Bench({16: 100.0, 32: 100.5})
