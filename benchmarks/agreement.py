@@ -26,23 +26,26 @@ from msgspec.structs import replace
 
 from tileyard.api.running import carry_on, settings_for
 from tileyard.artifacts.keys import canonical_json
+from tileyard.model import Value
 from tileyard.service.verbs import StartTune
 from tileyard.tuning.request import TuneRequest, median_ns
 
 FILE = str(Path(__file__).parent.parent / "examples/gemm.py")
-OVERRIDES = {"block_K": (64, 128)}
+OVERRIDES: dict[str, tuple[Value, ...]] = {"block_K": (64, 128)}
 SHOWN = 5
 HOG = [sys.executable, "-c", "while True: pass"]
 
 
-def rate_all(home: str, bundle: str) -> dict[str, float]:
+def rate_all(
+    home: str, bundle: str, overrides: dict[str, tuple[Value, ...]] = OVERRIDES
+) -> dict[str, float]:
     """Each config's time over the best one's: in a meeting of all, or in the screening for what was clearly slower there."""
     request = TuneRequest(finalists=1000, meetings=1)
     start = StartTune(request=request, target="cpu", file=FILE, reuse=False)
     if bundle:
         start = replace(start, file="", bundle=bundle)
     else:
-        start = replace(start, request=replace(request, shape="small", overrides=OVERRIDES))
+        start = replace(start, request=replace(request, shape="small", overrides=overrides))
     result = carry_on(None)(start, settings_for(home))
     timed = [one for one in result.trials if one.measurement is not None]
     least_ns = min(median_ns(one) for one in timed)

@@ -20,6 +20,7 @@ from tests.conftest import KERNELS, ROOT, CommandLine
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.cpu import physical_core
+from tileyard.model import Outcome
 from tileyard.store.trials import TrialQuery, TrialStore
 from tileyard.tuning.request import is_final
 
@@ -109,6 +110,22 @@ def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:
     assert f"best: {expected}" in tuned.first.stdout
     assert [t["reused"] for t in second["trials"]] == [True] * 4
     assert "4 known from earlier runs" in tuned.cli.run(*HEALTHY).stdout
+
+
+def test_only_finals_of_recorded_configs_are_held(tuned: Tuned) -> None:
+    """A config that was never measured is not built, and the finals are measured anew."""
+    result = tuned.cli.run_json(*HEALTHY, "--config", "block=32,64,256", "--finals")
+    told = {one["config"]["block"]: (one["outcome"], one["reused"]) for one in result["trials"]}
+    assert told == {32: ("passed", True), 64: ("passed", True), 256: ("not_run", False)}
+    unknown = next(one for one in result["trials"] if one["outcome"] == "not_run")
+    assert unknown["message"] == "its time is not recorded here, and only finals were asked for"
+    assert unknown["build_s"] == 0.0
+    assert result["reason"] == "done"
+    with TrialStore.open(tuned.cli.home) as store:
+        again = store.list_trials(TrialQuery(run=result["run"], limit=0))
+    finals = [one for one in again if one.outcome is Outcome.PASSED]
+    assert all(is_final(one) for one in finals)
+    assert bool(finals) == bool(result["finals"])
 
 
 def test_times_of_a_busy_run_are_doubted_until_all_are_measured_again(tuned: Tuned) -> None:

@@ -61,6 +61,7 @@ def run_study(
         rounds=manner.rounds,
         check_sync=manner.check_sync,
         meetings=1,  # the script waits for the result
+        holdings=1,
     )
     start = StartTune(
         request=request,

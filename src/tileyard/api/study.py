@@ -105,7 +105,12 @@ class Study:
 
     @property
     def best(self) -> Winner:
-        """The winner. Raises NoWinnerError, with the number of each outcome, if no config passed."""
+        """The winner. Raises NoWinnerError, with the number of each outcome, if no config passed, or if the study was disturbed."""
+        if self.result.disturbed:
+            raise NoWinnerError(
+                f"the study of {self.result.kernel} was disturbed: {self.result.disturbances[-1]}",
+                "tune(..., finals=True) holds the finals of what is recorded",
+            )
         if self.result.best is None:
             ended = ", ".join(
                 f"{self.result.count(outcome)} {outcome}"

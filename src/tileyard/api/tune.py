@@ -50,6 +50,8 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
     per target of ``also_build``. With ``shapes``, a file or its content as values, or with several values in ``arg`` or ``shape``, each
     shape has a study in one run, and a ``DispatchTable`` is returned instead.
 
+    If other work disturbed the finals, ``study.result.disturbed`` is True and there is no winner; ``finals=True`` later holds those of what is recorded.
+
     Raises TileyardError if the request names something that does not exist, or cannot be carried out here.
     """
     given = complete(TuneOptions, options)

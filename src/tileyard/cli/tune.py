@@ -34,8 +34,10 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     With --shapes, with several numbers in an --arg, or with several --shape, each shape has a study, all in one run. Then the fewest configs are chosen that serve each
     shape within --within of its best time, and written down as its choices.
 
+    With --finals only the finals are held, of configs whose times are recorded: after a study that was disturbed, for example.
+
     Exit status: 0 a best config was found, on each kind of device and for each shape; 1 none passed, 2 bad usage,
-    3 infrastructure only,
+    3 infrastructure only, or other work disturbed the finals,
     130 interrupted.
     """
     from tileyard.cli.session import run, run_table

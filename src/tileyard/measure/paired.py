@@ -27,14 +27,20 @@ MOST_NS: Final = 6e9
 CALM: Final = 1.05
 UNDISTURBED: Final = 1.15
 """Two members are compared in rounds in which neither took more than this times its own lower decile."""
+FEWEST_SHARE: Final = 0.25
+"""Fewer than FEWEST_ROUNDS undisturbed rounds suffice if they are this share of all."""
 MIN_EFFECT: Final = 0.005
 """The smallest difference that counts."""
 
 
 class LogRatio(MedianInterval):
-    """The median of ln(head / base) over ``rounds`` rounds, and its interval; negative if head is faster."""
+    """The median of ln(head / base) over ``rounds`` rounds, and its interval; negative if head is faster.
+
+    ``is_disturbed``: other work disturbed nearly all rounds, which then show little.
+    """
 
     rounds: int
+    is_disturbed: bool = False
 
     @property
     def ratio(self) -> float:
@@ -135,7 +141,14 @@ def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float
     logs = np.log(heads / bases)
     kept = logs[counts] if counts.sum() >= FEWEST_ROUNDS else logs
     interval = median_interval(kept.tolist(), confidence)
-    return LogRatio(**asdict(interval), rounds=len(kept))
+    is_disturbed = bool(counts.sum() < min(FEWEST_ROUNDS, FEWEST_SHARE * shared))
+    return LogRatio(**asdict(interval), rounds=len(kept), is_disturbed=is_disturbed)
+
+
+def select_undisturbed(samples_ns: Sequence[float]) -> list[float]:
+    """The rounds of a member in which other work did not disturb it; those of two members count if they do for both."""
+    times = np.asarray(samples_ns)
+    return [float(time_ns) for time_ns in times[_is_undisturbed(times)]]
 
 
 def _is_undisturbed(times: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -154,7 +167,7 @@ def rank(
 
     Only members with the most rounds can be the fastest: the others did not meet again.
     ``control`` are the samples of a binary and of its second entry. A member is tied with the
-    fastest unless its whole interval is above ``effect``, the smallest difference that counts, and above both the
+    fastest if nearly all their rounds were disturbed, and unless its whole interval is above ``effect``, the smallest difference that counts, and above both the
     half width and the median of the control's interval, because a binary does not differ from itself.
     """
     itself = None if control is None else compare_pair(*control, confidence)
@@ -169,7 +182,11 @@ def rank(
     others = [i for i in range(len(samples)) if i != fastest]
     return Ranking(
         fastest=fastest,
-        tied=tuple(i for i, one in enumerate(ratios) if i == fastest or one.low <= threshold),
+        tied=tuple(
+            i
+            for i, one in enumerate(ratios)
+            if i == fastest or one.is_disturbed or one.low <= threshold
+        ),
         order=(fastest, *sorted(others, key=lambda i: (ratios[i].median, ratios[i].low))),
         ratios=ratios,
         control=itself,

@@ -14,6 +14,13 @@ from tileyard.measure.statistics import is_clearly_slower
 from tileyard.model import WELL, Outcome, Trial
 from tileyard.report.compiled import TOO_LARGE, describe_reasons, group_failures, name_end
 from tileyard.report.console import MARKED, name_parameters, print_table, render
+from tileyard.report.study_words import (
+    BUSY_TEXT,
+    DISTURBED_TEXT,
+    say_disturbances,
+    say_finals,
+    say_kept_out,
+)
 from tileyard.report.words import (
     ask_about_reference,
     format_config,
@@ -25,8 +32,6 @@ from tileyard.report.words import (
 )
 from tileyard.tuning.request import (
     CompileResult,
-    Final,
-    KeptOut,
     StudyResult,
     median_ns,
     one_per_binary,
@@ -37,14 +42,11 @@ ROWS, NOTEBOOK_ROWS = 10, 20
 """Maximum number of configs listed."""
 NOTEBOOK_WIDTH = 140
 """Width of a table in a notebook, in characters."""
-TIES = 3
-"""Number of tied configs that are named with their ratios; the table has their times."""
 BUILDS = "builds"
 MARKS = {
     "*": "* clearly slower, abandoned early",
     "?": "? may be as fast as the best: it did not meet it",
 }
-BUSY_TEXT = "the machine was too busy to separate tied configs"
 
 
 def print_study(console: Console, result: StudyResult, home: Path, rows: int = ROWS) -> None:
@@ -92,15 +94,16 @@ def _table(
         table.add_column(name, no_wrap=True)
     met = {final.trial for final in result.finals}
     marks = set()
-    for rank, trial in enumerate(rank_trials(result)[:rows], start=1):
+    for number, trial in enumerate(rank_trials(result)[:rows], start=1):
+        rank = "" if result.disturbed else str(number)
         same = result.same_binary(trial)
-        row = [str(rank), *(_values(key, same) for key in keys)]
+        row = [rank, *(_values(key, same) for key in keys)]
         measured = result.measurement_of(trial)
         took_ns = measured.median_ns if measured else 0.0
         is_abandoned = trial.id not in met and measured is not None and measured.abandoned
         is_open = any(one.id in result.unmet for one in same)
         is_open |= is_abandoned and measured is not None and not is_clearly_slower(measured)
-        mark = "?" if is_open else "*" * is_abandoned
+        mark = "" if result.disturbed else "?" if is_open else "*" * is_abandoned
         marks.add(mark)
         row.append(format_time(took_ns) + mark if took_ns else "")
         row.append(format_interval(measured) if measured else "")
@@ -110,7 +113,8 @@ def _table(
         style = "bold" if result.best in same else ""
         others = (_builds(built, same) for built in result.also_built)
         table.add_row(*row, outcome, *others, style=style)
-    captions = [f"the first {len(met)}: times of the finals, which decided"] if met else []
+    captions = ["times of the screening, in no order"] if result.disturbed else []
+    captions += [f"the first {len(met)}: times of the finals, which decided"] if met else []
     captions += [text for mark, text in MARKS.items() if mark in marks]
     table.caption = "\n".join(captions)
     return table, named
@@ -137,10 +141,12 @@ def _say_build(one: Build) -> str:
 
 
 def rank_trials(result: StudyResult) -> list[Trial]:
-    """The winner, the other finalists in their order, the rest by latency, failures last.
+    """The winner, the other finalists in their order, the rest by latency, failures last; of a disturbed study in no order.
 
     Of configs with the same binary only the first in this order is included.
     """
+    if result.disturbed:
+        return one_per_binary(result.trials)
     order = {final.trial: number for number, final in enumerate(result.finals)}
 
     def place(trial: Trial) -> tuple[bool, float, float]:
@@ -169,17 +175,22 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         )
     if result.reason != "done":
         lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
-    lines += [Text(_say_kept_out(one), style="yellow") for one in result.kept_out]
-    lines += _finals(result)
+    lines += [Text(say_kept_out(one), style="yellow") for one in result.kept_out]
+    lines += [Text(one, style="yellow") for one in say_disturbances(result)]
+    lines += say_finals(result)
     lines += [line for built in result.also_built for line in _other_target(built)]
     if result.lost:
         text = f"{count_of(len(result.lost), 'config')} lost to devices, queues or the host"
         lines.append(Text(f"{text}: run again to try them", style="red"))
     if result.unrecorded:
         lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
+    if result.disturbed:
+        return [*lines, Text(DISTURBED_TEXT, style="red")]
     failed = group_failures(result.trials)
     if result.best is None:
         required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
+        if result.trials and result.count(Outcome.NOT_RUN) == len(result.trials):
+            required = result.trials[0].message
         lines += describe_reasons("", failed)
         if question := ask_about_reference(result.trials, "configs"):
             lines.append(Text(question, style="yellow"))
@@ -196,17 +207,6 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         lines.append(_compare(result.reference.median_ns, measured.median_ns))
     lines.append(_best(result, result.best))
     return lines
-
-
-def _say_kept_out(one: KeptOut) -> str:
-    """Why a device was not used."""
-    end = "its times do not count"
-    if one.message:
-        return (
-            f"{one.device}: the kernel that devices are compared by ended as {one.message}: {end}"
-        )
-    took = f"{one.ratio:.3f} x as long as {one.base} [{one.low:.3f}, {one.high:.3f}]"
-    return f"{one.device} takes {took} for the same kernel: {end}"
 
 
 def _best(result: StudyResult, best: Trial) -> Text:
@@ -243,43 +243,3 @@ def _other_target(built: CompileResult) -> list[Text]:
     text += f"; {refused} {TOO_LARGE}" if refused else ""
     text += f"; {left} not tried" if left else ""
     return [*lines, Text(text)]
-
-
-def _say_ratio(final: Final) -> str:
-    return f"{final.ratio:.3f} x its time [{final.low:.3f}, {final.high:.3f}]"
-
-
-def _finals(result: StudyResult) -> list[Text]:
-    lines = [
-        Text(f"finals: {format_config(best.config)} is the best", style="dim")
-        for best in result.finals[:1]
-    ]
-    if tied := [final for final in result.finals[1:] if final.tied]:
-        many = f"{len(tied)} configs are tied with it"
-        named = [f"{format_config(one.config)}, {_say_ratio(one)}" for one in tied[:TIES]]
-        text = f"{many}: {'; '.join(named)}" + ("; ..." if len(tied) > TIES else "")
-        if len(tied) == 1:
-            text = f"{format_config(tied[0].config)} is tied with it: {_say_ratio(tied[0])}"
-        lines.append(Text(f"finals: {text}", style="dim"))
-    if slower := [final for final in result.finals if not final.tied]:
-        others = (
-            f"{count_of(len(slower), 'config')} slower, the first of them {_say_ratio(slower[0])}"
-        )
-        lines.append(Text(f"finals: {others}", style="dim"))
-    if result.control is not None:
-        control = result.control
-        alarm = "no false alarm"
-        if control.false_alarm:
-            alarm = "FALSE ALARM, read the finals with care"
-        if control.is_wide:
-            alarm = BUSY_TEXT
-            if control.reused:
-                alarm += " (in an earlier run; --fresh measures again)"
-        lines.append(
-            Text(
-                f"finals: A/A control {control.ratio:.3f} [{control.low:.3f}, {control.high:.3f}]: "
-                f"{alarm}",
-                style="dim",
-            )
-        )
-    return lines

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.report.console import MARKED, new_table, print_table, render
-from tileyard.report.study import BUSY_TEXT, NOTEBOOK_WIDTH
+from tileyard.report.study import NOTEBOOK_WIDTH
+from tileyard.report.study_words import BUSY_TEXT, DISTURBED_TEXT, say_disturbances
 from tileyard.report.words import (
     ask_about_reference,
     format_config,
@@ -46,7 +47,8 @@ def _table(result: TableResult) -> Table:
     for study, row in zip(result.studies, result.rows, strict=True):
         shape, weight = row.name, f"{row.weight:g}"
         if row.trial is None or study.best is None:
-            table.add_row(shape, weight, "", "", Text("no config passed", style="red"))
+            text = "disturbed" if study.disturbed else "no config passed"
+            table.add_row(shape, weight, "", "", Text(text, style="red"))
             continue
         own = study.best.config
         table.add_row(
@@ -89,7 +91,11 @@ def _lines(result: TableResult, home: Path) -> list[Text]:
     ]
     if result.unrecorded:
         lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
-    failed = [row.name for row in result.rows if row.trial is None]
+    for study, row in zip(result.studies, result.rows, strict=True):
+        said = [*say_disturbances(study), *([DISTURBED_TEXT] if study.disturbed else [])]
+        lines += [Text(f"{row.name}: {text}", style="yellow") for text in said]
+    rows = zip(result.studies, result.rows, strict=True)
+    failed = [row.name for study, row in rows if row.trial is None and not study.disturbed]
     if failed:
         lines.append(Text(f"no config passed for {'; '.join(failed)}", style="red"))
     if question := ask_about_reference(trials, "configs"):
@@ -99,7 +105,8 @@ def _lines(result: TableResult, home: Path) -> list[Text]:
         lines.append(Text(f"results: {home}   (tileyard export {result.run}, tileyard trials)"))
         worst = max(row.slowdown for row in found)
         configs = count_of(len(result.curve[-1].configs), "config")
-        served = f"all {len(found)} shapes" if not failed else count_of(len(found), "shape")
+        is_all = len(found) == len(result.rows)
+        served = f"all {len(found)} shapes" if is_all else count_of(len(found), "shape")
         doubts = {study.unchecked for study in result.studies if study.unchecked}
         doubts |= {BUSY_TEXT for study in result.studies if study.control and study.control.is_wide}
         lines.append(

@@ -16,7 +16,7 @@ from tileyard.report.suite_words import format_case
 from tileyard.report.words import (
     clean_line,
     format_config,
-    format_interval,
+    format_measured,
     format_rate,
     format_seconds,
     format_share,
@@ -45,11 +45,11 @@ def print_trials(
     console: Console, found: Sequence[Trial], deciding: Mapping[str, Measurement] = NO_TIMES
 ) -> None:
     """Print one line per trial, with its time in the finals where there is one among the ``deciding``, by id."""
-    columns = ("trial", "case", "config", "target", "latency", "± 95 %", "outcome", "message")
+    columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
     table = new_table(columns, left=columns)
     for trial in found:
         measured = deciding.get(trial.id, trial.measurement)
-        latency = format_time(measured.median_ns) if measured else ""
+        latency = format_measured(measured) if measured else ""
         latency += IN_FINALS if trial.id in deciding else ""
         if not trial.kernel and trial.run_s:  # a program
             latency = format_time(trial.run_s * 1e9)
@@ -59,7 +59,6 @@ def print_trials(
             format_config(trial.config) + _say_role(trial),
             trial.target,
             latency,
-            format_interval(measured) if measured else "",
             Text(str(trial.outcome), style=outcome_style(trial.outcome)),
             clean_line(trial.message),
         )

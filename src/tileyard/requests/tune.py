@@ -150,6 +150,10 @@ class StudyOptions(TypedDict, total=False):
     python_limit: PythonLimit
     memory_limit: MemoryLimit
     resume: Resume
+    finals: Annotated[
+        bool,
+        Switch("Only hold the finals of what is recorded: build and measure no other config."),
+    ]
     overlap: Annotated[bool, Option("Build while other configs run.", default=True)]
     compile_workers: CompileWorkers
     golden_threads: GoldenThreads
@@ -243,6 +247,9 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
     sizes, names = read_sizes(options["arg"]), read_names(options["shape"])
     if not options["check"]:
         refuse_unused("with --no-check", {"--rtol": options["rtol"], "--atol": options["atol"]})
+    if options["finals"]:
+        unused = {"--fresh": not options["resume"], "--also-build": options["also_build"]}
+        refuse_unused("with --finals", unused)
     check_reference(reference, check=options["check"], require_check=options["require_check"])
     for option in ("flush_l2", "graph"):
         if options[option] and not bundle and not find_needs(target).is_timed_by_policy:
@@ -263,6 +270,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         timing=_read_timing(options),
         require_check=options["require_check"],
         check_sync=False if bundle else options["check_sync"],
+        finals_only=options["finals"],
         draws=_list_draws(options),
         sanitized=target_at(target, options["cpu_arch"], sanitize=True)
         if options["sanitize"]

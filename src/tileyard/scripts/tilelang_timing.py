@@ -13,8 +13,6 @@ from tileyard.scripts.tally import Tally
 
 _LONGEST_MS = 200.0
 """Maximum milliseconds of one measurement, whatever is requested: a CPU needs a thousand times as long."""
-_CLEARLY_WORSE = 4.0
-"""Multiple of the best time from which one cold call is enough."""
 
 
 def time_call(
@@ -28,7 +26,7 @@ def time_call(
     budget_ns = int(min(budget_ms, _LONGEST_MS) * 1e6)
     launch = CalledLaunch(function)
     first = launch.sample_ns(1, 1)
-    if first[0] >= min(budget_ns, _CLEARLY_WORSE * best.high_ns):
+    if first[0] >= budget_ns:
         best.lower(first[0])
         return first
     policy = TimingPolicy(

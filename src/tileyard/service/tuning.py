@@ -20,6 +20,7 @@ from tileyard.service.verbs import StartTune
 from tileyard.store.choices import Choice, add_choices
 from tileyard.store.trials import TrialQuery
 from tileyard.tuning.finals import judge_finals
+from tileyard.tuning.holding import select_last
 from tileyard.tuning.request import CompileResult, StudyResult, is_final
 from tileyard.tuning.space import OpenSpace, open_space
 from tileyard.tuning.study import Place, Study
@@ -204,6 +205,7 @@ def _doubt_busy_runs(bench: Bench, result: StudyResult, confidence: float) -> li
             and trial.arguments == result.arguments
             and trial.silicon in ("", result.silicon)
         ]
+        finals = select_last(finals)
         control = judge_finals(finals, finals, confidence).control
         if control is not None and control.is_wide:
             times = f"{count_of(count, 'timing')} known from run {run}"

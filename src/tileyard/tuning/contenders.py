@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Final
 
 from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS
-from tileyard.measure.statistics import is_clearly_above, spread
+from tileyard.measure.statistics import is_clearly_above, is_clearly_slower, spread
 from tileyard.model import Measurement, Trial
 from tileyard.tuning.request import median_ns
 
@@ -56,14 +56,14 @@ def list_contenders(passed: Sequence[Trial]) -> list[Trial]:
 
 
 def list_unclear(passed: Sequence[Trial]) -> list[Trial]:
-    """Those whose times would let them lose, or were ended early, although they decide nothing."""
+    """Those whose times would let them lose although they decide nothing, or have ended early in such a state."""
     bound_ns, limit_ns = find_bound_ns(passed), _find_limit_ns(passed)
+    timed = [(trial, trial.measurement) for trial in passed if trial.measurement is not None]
     return [
         trial
-        for trial in passed
-        if (one := trial.measurement) is not None
-        and (one.abandoned or one.low_ns > limit_ns)
-        and not _is_clear(one, bound_ns)
+        for trial, one in timed
+        if (one.low_ns > limit_ns and not _is_clear(one, bound_ns))
+        or (one.abandoned and not is_clearly_slower(one))
     ]
 
 

@@ -6,6 +6,7 @@ One module because every step is planned from what is known of each config.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Literal
 
 import msgspec
 
@@ -31,6 +32,7 @@ from tileyard.tuning.contenders import (
     list_unclear,
 )
 from tileyard.tuning.finals import Verdict, judge_finals, list_complete
+from tileyard.tuning.holding import Holding, find_culprit
 from tileyard.tuning.request import FINALS, TuneRequest, median_ns, one_per_binary
 from tileyard.tuning.silicon import Alike
 
@@ -71,8 +73,11 @@ class Contest:
         """The configs whose further checks were requested, right or not."""
         self._unproven: dict[str, int] = {}
         """Number of further checks that a config has not yet passed."""
-        self._meetings = 0
-        self.finals: list[Trial] = []
+        self._held = Holding()
+        self._doubted: tuple[Trial, ...] = ()
+        """Those whose times are of a screening that other work disturbed."""
+        self._is_repeated = False
+        """Whether such a screening was repeated, and the finals were not looked at since."""
         self.devices = tuple(devices)
         self.alike = Alike(devices)
 
@@ -90,8 +95,26 @@ class Contest:
 
     @property
     def verdict(self) -> Verdict:
-        """The winner, and how certain it is."""
-        return judge_finals(self.rank(), self.finals, self._request.timing.confidence)
+        """The winner, and how certain it is; none of a disturbed study."""
+        if self.is_disturbed:
+            return Verdict(best=None)
+        return judge_finals(self.rank(), self._held.trials, self._request.timing.confidence)
+
+    @property
+    def finals(self) -> tuple[Trial, ...]:
+        """The trials of all finals."""
+        return tuple(self._held.every)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether finals contradict the screening, or have not yet been held again since."""
+        return self._held.is_open or bool(find_culprit(self.rank(), self._held.trials)[0])
+
+    @property
+    def disturbances(self) -> tuple[str, ...]:
+        """The contradictions between finals and screening, in the order in which they were found."""
+        _, last = find_culprit(self.rank(), self._held.trials)
+        return (*self._held.said, *([last] if last else []))
 
     @property
     def proven_slots(self) -> tuple[str, ...]:
@@ -101,7 +124,12 @@ class Contest:
     @property
     def unmet(self) -> tuple[str, ...]:
         """The trials that may be as fast as the winner, and have not met it; one per binary."""
-        contenders = list_contenders(one_per_binary(self.rank()))
+        if self.is_disturbed:
+            return ()
+        passed = one_per_binary(self.rank())
+        contenders = list_contenders(passed)
+        if is_disturbed(passed):  # a few samples of one moment show little
+            contenders += [one for one in passed if one not in contenders and _is_brief(one)]
         met = {canonical_json(final.config) for final in self.verdict.finals}
         binaries = {self._screened[key].keys.binary for key in met} - {""}
         return tuple(
@@ -170,12 +198,44 @@ class Contest:
             if not self.alike.counts(trial) and self._attempts[key] < MOST_TIMES:
                 slots = self.alike.list_slots(proven=True)
                 batches.append(self._screening(key, trial.config, slots))
-        unclear = [] if self._meetings else list_unclear(one_per_binary(self.rank(is_proven=False)))
-        return batches or [
-            self._measure_again(trial)
-            for trial in unclear
-            if self._attempts[canonical_json(trial.config)] < MOST_TIMES
-        ]
+        if batches or self._request.finals_only:
+            return batches
+        if self._doubted:
+            unclear, self._doubted = self._doubted, ()
+            self._is_repeated = True
+        elif not self._held.meetings:
+            unclear = tuple(list_unclear(one_per_binary(self.rank(is_proven=False))))
+        else:
+            unclear = ()
+        return [self._measure_again(trial) for trial in filter(self._may_repeat, unclear)]
+
+    def review(self, left_s: float) -> float:
+        """Begin the finals anew if they contradict the screening; the seconds to wait before that.
+
+        If the screening was disturbed its configs are measured again, too.
+        """
+        passed, held = self.rank(), self._held
+        if self._is_repeated:
+            self._is_repeated = held.is_open = False
+            if set(map(_name_binary, self._choose(passed))) != set(map(_name_binary, held.trials)):
+                held.restart(are_slow=False)
+                return 0.0
+        culprit, why = find_culprit(passed, held.trials)
+        pause_s = self._request.pause_s
+        if not culprit or left_s <= pause_s:
+            return 0.0
+        if culprit == "finals" or held.are_known:
+            if held.may_restart(self._request.holdings):
+                needs_pause = culprit == "finals" and not held.are_known
+                held.note(why)
+                held.restart(are_slow=True)
+                return pause_s if needs_pause else 0.0
+        elif not self._request.finals_only:
+            again = filter(self._may_repeat, one_per_binary(passed))
+            self._doubted = tuple(again)
+            if self._doubted:
+                held.note(why)
+        return 0.0
 
     def check(self) -> list[Batch]:
         """Batches of the configs that would meet in the finals: for undefined behaviour, and on inputs of all draws."""
@@ -189,7 +249,9 @@ class Contest:
             same = [canonical_json(one.config) for one in self._list_same(trial)]
             self._unproven |= dict.fromkeys(same, len(cases))
             for where, case in cases:
-                batches.append(Batch(id=case.id, cases=(case,), devices=self.proven_slots))
+                batches.append(
+                    Batch(id=case.id, cases=(case,), known=self._known, devices=self.proven_slots)
+                )
                 self._pending[case.key] = partial(self._take_check, key, where)
         return batches
 
@@ -213,18 +275,19 @@ class Contest:
         The first of several configs with the same binary, in the order of configs, represents all of them. On a disturbed
         device those that are tied meet again, each time in another process: ratios change from one meeting to the next.
         """
-        passed = self.rank()
-        chosen = self._choose(passed, left_ns) if not self._meetings else self._list_tied()
+        passed, held = self.rank(), self._held
+        chosen = self._list_tied() if held.meetings else self._choose(passed, left_ns)
         most = self._request.meetings if is_disturbed(passed) else 1
-        if len(chosen) < 2 or self._meetings >= most or (self._meetings and left_ns <= 0):
+        if len(chosen) < 2 or held.meetings >= most or (held.meetings and left_ns <= 0):
+            held.is_open = False
             return []
-        again = f".{self._meetings + 1}" if self._meetings else ""
+        again = held.suffix
         round_ns = 2 * sum(map(median_ns, [chosen[0], *chosen]))
         time_ns = min(MEETING_NS if most > 1 else MOST_NS, left_ns)
         names = (self._name(f"f{i + 1:02d}{again}") for i in range(len(chosen)))
         cases = [self._case(name, t.config) for name, t in zip(names, chosen, strict=True)]
         cases.append(self._case(self._name(f"f00{again}"), chosen[0].config, control=True))
-        repetition, self._meetings = self._meetings, self._meetings + 1
+        repetition = held.begin_meeting()
         self._pending |= {case.key: self._take_final for case in cases}
         return [
             Batch(
@@ -234,6 +297,7 @@ class Contest:
                 process="fresh" if again else "warm",
                 rounds=min(self._request.rounds, max(FEWEST_ROUNDS, int(time_ns / round_ns))),
                 repetition=repetition,
+                known="ignored" if self._request.finals_only else "used",
                 devices=self.proven_slots,
             )
         ]
@@ -274,7 +338,14 @@ class Contest:
             abandon_above_ns=find_bound_ns(filter(self._is_right, self._screened.values())),
         )
         self._pending[case.key] = partial(self._take_screened, key)
-        return Batch(id=case.id, cases=(case,), alike=True, devices=devices)
+        return Batch(id=case.id, cases=(case,), alike=True, known=self._known, devices=devices)
+
+    @property
+    def _known(self) -> Literal["used", "required"]:
+        return "required" if self._request.finals_only else "used"
+
+    def _may_repeat(self, trial: Trial) -> bool:
+        return self._attempts[canonical_json(trial.config)] < MOST_TIMES
 
     def _measure_again(self, trial: Trial) -> Batch:
         """The batch that times a binary once more, whatever is recorded."""
@@ -330,7 +401,7 @@ class Contest:
             self._reject(known, trial, where)
 
     def _take_final(self, trial: Trial) -> None:
-        self.finals.append(trial)
+        self._held.take(trial)
         known = self._screened[canonical_json(trial.config)]
         # Alone it had enough memory, beside all the others it had not.
         lost = {Outcome.NOT_RUN, Outcome.OUT_OF_MEMORY}
@@ -348,6 +419,15 @@ class Contest:
                     mismatch=found.mismatch,
                     measurement=None,
                 )
+
+
+def _name_binary(trial: Trial) -> str:
+    return trial.keys.binary or canonical_json(trial.config)
+
+
+def _is_brief(trial: Trial) -> bool:
+    measured = trial.measurement
+    return measured is not None and measured.abandoned and len(measured.samples_ns) < FEWEST_ROUNDS
 
 
 def _undo(trial: Trial) -> Trial:

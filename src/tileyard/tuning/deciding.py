@@ -7,6 +7,7 @@ from tileyard.artifacts.keys import canonical_json
 from tileyard.model import WELL, Measurement, RunKey, Trial
 from tileyard.store.base import Store, TrialQuery
 from tileyard.tuning.finals import judge_finals
+from tileyard.tuning.holding import find_culprit, select_last
 from tileyard.tuning.request import is_final, is_meeting
 
 MOST_KEYS: Final = 1000
@@ -77,21 +78,25 @@ class _Decided:
         """The time of a trial's binary in the finals of a run."""
         study = _name_study(trial)
         if (run, study) not in self._known:
-            members = [
+            its = [
                 one
                 for one in self._store.list_trials(TrialQuery(run=run, limit=0))
-                if (is_final(one) or is_meeting(one)) and _name_study(one) == study
+                if _name_study(one) == study
             ]
-            self._known[run, study] = dict(_judge(members))
+            screened = [one for one in its if _is_screening(one) and one.outcome in WELL] or [trial]
+            self._known[run, study] = dict(_judge(its, screened))
         known = self._known[run, study]
         return known.get(trial.keys.binary) or known.get(canonical_json(trial.config))
 
 
-def _judge(members: Sequence[Trial]) -> Iterator[tuple[str, Measurement]]:
-    """The times of binaries and configs, the finals last because they count more than later meetings."""
-    meetings = sorted({one.batch for one in members if is_meeting(one)}, reverse=True)
-    groups = [[one for one in members if one.batch == batch] for batch in meetings]
-    for group in (*groups, [one for one in members if is_final(one)]):
+def _judge(trials: Sequence[Trial], screened: Sequence[Trial]) -> Iterator[tuple[str, Measurement]]:
+    """The times of binaries and configs, the finals last because they count more than later meetings; no disturbed ones."""
+    meetings = sorted({one.batch for one in trials if is_meeting(one)}, reverse=True)
+    groups = [[one for one in trials if one.batch == batch] for batch in meetings]
+    finals = select_last(filter(is_final, trials))
+    if find_culprit(screened, finals)[0]:
+        return
+    for group in (*groups, finals):
         passed = [one for one in group if one.measurement and one.outcome in WELL]
         if not passed or passed[0].measurement is None:
             continue

@@ -50,9 +50,11 @@ class TuneRequest(Record):
     ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and ``inputs``, names of functions
     of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
     most ``trials`` configs are tried; all takes ``budget_s`` seconds: the screening ends so that the finals fit. ``finalists`` configs
-    meet in up to ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times. With ``require_check`` a config
-    wins only if its results were compared. It must also be right on the inputs of all ``draws``. ``check_sync`` is as in a yard. If there is a
-    target ``sanitized``, a config is timed only once its build for that is right; those builds are never timed.
+    meet in up to ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times. Finals that contradict
+    the screening are held again after ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing is screened that is not recorded,
+    and finals are held. With ``require_check`` a config wins only if its results were compared. It must also be right on the inputs of all
+    ``draws``. ``check_sync`` is as in a yard. If there is a target ``sanitized``, a config is timed only once its build for that is right;
+    those builds are never timed.
     """
 
     kernel: str = ""
@@ -72,6 +74,9 @@ class TuneRequest(Record):
     finalists: int = 16
     rounds: int = 240
     meetings: int = 8
+    holdings: int = 3
+    pause_s: float = 10.0
+    finals_only: bool = False
     seed: int = 0
     require_check: bool = False
     check_sync: bool | None = False
@@ -191,7 +196,8 @@ class StudyResult(Record):
     device, ``checked`` says whether results were to be compared, ``require_check`` whether they had to be.
     ``also_built`` are the builds of the same configs for other targets, ``unrecorded`` names the trials
     that the store could not record. ``are_finals_lost``: infrastructure failed some of the finals. Of devices of one kind
-    those are ``kept_out`` that differ. ``unmet`` names the trials that may be as fast as the winner, and did not meet it. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
+    those are ``kept_out`` that differ. ``unmet`` names the trials that may be as fast as the winner, and did not meet it.
+    ``disturbances`` are contradictions between finals and screening. It is ``disturbed`` if the last one was not resolved: then there is no order, and no best one. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
     ``reference`` are the times of the reference, if they were asked for.
     """
 
@@ -217,6 +223,8 @@ class StudyResult(Record):
     are_finals_lost: bool = False
     kept_out: tuple[KeptOut, ...] = ()
     unmet: tuple[str, ...] = ()
+    disturbances: tuple[str, ...] = ()
+    disturbed: bool = False
     others: tuple["StudyResult", ...] = ()
     reference: Measurement | None = None
 
@@ -224,7 +232,7 @@ class StudyResult(Record):
     def exit_status(self) -> int:
         """0 if a best config was found, 1 if none passed, 3 for infrastructure only, 130 if interrupted.
 
-        3 also if infrastructure failed some configs, or results could not be recorded. Over several kinds of silicon
+        3 also if infrastructure failed some configs, results could not be recorded, or the study was disturbed. Over several kinds of silicon
         it is 1 if none passed on one of them, otherwise 3 if it is 3 for one.
         """
         found = {self.own_status, *(other.own_status for other in self.others)}
@@ -235,6 +243,8 @@ class StudyResult(Record):
         """The exit status for this silicon alone."""
         if self.reason == "interrupted":
             return 130
+        if self.disturbed:
+            return 3
         if self.best is not None:
             return 3 if self.lost or self.are_finals_lost or self.unrecorded else 0
         return 3 if self.lost and len(self.lost) == len(self.trials) else 1

@@ -1,7 +1,8 @@
 """Tunes a kernel as a source of cases: screens every config once, then lets the best ones meet."""
 
+import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -51,16 +52,18 @@ class Study:
     """A CaseSource. Screening cases are batches of one; the finals are interleaved batches, one or several per kind of silicon.
 
     Between the two, configs that may win are checked on further inputs, and the same configs are built, but not run, for the
-    targets ``also_build``. Without ``devices`` it is not known where cases run.
+    targets ``also_build``. Without ``devices`` it is not known where cases run. ``sleep`` waits before finals are held again.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last one by keyword only
         self,
         request: TuneRequest,
         space: OpenSpace,
         clock: Clock,
         place: Place = Place(),  # noqa: B008 - a frozen record
         devices: Sequence[Device] = (),
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         tolerance = _choose_tolerance(request, space.tolerance)
         self._check = msgspec.structs.replace(request.check, tolerance=tolerance)
@@ -72,6 +75,7 @@ class Study:
         self._request = request
         self.space = space
         self._clock = clock
+        self._sleep = sleep
         self._started_s = clock.monotonic_s() - place.spent_s
         self.sharers = 1
         """Number of studies that share the budget."""
@@ -109,6 +113,8 @@ class Study:
         if self._is_pending:
             return ()
         self.is_screening = False
+        if pause_s := max(contest.review(self._left_s) for contest in self.contests):
+            await self._sleep(pause_s)
         for step in (Contest.screen_again, Contest.check):
             if batches := [batch for contest in self.contests for batch in step(contest)]:
                 return batches
@@ -161,6 +167,8 @@ class Study:
             are_finals_lost=any(trial.outcome in INFRASTRUCTURE for trial in contest.finals),
             kept_out=contest.alike.list_kept_out(),
             unmet=contest.unmet,
+            disturbances=contest.disturbances,
+            disturbed=contest.is_disturbed,
         )
 
     @property
@@ -202,6 +210,8 @@ class Study:
     @property
     def is_cut_short(self) -> bool:
         """Whether the time was too short for some configs."""
+        if self._request.finals_only:
+            return False
         left = self._next < self._planned or not self.space.is_whole
         screened = (trial for contest in self.contests for trial in contest.screened)
         return left or any(trial.outcome is Outcome.NOT_RUN for trial in screened)

@@ -338,3 +338,14 @@ def test_interleaving_ends_when_enough_rounds_were_calm(
     samples = (time for time in rounds for _ in range(2))
     launch = script(chain([10.0], samples))
     assert len(interleave([launch], 50, [1], calm=10)[0]) == expected
+
+
+def test_rounds_that_were_nearly_all_disturbed_show_nothing() -> None:
+    """Other work hit equal members in different rounds: they are tied, whatever the ratio is."""
+    first = [100.0 if number % 8 == 0 else 200.0 for number in range(96)]
+    second = [100.0 if number % 8 == 4 else 240.0 for number in range(96)]
+    found = compare_pair(first, second, 0.95)
+    assert found.is_disturbed
+    assert found.low > math.log1p(0.1)
+    assert rank([first, second], 0.95).tied == (0, 1)
+    assert not compare_pair([100.0] * 8, [100.0] * 5 + [150.0] * 3, 0.95).is_disturbed

@@ -59,6 +59,17 @@ def test_rows_the_curve_and_what_has_no_config_are_shown() -> None:
     ]
 
 
+def test_a_disturbed_shape_has_no_config() -> None:
+    """And is not one for which none passed."""
+    why = "the finals took at least 9 x as long as the screening of the same configs"
+    disturbed = msgspec.structs.replace(FAILED, disturbed=True, disturbances=(why,))
+    lines = shown(msgspec.structs.replace(TABLE, studies=(STUDY, disturbed)))
+    assert "M=9 1 disturbed" in lines
+    assert f"M=9: {why}: other work disturbed one of them" in lines
+    assert any(line.startswith("M=9: disturbed: no order is named") for line in lines)
+    assert not any("no config passed" in line for line in lines)
+
+
 def test_doubts_end_the_last_line() -> None:
     """A machine that was busy, and results that nothing was compared with."""
     wide = Control(ratio=1.0, low=0.8, high=1.2, false_alarm=False)

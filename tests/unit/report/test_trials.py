@@ -74,7 +74,7 @@ def test_the_time_of_the_finals_counts_and_that_of_the_screening_is_named(tmp_pa
     file = io.StringIO()
     console = Console(file=file, width=160)
     print_trials(console, [one, member], {one.id: times[1]})
-    assert " 100 ns (finals) " in file.getvalue()
+    assert " 100 ns (finals)\n" in file.getvalue()
     assert "tile=8 (in the finals)" in file.getvalue()
     assert "200 ns" not in file.getvalue()
     print_trial(console, one, tmp_path, source=False, deciding=times[1])

@@ -33,6 +33,8 @@ def test_all_edge_values() -> None:
         ({"edge_values": "zero"}, "--edge-values 'zero' is not one of zeros, tiny, largest, inf, nan, all"),
         ({"edge_values": "inf", "check": False}, "--edge-values has no effect with --no-check"),
         ({"seeds": 2, "check": False}, "--seeds has no effect with --no-check"),
+        ({"finals": True, "resume": False}, "--fresh has no effect with --finals"),
+        ({"finals": True, "also_build": "cuda:sm_90a"}, "--also-build has no effect with --finals"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(given: TuneOptions, expected: str) -> None:

@@ -74,7 +74,8 @@ class Bench:
             flops=1e9,
         )
         made = TuneRequest(**request)  # type: ignore[arg-type]  # fields of the request
-        self.study = Study(made, space, self.clock, devices=devices)
+        self.pauses_s: list[float] = []
+        self.study = Study(made, space, self.clock, devices=devices, sleep=self.sleep)
         self.final: Batch | None = None
         self.finals: list[Batch] = []
         self.binaries: dict[object, str] = {}
@@ -91,7 +92,13 @@ class Bench:
         self.turns = itertools.cycle(device.name for device in devices)
         self.asked: list[Batch] = []
         self.told: list[Trial] = []
+        self.reused: set[str] = set()
         self.devices = devices
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the time pass."""
+        self.pauses_s.append(seconds)
+        self.clock.now_s += seconds
 
     def trials(self, batch: Batch) -> Iterator[Trial]:
         """One trial per case of a batch."""
@@ -114,6 +121,7 @@ class Bench:
                 config=case.config,
                 target="cpu",
                 control=case.control,
+                reused=batch.id in self.reused,
                 device=device,
                 message="" if ok else "wrong",
                 outcome=self.right if ok else self.wrong_outcome,
@@ -271,6 +279,15 @@ def test_a_time_that_decides_nothing_is_measured_again(abandoned: bool) -> None:
     assert result.unmet == ()
 
 
+def test_a_known_time_is_measured_again_if_it_is_too_wide_or_else_used() -> None:
+    """Also where nothing is faster, so that it would decide alone."""
+    for low_ns, expected in ((3000.0, ["c0001"]), (103.0, ["c0001", "c0001-again2"])):
+        bench = Bench({16: 25.0})
+        bench.times = {"c0001": replace(DISTURBED, low_ns=low_ns, abandoned=True)}
+        bench.drive()
+        assert [batch.id for batch in bench.asked] == expected
+
+
 def test_a_clear_time_is_not_measured_again() -> None:
     """However early it was abandoned, or however noisy it is: it is further from the best time than it is wide."""
     bench = Bench({16: 25.0, 32: 60.0, 64: 60.0})
@@ -360,6 +377,160 @@ def test_the_times_that_decided_are_those_of_the_finals() -> None:
     found = result.measurement_of(best)
     assert found is not None
     assert (found.median_ns, found.abandoned) == (expected, False)
+
+
+HELD = ("finals", "finals-held2", "finals-held3")
+
+
+def test_finals_that_contradict_the_screening_are_held_again_after_a_pause() -> None:
+    """What other work disturbed does not count, and the result says what it was."""
+    bench = Bench({16: 100.0, 32: 101.0}, pause_s=7.0)
+    bench.speeds = {"finals": 10.0}
+    bench.speeds_of = {("finals", 16): 1.5}
+    result = bench.drive()
+    assert [(batch.id, batch.process) for batch in bench.finals] == [
+        ("finals", "warm"),
+        ("finals-held2", "fresh"),
+    ]
+    assert len({batch.repetition for batch in bench.finals}) == 2
+    assert bench.pauses_s == [7.0]
+    assert result.best is not None
+    assert result.best.config["tile"] == 16
+    assert [final.ratio for final in result.finals] == pytest.approx([1.0, 1.01])
+    assert not result.disturbed
+    (why,) = result.disturbances
+    assert why == "the finals took at least 9.8 x as long as the screening of the same configs"
+
+
+@pytest.mark.parametrize("factor", [10.0, 1.7])
+def test_where_that_does_not_help_the_study_is_disturbed(factor: float, tmp_path: Path) -> None:
+    """It names no order, and its finals give no recorded trial its time."""
+    bench = Bench({16: 100.0, 32: 101.0})
+    bench.speeds = dict.fromkeys(HELD, factor)
+    result = bench.drive()
+    assert [batch.id for batch in bench.finals] == list(HELD)
+    assert len(bench.pauses_s) == 2
+    assert (result.best, result.finals, result.control, result.unmet) == (None, (), None, ())
+    assert result.disturbed
+    assert len(result.disturbances) == 3
+    assert result.exit_status == 3
+    with open_store(tmp_path) as store:
+        store.record_all(bench.told)
+        assert find_deciding(store, bench.told) == {}
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {("finals", 16): 10.0},
+        {("finals", 16): 1.3, ("finals", 32): 1.3, ("finals", 64): 1.3},
+        {("finals", 16): 0.7, ("finals", 32): 0.7, ("finals", 64): 0.7},
+    ],
+)
+def test_other_differences_are_no_contradiction(times: dict[tuple[str, int], float]) -> None:
+    """Caches and the clock of a device change times a little, and one config alone may have been disturbed before."""
+    bench = Bench(dict.fromkeys((16, 32, 64), 100.0))
+    bench.speeds_of = times
+    result = bench.drive()
+    assert [batch.id for batch in bench.finals] == ["finals"]
+    assert (result.disturbed, result.disturbances) == (False, ())
+
+
+def test_rounds_in_which_the_device_was_slow_are_no_contradiction() -> None:
+    """They do not count when configs are compared, either."""
+    bench = Bench({16: 100.0, 32: 101.0})
+    slow = [10.0] * 20 + [1.0] * 10
+    for case, time_ns in (("f01", 100.0), ("f02", 101.0), ("f00", 100.0)):
+        samples_ns = tuple(time_ns * factor for factor in slow)
+        bench.times[case] = replace(measured(10 * time_ns), samples_ns=samples_ns)
+    assert bench.drive().disturbances == ()
+
+
+def test_a_screening_that_was_disturbed_is_repeated() -> None:
+    """Also of configs that had lost in it, with one timing per binary; then the finals are held again, at once."""
+    bench = Bench({16: 100.0, 32: 101.0, 64: 50.0, 128: 50.0})
+    bench.binaries = {16: "a", 32: "b", 64: "same", 128: "same"}
+    bench.speeds = {"c0001": 3.0, "c0002": 3.0, "c0003": 100.0, "c0004": 100.0}
+    result = bench.drive()
+    again = [batch.id for batch in bench.asked if batch.known == "ignored"]
+    assert again == ["c0001-again2", "c0002-again2", "c0004-again2"]
+    assert result.best is not None
+    assert result.best.config["tile"] in (64, 128)
+    assert {one.measurement.median_ns for one in result.trials if one.measurement} == {50, 100, 101}
+    assert [batch.id for batch in bench.finals] == ["finals"]
+    assert bench.pauses_s == []
+    (why,) = result.disturbances
+    assert why.startswith("the finals took at most 0.3")
+    assert not result.disturbed
+
+
+@pytest.mark.parametrize(
+    ("third", "expected"), [(101.0, [("finals", 0), ("finals-held2", 0)]), (300.0, [("finals", 0)])]
+)
+def test_after_that_finals_are_held_again_if_others_meet(
+    third: float, expected: list[tuple[str, int]]
+) -> None:
+    """A later run, which knows only the new times, plans and knows the same finals."""
+    bench = Bench({16: 100.0, 32: 101.0, 64: third})
+    bench.speeds = {"c0001": 3.0, "c0002": 3.0, "c0003": 100.0}
+    result = bench.drive()
+    assert [(batch.id, batch.repetition) for batch in bench.finals] == expected
+    assert not result.disturbed
+    assert len(result.finals) == len(expected) + 1
+    assert len(result.disturbances) == 1
+
+
+def test_disturbed_finals_that_are_known_are_held_again_at_once() -> None:
+    """As often as those of this run are."""
+    bench = Bench({16: 100.0, 32: 101.0}, holdings=1)
+    bench.speeds = {"finals": 10.0}
+    bench.reused = {"finals"}
+    result = bench.drive()
+    assert [batch.id for batch in bench.finals] == list(HELD[:2])
+    assert bench.pauses_s == []
+    assert result.best is not None
+    bench = Bench({16: 100.0, 32: 101.0})
+    bench.speeds = {"finals": 0.1}
+    bench.reused = {"finals"}
+    assert bench.drive().best is not None
+    assert [batch.id for batch in bench.asked] == ["c0001", "c0002", *HELD[:2]]
+
+
+def test_a_study_that_is_stopped_before_finals_are_held_again_is_disturbed() -> None:
+    """Without a budget for a pause it is, too."""
+    bench = Bench({16: 100.0, 32: 101.0})
+    bench.speeds = {"finals": 10.0}
+    while not bench.pauses_s:
+        for batch in asyncio.run(bench.study.ask(3)):
+            for trial in bench.trials(batch):
+                lost = replace(trial, outcome=Outcome.NOT_RUN, measurement=None)
+                bench.study.tell(lost if "held" in batch.id else trial)
+    stopped = bench.study.result("run", "interrupted", board(0))
+    assert (stopped.disturbed, stopped.best) == (True, None)
+    short = Bench({16: 100.0, 32: 101.0}, budget_s=9.0)
+    short.speeds = {"finals": 10.0}
+    assert short.drive().disturbed
+    assert short.pauses_s == []
+
+
+def test_only_finals_are_held_of_what_is_recorded() -> None:
+    """Always anew; a config without a time, or with one that decides nothing, is left as it is."""
+    bench = Bench(
+        {16: 100.0, 32: 101.0, 64: 0.0, 128: 300.0}, finals_only=True, draws=(Draw(seed=1),)
+    )
+    bench.wrong_outcome = Outcome.NOT_RUN
+    bench.times = {"c0004": DISTURBED}
+    result = bench.drive()
+    assert {batch.known for batch in bench.asked if batch not in bench.finals} == {"required"}
+    assert [batch.known for batch in bench.finals] == ["ignored"]
+    assert not any("again" in batch.id for batch in bench.asked)
+    assert not bench.study.is_cut_short
+    assert result.best is not None
+    assert result.best.config["tile"] == 16
+    bench = Bench({16: 300.0, 32: 301.0}, finals_only=True)
+    bench.speeds = dict.fromkeys(HELD, 0.1)
+    assert bench.drive().disturbed
+    assert len(bench.finals) == 1
 
 
 def test_recorded_trials_have_the_times_of_their_finals(tmp_path: Path) -> None:
