@@ -12,7 +12,8 @@ TIES = 3
 """Number of tied configs that are named with their ratios; the table has their times."""
 BUSY_TEXT = "the machine was too busy to separate tied configs"
 DISTURBED_TEXT = (
-    "disturbed: no order is named. tileyard tune --finals holds the finals of what is recorded"
+    "disturbed: no order is named. tileyard tune --finals holds the finals of what is recorded,"
+    " --fresh measures all anew"
 )
 
 

@@ -32,6 +32,7 @@ from tileyard.model import Case, Device, KernelWork, Keys, Measurement, Mismatch
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study, render_study
 from tileyard.report.study_progress import StudyLayout
+from tileyard.report.study_words import DISTURBED_TEXT
 from tileyard.report.trials import Trials
 from tileyard.report.view import Judged, RunView
 from tileyard.report.words import format_rate, format_seconds, format_time
@@ -389,7 +390,7 @@ def test_a_disturbed_study_names_no_order() -> None:
     assert lines[-3:] == [
         f"{why}: other work disturbed one of them, and it was measured again",
         f"{why}: other work disturbed one of them",
-        "disturbed: no order is named. tileyard tune --finals holds the finals of what is recorded",
+        DISTURBED_TEXT,
     ]
     assert disturbed.exit_status == 3
     resolved = shown(msgspec.structs.replace(result(), disturbances=(why,)))
