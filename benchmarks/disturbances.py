@@ -106,7 +106,14 @@ def main() -> None:
             for _ in range(given.runs):
                 result = tune(Path(folder), in_finals=in_finals)
                 word = "disturbed, no order" if result["best"] is None else "a winner"
-                said[word + (", a disturbance named" if result.get("disturbances") else "")] += 1
+                said[
+                    word
+                    + (
+                        ", a disturbance named"
+                        if result.get("disturbances") or result.get("busy")
+                        else ""
+                    )
+                ] += 1
                 if result["best"] is None:
                     continue
                 best = ratings[canonical_json(result["best"]["config"])]

@@ -29,7 +29,8 @@ def say_kept_out(one: KeptOut) -> str:
 
 
 def say_disturbances(result: StudyResult) -> Iterator[str]:
-    """Each contradiction, and what it has led to."""
+    """What other work disturbed: each contradiction, and what it has led to."""
+    yield from result.busy
     for number, why in enumerate(result.disturbances, start=1):
         is_last = result.disturbed and number == len(result.disturbances)
         yield f"{why}: other work disturbed one of them" + (

@@ -32,11 +32,13 @@ from tileyard.tuning.contenders import (
     list_unclear,
 )
 from tileyard.tuning.finals import Verdict, judge_finals, list_complete
-from tileyard.tuning.holding import Holding, find_culprit
+from tileyard.tuning.holding import Holding, find_culprit, find_disturbed_share
 from tileyard.tuning.request import FINALS, TuneRequest, median_ns, one_per_binary
 from tileyard.tuning.silicon import Alike
 
 STUDY = "study"
+MOST_DISTURBED = 0.25
+"""Share of the rounds of finals that are disturbed on a device without other work, with a wide margin."""
 MOST_TIMES = 3
 """Most screenings of a config, if its times do not count, or decide nothing."""
 
@@ -115,6 +117,17 @@ class Contest:
         """The contradictions between finals and screening, in the order in which they were found."""
         _, last = find_culprit(self.rank(), self._held.trials)
         return (*self._held.said, *([last] if last else []))
+
+    @property
+    def busy(self) -> tuple[str, ...]:
+        """The parts of the study that other work disturbed, and which count nevertheless."""
+        share = find_disturbed_share(self._held.trials)
+        said = ["other work disturbed the screening"] if is_disturbed(self.rank()) else []
+        if share > MOST_DISTURBED:
+            said.append(
+                f"other work disturbed {100 * share:.0f} % of the finals, which does not count"
+            )
+        return tuple(said)
 
     @property
     def proven_slots(self) -> tuple[str, ...]:

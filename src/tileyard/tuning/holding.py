@@ -49,6 +49,16 @@ def find_factor(screened: Mapping[str, Measurement], finals: Iterable[Trial]) ->
     return slower if slower > 1.0 else min(faster, 1.0)
 
 
+def find_disturbed_share(finals: Iterable[Trial]) -> float:
+    """The share of rounds that other work disturbed, of the finalist for which it is the median; 0 without finals."""
+    shares = [
+        1.0 - len(select_undisturbed(one.measurement.samples_ns)) / len(one.measurement.samples_ns)
+        for one in finals
+        if one.measurement is not None and one.measurement.samples_ns
+    ]
+    return statistics.median_low(shares) if shares else 0.0
+
+
 def _compare(alone: Measurement, samples_ns: Sequence[float]) -> float:
     kept = select_undisturbed(samples_ns)
     interval = median_interval(kept if len(kept) >= FEWEST_ROUNDS else samples_ns, alone.confidence)

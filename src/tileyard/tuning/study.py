@@ -167,6 +167,7 @@ class Study:
             are_finals_lost=any(trial.outcome in INFRASTRUCTURE for trial in contest.finals),
             kept_out=contest.alike.list_kept_out(),
             unmet=contest.unmet,
+            busy=contest.busy,
             disturbances=contest.disturbances,
             disturbed=contest.is_disturbed,
         )

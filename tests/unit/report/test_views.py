@@ -393,7 +393,9 @@ def test_a_disturbed_study_names_no_order() -> None:
         DISTURBED_TEXT,
     ]
     assert disturbed.exit_status == 3
-    resolved = shown(msgspec.structs.replace(result(), disturbances=(why,)))
+    busy = "other work disturbed the screening"
+    resolved = shown(msgspec.structs.replace(result(), disturbances=(why,), busy=(busy,)))
+    assert busy in resolved
     assert any(line.startswith(why) for line in resolved)
     assert resolved[-1].startswith("best: ")
     with pytest.raises(NoWinnerError, match=r"^the study of gemm was disturbed: the finals took"):

@@ -255,6 +255,7 @@ def test_a_config_that_was_screened_while_the_device_was_slow_may_win() -> None:
     bench.speeds = {"c0002": 1.9}
     result = bench.drive()
     assert [final.config["tile"] for final in result.finals] == [32, 16]
+    assert result.busy == ("other work disturbed the screening",)
 
 
 DISTURBED = Measurement(
@@ -433,7 +434,7 @@ def test_other_differences_are_no_contradiction(times: dict[tuple[str, int], flo
     bench.speeds_of = times
     result = bench.drive()
     assert [batch.id for batch in bench.finals] == ["finals"]
-    assert (result.disturbed, result.disturbances) == (False, ())
+    assert (result.disturbed, result.disturbances, result.busy) == (False, (), ())
 
 
 def test_rounds_in_which_the_device_was_slow_are_no_contradiction() -> None:
@@ -443,7 +444,9 @@ def test_rounds_in_which_the_device_was_slow_are_no_contradiction() -> None:
     for case, time_ns in (("f01", 100.0), ("f02", 101.0), ("f00", 100.0)):
         samples_ns = tuple(time_ns * factor for factor in slow)
         bench.times[case] = replace(measured(10 * time_ns), samples_ns=samples_ns)
-    assert bench.drive().disturbances == ()
+    result = bench.drive()
+    assert result.disturbances == ()
+    assert result.busy[-1] == "other work disturbed 67 % of the finals, which does not count"
 
 
 def test_a_screening_that_was_disturbed_is_repeated() -> None:
