@@ -251,7 +251,7 @@ def imported_in_study(folder: Path) -> list[str]:
     note = folder / "imported"
     note.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tileyard", "tune", str(folder / "kernels.py")]
-    subprocess.run(
+    done = subprocess.run(
         [*command, "--arg", "N=4096", "--target", "importing", "--devices", "board:0", "--fresh"],
         env={
             **os.environ,
@@ -261,7 +261,8 @@ def imported_in_study(folder: Path) -> list[str]:
             "TILEYARD_IMPORTED": str(note),
             "PYTHONPATH": str(Path(__file__).parent),
         },
-        check=True,
+        check=False,
         stdout=subprocess.DEVNULL,
     )
+    assert done.returncode in (0, 3)  # 3: other work disturbed it
     return note.read_text().splitlines()

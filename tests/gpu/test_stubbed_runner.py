@@ -83,6 +83,7 @@ class Runs:
             clock=Clock(),
             handed_over=HandedOver(),
             grounds={},
+            title="run",
         )
         cases = [f"{number}-{name}" for number, name in enumerate(names)]
         entries = {case: self._entry(case) for case in cases}

@@ -86,6 +86,8 @@ class Ledger:
         self._open: dict[str, Progress] = {}
         self.fresh: list[Trial] = []
         self.unrecorded: list[Trial] = []
+        self._passing: set[str] = set()
+        """Trials of cases that were only checked, and are well: these are no results."""
         self._retry_at_s = 0.0
         # By the devices of their batches.
         self._alike: defaultdict[tuple[str, ...], Alike[Progress]] = defaultdict(Alike)
@@ -146,7 +148,7 @@ class Ledger:
     def take(self) -> list[Trial]:
         """The trials that ended since the last call, oldest first. They are recorded, then passed to the listeners."""
         fresh, self.fresh = self.fresh, []
-        self.unrecorded += [trial for trial in fresh if not trial.reused]
+        self.unrecorded += [t for t in fresh if not (t.reused or t.id in self._passing)]
         if self._yard.clock.monotonic_s() >= self._retry_at_s:
             self.record()
         for trial in fresh:
@@ -356,7 +358,9 @@ class Ledger:
     def _end(self, progress: Progress, trial: Trial, slot: str = "") -> None:
         del self._open[progress.case.key]
         self.fresh.append(trial)
-        if progress.case.until != "judged":
+        if progress.case.until == "checked" and trial.outcome in WELL:
+            self._passing.add(trial.id)
+        elif progress.case.until != "judged":
             self._yard.builds[progress.case.key] = _build_of(progress.built, trial)
         timing, measured = progress.case.timing, trial.measurement
         is_bound = bool(slot) or trial.reused  # a follower's end gives no new bound

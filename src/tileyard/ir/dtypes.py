@@ -1,6 +1,7 @@
 """The scalar types of the tile IR: TVM's names, their kinds and widths, and NumPy's types for them."""
 
 import math
+import random
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -128,7 +129,8 @@ def fill_differently(
         least, greatest = (0, 1) if dtype.kind == "bool" else dtype.range
         array.fill(greatest if (dtype.kind == "int") != inverted else least)
         return
-    signs = np.where(np.random.default_rng(1).random(_PERIOD) < 0.5, -1.0, 1.0)
+    draw = random.Random(1)  # not NumPy's, which would be imported while a device is held
+    signs = np.array(draw.choices((-1.0, 1.0), k=_PERIOD))
     huge = min(0.7 * float(limits_of(name)[0]), most) * (-signs if inverted else signs)
     pattern, flat = huge.astype(dtype.numpy), array.reshape(-1)
     whole = flat.size - flat.size % _PERIOD
