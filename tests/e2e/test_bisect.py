@@ -140,6 +140,7 @@ def test_what_made_a_figure_worse_is_found_although_nothing_runs(
         check_refusal(cli.run_here("bisect", "c0", "c5", "kernels.py", *others), why)
 
 
+@pytest.mark.sweep(0)  # by default: times and results are bisected
 def test_figures_of_a_gpus_binary_need_no_gpu(
     cli: CommandLine, tmp_path: Path, gpu_caches: Path
 ) -> None:

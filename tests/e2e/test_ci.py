@@ -465,6 +465,7 @@ def test_the_nightly_run_covers_all_cases_and_keeps_their_times(
     assert 10.0 not in times.values()  # what is guessed
 
 
+@pytest.mark.sweep(0)  # by default: the nightly run and the pull request
 @needs_cmake
 def test_one_workflow_runs_what_another_one_built(
     tmp_path: Path, change: dict[str, str], building: str, bare: str
@@ -495,6 +496,7 @@ def test_one_workflow_runs_what_another_one_built(
     Hosted.of("simulators.yml", tmp_path, change).run("simulator", "night", building, **night)
 
 
+@pytest.mark.sweep(0)  # by default: test_queue_suites.py
 def test_a_runner_without_a_card_borrows_one_through_a_queue(
     tmp_path: Path, change: dict[str, str], bare: str
 ) -> None:

@@ -109,6 +109,7 @@ def test_the_smoke_run_of_the_example_covers_each_operator(cli: CommandLine) -> 
     assert {verdict["family"] for verdict in summary["result"]["verdicts"]} == expected
 
 
+@pytest.mark.sweep(0)  # by default: test_suite_faults.py
 def test_planted_faults_are_told_apart(cli: CommandLine) -> None:
     """A hang, a crash and a wrong result each have their own verdict, and spoil no other's."""
     wanted = ("--select", "faults/*", "--select", "rowsum/f32_16x64", "--select", "tail/slow1")

@@ -84,6 +84,7 @@ def test_what_our_pipeline_made_is_printed(place: CommandLine) -> None:
     assert "no kernel.py was generated for cuda:sm_80" in emitted.stderr
 
 
+@pytest.mark.sweep(0)  # by default: test_static.py with pass options
 def test_pipelines_are_the_sides_of_a_comparison(place: CommandLine) -> None:
     """A kernel is compared with itself; one that ours cannot write has failed there, by name and line."""
     sides = ("pipeline=tilelang", "pipeline=tileyard")

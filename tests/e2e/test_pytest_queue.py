@@ -205,6 +205,7 @@ def test_only_the_block_runs_elsewhere(tree: Tree, queue: Path) -> None:
     assert len(ran.report["holds"]) == len(list((queue / "tasks").iterdir()))
 
 
+@pytest.mark.sweep(0)  # by default: a block with one device
 def test_a_block_holds_several_devices(tree: Tree) -> None:
     """Its count is known once its test reaches it; blocks of one count share a task, also those of tests that run whole.
 

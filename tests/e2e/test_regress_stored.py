@@ -113,6 +113,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     return cli
 
 
+@pytest.mark.sweep(0)  # by default: a recorded run, and bundles of programs
 def test_two_bundles_are_compared_where_nothing_can_be_built(
     packed: CommandLine, bare: Callable[..., dict[str, Any]]
 ) -> None:
