@@ -134,7 +134,6 @@ SUBJECTS = (
         base={"blocks": 2},
         shapes=_MNK,
     ),
-    Subject(file="splitting", kernel="column_sums", reference="column_sums_reference", shapes=_MN),
     Subject(
         file="splitting", kernel="two_launches", reference="two_launches_reference", shapes=_MN
     ),
@@ -169,13 +168,6 @@ SUBJECTS = (
         shapes=_sizes("heads", "length")((6, 32), (4, 64), (3, 96)),
     ),
     Subject(
-        file="convolution",
-        kernel="causal_conv1d",
-        reference="causal_conv1d_reference",
-        base={"channels": 6, "width": 4},
-        shapes=_sizes("length")((32,), (41,), (19,)),
-    ),
-    Subject(
         file="linear_attention",
         kernel="decayed",
         reference="decayed_reference",
@@ -197,13 +189,41 @@ SUBJECTS = (
         shapes=_MN,
         tolerance=1e-2,
     ),
-    Subject(file="threads", kernel="neighbours", reference="neighbours_reference", shapes=_MN),
-    Subject(file="threads", kernel="folded", reference="folded_reference", shapes=_MN),
     Subject(
         file="roles",
         kernel="sides",
         reference="sides_reference",
         shapes=_sizes("M", "N")((96, 40), (64, 33), (32, 16)),
+    ),
+    Subject(
+        file="splitting",
+        kernel="async_gemm",
+        reference="async_gemm_reference",
+        shapes=_sizes("M", "N", "K")((20, 33, 48), (32, 32, 32), (16, 48, 16)),
+        tolerance=1e-2,
+    ),
+    Subject(file="splitting", kernel="reducers", reference="reducers_reference", shapes=_MN),
+    Subject(
+        file="attention_more",
+        kernel="combine",
+        reference="combine_reference",
+        base={"splits": 4, "dim": 8},
+        shapes=_sizes("heads")((6,), (4,), (3,)),
+        tolerance=1e-2,
+    ),
+    Subject(
+        file="quantized",
+        kernel="int8_gemm",
+        reference="int8_gemm_reference",
+        shapes=_sizes("M", "N", "K")((20, 27, 40), (32, 32, 32), (16, 48, 16)),
+    ),
+    Subject(
+        file="linear_attention",
+        kernel="chunked",
+        reference="chunked_reference",
+        base={"heads": 2, "dim": 8},
+        shapes=_sizes("length")((16,), (20,), (13,)),
+        tolerance=1e-2,
     ),
 )
 """Kernels whose references take any sizes, and inputs of which nothing is required."""

@@ -51,7 +51,7 @@ class SyncChecks:
         is_chosen = is_first or kernel in self._wrong or case.until == "checked"
         if not (wanted or is_chosen or progress.elaborated.is_asynchronous):
             return True
-        if kernel in self._slow:
+        if kernel in self._slow and not wanted:
             return self._leave(kernel, progress)
         reply = await self._ask(case, work)
         if isinstance(reply, SyncChecked):
@@ -75,6 +75,7 @@ class SyncChecks:
             make_inputs=work.inputs,
             limit_s=0.0 if wanted else LIMIT_S,
             is_unasked=not wanted,
+            is_compared=case.check.enabled,
             until_first=True,
         )
         key = canonical_json((case.side, work.file, request))

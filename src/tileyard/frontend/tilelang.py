@@ -173,7 +173,6 @@ class Lowered(Record):
     ``program`` is settled; number -1 - i is the allocation of its buffer i. ``written`` is the same kernel with its asynchronous operations, except those that were
     ``given_up``: then nothing can be concluded about any of them. ``races`` are between threads that do one statement together.
     ``lost`` is what the kernel requests of a GPU and no Program contains. ``swizzle`` is its order of blocks, as TileLang's function and number.
-    ``reducers`` are the tiles to which the iterations of a parallel loop contribute.
     """
 
     program: Program
@@ -184,7 +183,6 @@ class Lowered(Record):
     races: tuple[Diagnostic, ...] = ()
     lost: tuple[Diagnostic, ...] = ()
     swizzle: tuple[str, int] | None = None
-    reducers: frozenset[str] = frozenset()
 
 
 def lower_prim_func(
@@ -243,7 +241,6 @@ def lower_prim_func(
         races=tuple(scope.races),
         lost=tuple(scope.lost),
         swizzle=scope.swizzle,
-        reducers=frozenset(scope.reducers),
     )
 
 

@@ -29,13 +29,26 @@ from tileyard.ir.hazard_kinds import Cause, HazardKind
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
+from tileyard.ir.lane_conflicts import Conflict as LaneConflict
 from tileyard.ir.lane_plans import SPREAD
 from tileyard.ir.lanes import Lanes
-from tileyard.ir.nodes import Arrive, Atomic, Expr, For, Issue, Program, Stmt, Sync, Var
+from tileyard.ir.nodes import (
+    Arrive,
+    Atomic,
+    Expr,
+    For,
+    Issue,
+    Load,
+    Program,
+    Stmt,
+    Store,
+    Sync,
+    Var,
+)
 from tileyard.ir.specs import tensors
 from tileyard.ir.stalls import Stall, find_cause
 from tileyard.ir.tiles import Array, Memory, Watched
-from tileyard.ir.walk import walk
+from tileyard.ir.walk import walk, walk_expr
 from tileyard.model import Value
 
 
@@ -71,10 +84,7 @@ class LateRun(AsynchronousRun):
 
     Of hazards between the same two statements only the first one is kept. ``chosen`` are the blocks that run in each dimension of the
     grid, None for all; ``count`` is the number that have run. ``conflicts`` are those between lanes, harmless ones included.
-    ``reducers`` are fragments to which iterations contribute; None if that is not known: then none is found to race.
     """
-
-    reducers: frozenset[str] | None = None
 
     def __init__(
         self,
@@ -185,8 +195,7 @@ class LateRun(AsynchronousRun):
         report = self._lanes.run(nest)
         self.conflicts += len(report.conflicts)
         for conflict in report.conflicts:
-            is_private = self._is_private(conflict.buffer)
-            if not conflict.is_benign and not is_private:
+            if not conflict.is_benign and not self._is_private(conflict):
                 first, second = (
                     Moment(number=self._numbers[id(side.stmt)], loops=side.loops)
                     for side in (conflict.first, conflict.second)
@@ -209,12 +218,16 @@ class LateRun(AsynchronousRun):
         self.at, self._is_atomic = nest, False
         return True
 
-    def _is_private(self, buffer: str) -> bool:
-        """Whether iterations of a parallel nest cannot race for a buffer: each thread has its own, or contributions are summed."""
-        scope = self._scopes.get(buffer)
-        return scope == "local" or (
-            scope == "fragment" and (self.reducers is None or buffer in self.reducers)
-        )
+    def _is_private(self, conflict: LaneConflict) -> bool:
+        """Whether iterations of a parallel nest do not race: each thread has its own registers.
+
+        Those of a fragment may be shared out: then a store that reads another element of it reads what another thread may write.
+        """
+        scope, stmt = self._scopes.get(conflict.buffer), conflict.first.stmt
+        if scope != "fragment" or stmt is not conflict.second.stmt or not isinstance(stmt, Store):
+            return scope in ("local", "fragment")
+        parts = (part for part in walk_expr(stmt.value) if isinstance(part, Load))
+        return all(part.indices == stmt.indices for part in parts if part.buffer == stmt.buffer)
 
     def _note_lanes(self, access: Access) -> None:
         if self._scopes.get(access.buffer) == "local":

@@ -28,7 +28,6 @@ from tileyard.errors import (
     InvalidProgramError,
     TileyardError,
     UnsupportedError,
-    UsageError,
     UserCodeError,
 )
 from tileyard.events import BuildStarted, Event, RunStarted
@@ -326,7 +325,7 @@ def _check_func(step: KernelStep, objects: ObjectStore) -> SyncChecked | Failed:
     made = make_kernel(step.source, step.out_idx)
     try:
         return check_made(made, _question(step, made.kernel.name), objects)
-    except UsageError as error:
+    except TileyardError as error:
         return Failed(message=str(error))
 
 

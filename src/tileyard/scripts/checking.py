@@ -79,3 +79,5 @@ class KernelChecker:
             return check_made(made, question, self.objects)
         except TileyardError as error:
             return Failed(message=str(error))
+        except Exception as error:  # noqa: BLE001 (the script has nothing to do with it)
+            return Failed(message=f"the check failed: {error!r}")

@@ -70,9 +70,11 @@ def run_script(
 
     def end(*, is_interrupted: bool = False) -> None:
         if os.getpid() == process:
-            if checker is not None and not is_interrupted:
-                checker.finish()
-            tell(tally.summary())
+            try:
+                if checker is not None and not is_interrupted:
+                    checker.finish()
+            finally:
+                tell(tally.summary())
 
     atexit.register(end)
     sys.argv = list(arguments)

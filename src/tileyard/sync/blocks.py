@@ -40,14 +40,13 @@ class Checked(Record):
 class Effort:
     """The time limit of a check by its clock, whether findings have timelines, and whether it looks for loops that repeat.
 
-    With ``is_compared`` every element of the outputs has to be written. ``reducers`` are as in a late run.
+    With ``is_compared`` every element of the outputs has to be written.
     """
 
     limit_s: float = math.inf
     is_traced: bool = False
     has_heads: bool = False
     is_compared: bool = False
-    reducers: frozenset[str] | None = None
     clock: Clock = field(default_factory=Clock)
 
 
@@ -77,7 +76,7 @@ def check_program(
     for number, schedule in enumerate(schedules_of(program)):
         run = _LimitedRun(program, arrays, scalars, schedule=schedule, is_traced=effort.is_traced)
         run.control = control if effort.has_heads else None
-        run.now, run.ends_at, run.reducers = now, ends_at, effort.reducers
+        run.now, run.ends_at = now, ends_at
         run.is_single = are_alike and number > 0
         try:
             run.grid()

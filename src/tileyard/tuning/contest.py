@@ -234,15 +234,15 @@ class Contest:
                 held.restart(are_slow=False)
                 return 0.0
         culprit, why = find_culprit(passed, held.trials)
-        pause_s = self._request.pause_s
+        needs_pause = culprit == "finals" and not held.are_known
+        pause_s = self._request.pause_s if needs_pause else 0.0
         if not culprit or left_s <= pause_s:
             return 0.0
         if culprit == "finals" or held.are_known:
             if held.may_restart(self._request.holdings):
-                needs_pause = culprit == "finals" and not held.are_known
                 held.note(why)
                 held.restart(are_slow=True)
-                return pause_s if needs_pause else 0.0
+                return pause_s
         elif not self._request.finals_only:
             again = filter(self._may_repeat, one_per_binary(passed))
             self._doubted = tuple(again)
@@ -262,9 +262,7 @@ class Contest:
             same = [canonical_json(one.config) for one in self._list_same(trial)]
             self._unproven |= dict.fromkeys(same, len(cases))
             for where, case in cases:
-                batches.append(
-                    Batch(id=case.id, cases=(case,), known=self._known, devices=self.proven_slots)
-                )
+                batches.append(Batch(id=case.id, cases=(case,), devices=self.proven_slots))
                 self._pending[case.key] = partial(self._take_check, key, where)
         return batches
 
@@ -403,7 +401,7 @@ class Contest:
                 key = canonical_json(same.config)
                 self._screened[key] = trial if same is known else replaced
         elif trial.outcome not in INFRASTRUCTURE | {Outcome.NOT_RUN}:
-            self._reject(known, trial, "measured again: ")
+            self._reject(self._list_same(known), trial, "measured again: ")
 
     def _take_check(self, key: str, where: str, trial: Trial) -> None:
         known = self._screened[key]
@@ -411,7 +409,8 @@ class Contest:
             for same in self._list_same(known):
                 self._unproven[canonical_json(same.config)] -= 1
         elif trial.outcome is not Outcome.NOT_RUN:
-            self._reject(known, trial, where)
+            # Other sizes may have other binaries: what a check found there is of its own config.
+            self._reject([known] if not where else self._list_same(known), trial, where)
 
     def _take_final(self, trial: Trial) -> None:
         self._held.take(trial)
@@ -419,11 +418,11 @@ class Contest:
         # Alone it had enough memory, beside all the others it had not.
         lost = {Outcome.NOT_RUN, Outcome.OUT_OF_MEMORY}
         if trial.outcome not in WELL | INFRASTRUCTURE | lost:
-            self._reject(known, trial, "in the finals: ")
+            self._reject(self._list_same(known), trial, "in the finals: ")
 
-    def _reject(self, trial: Trial, found: Trial, where: str) -> None:
-        """Give all configs of a binary the outcome of a later run of it."""
-        for one in self._list_same(trial):
+    def _reject(self, trials: Sequence[Trial], found: Trial, where: str) -> None:
+        """Give configs the outcome of a later run of one of them."""
+        for one in trials:
             if one.outcome in WELL:
                 self._screened[canonical_json(one.config)] = msgspec.structs.replace(
                     one,

@@ -94,7 +94,7 @@ def _judge(trials: Sequence[Trial], screened: Sequence[Trial]) -> Iterator[tuple
     meetings = sorted({one.batch for one in trials if is_meeting(one)}, reverse=True)
     groups = [[one for one in trials if one.batch == batch] for batch in meetings]
     finals = select_last(filter(is_final, trials))
-    if find_culprit(screened, finals)[0]:
+    if find_culprit(screened[::-1], finals)[0]:
         return
     for group in (*groups, finals):
         passed = [one for one in group if one.measurement and one.outcome in WELL]

@@ -136,7 +136,8 @@ class ShapeStudy:
             work = msgspec.structs.replace(work, shape=self.name)
         named = f"{self.folder}{case.id}"
         case = msgspec.structs.replace(case, id=named, work=work, timing=timing)
-        self._cases.setdefault(canonical_json(case.config), case)
+        if case.timing is not None and not case.control:
+            self._cases.setdefault(canonical_json(case.config), case)
         return case
 
 

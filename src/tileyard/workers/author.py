@@ -144,7 +144,14 @@ class Author:
                 from tileyard.workers.sync_sizes import check_sizes
 
                 own = self._with_functions(found, request.reference, request.make_inputs)
-                return check_sizes(own, request, self._objects)
+                try:
+                    return check_sizes(own, request, self._objects)
+                except TileyardError:
+                    raise
+                except Exception as error:
+                    if not request.is_unasked:
+                        raise
+                    return Failed(message=f"the check failed: {error!r}")
             case ShowPasses():
                 from tileyard.workers.pass_steps import show_passes
 

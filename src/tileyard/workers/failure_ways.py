@@ -64,8 +64,7 @@ def elaborated_alone(program: Program) -> Elaborated:
 def find_hazards(program: Program, arrays: Sequence[Array]) -> Signs:
     """The findings of a Program's synchronization check."""
     try:
-        effort = Effort(limit_s=RUN_LIMIT_S, reducers=frozenset())
-        checked = check_program(program, lines_of(program), arrays, (), effort)
+        checked = check_program(program, lines_of(program), arrays, (), Effort(limit_s=RUN_LIMIT_S))
     except (KernelFault, BindError) as fault:
         yield sign_of(f"fault: {fault}"), str(fault)
         return

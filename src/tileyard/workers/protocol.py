@@ -196,7 +196,6 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 
 def _sync_recipe() -> str:
-    """The version of a check's rules: a digest over the content of its modules."""
     return digest_own_sources("tileyard.workers.sync_sizes")
 
 
@@ -207,7 +206,7 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     checked as TileLang's passes plan it for that. ``reference`` and ``make_inputs`` name functions of the
     kernel's file that replace its own. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then. If it ``is_unasked``, nobody asked for the check: the answer
     states why a config cannot be checked, instead of failing, and loops are not searched for periods. With ``until_first`` no sizes are
-    checked after those with a finding. Answers to another ``recipe`` are not used again. Findings have their timelines only on request.
+    checked after those with a finding. Unless results ``is_compared`` with a reference, outputs need not be written. Answers to another ``recipe`` are not used again. Findings have their timelines only on request.
     """
 
     kernel: str
@@ -219,6 +218,7 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     make_inputs: str = ""
     limit_s: float = 0.0
     is_unasked: bool = False
+    is_compared: bool = True
     until_first: bool = False
     with_timeline: bool = False
     recipe: str = msgspec.field(default_factory=_sync_recipe)

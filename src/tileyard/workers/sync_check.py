@@ -60,13 +60,12 @@ def check_made(
     specs = tensor_specs(program, made.integers)
     if request.is_unasked:
         require_small(specs)
-    key = _key(program, lines, request, scalars, lowered.reducers)
+    key = _key(program, lines, request, scalars)
     checked = _find(objects, key)
     if checked is None:
         effort = Effort(
             limit_s=request.limit_s or math.inf,
             is_traced=request.with_timeline,
-            reducers=lowered.reducers,
             clock=clock or Clock(),
         )
         try:
@@ -108,7 +107,9 @@ def identify_check(
     ``program`` and ``lines`` are those at its own sizes. None if the user's code has no identity.
     """
     recipe = found.recipe
-    behaviour = closure_digest((recipe.function, recipe.reference, recipe.inputs, recipe.supply))
+    behaviour = closure_digest(
+        (recipe.function, recipe.reference, recipe.inputs, recipe.supply, recipe.where)
+    )
     if behaviour is None:
         return None
     parts = (behaviour, program, canonical_json(sorted(lines.items())), canonical_json(request))
@@ -134,13 +135,12 @@ def _key(
     lines: Mapping[int, SourceLine],
     request: CheckSync,
     scalars: Sequence[Value],
-    reducers: frozenset[str],
 ) -> Digest:
     """The key over everything that decides the findings and their lines."""
     parts = (
         print_program(program),
         canonical_json(sorted(lines.items())),
-        canonical_json((scalars, request.limit_s, sorted(reducers))),
+        canonical_json((scalars, request.limit_s)),
     )
     return digest_parts(RECORD_KIND, request.recipe, *parts)
 

@@ -144,7 +144,7 @@ class _Check:
             )
             wanted = plan.instances
             if self._request.is_unasked:  # nobody says that there are results for nothing
-                wanted = tuple(one for one in wanted if 0 not in one.sizes.values()) or wanted
+                wanted = tuple(one for one in wanted if 0 not in one.shown.values()) or wanted
             self._check_all(wanted, arguments)
             for stretch in () if self._request.is_unasked else plan.stretches:
                 self._look_for_period(stretch, arguments)
@@ -222,7 +222,6 @@ class _Check:
             made = self._made[key]
             if isinstance(made, TileyardError):
                 return made
-            self._found.require(arguments, self._request.config)
             numbers = bind_numbers(self._found, made.signature, arguments, self._guessed)
             return replace(made, numbers=numbers)
         except _REFUSALS as error:
@@ -322,11 +321,10 @@ class _Check:
         scalars = tuple(made.numbers[var.name] for var in scalar_params(program))
         if self._request.is_unasked:
             require_small(specs)
-        has_sums = 0 not in arguments.values()  # an empty sum is not defined
+        has_sums = 0 not in instance.shown.values()  # an empty sum is not defined
         effort = replace(
             self._limit(),
-            is_compared=has_sums and self._found.recipe.reference is not None,
-            reducers=lowered.reducers,
+            is_compared=has_sums and self._is_compared,
         )
         inputs = self._make_inputs(arguments, specs, scalars)
         checked = check_program(program, lines, inputs, scalars, effort)
@@ -349,6 +347,10 @@ class _Check:
         measured = None if self._request.is_unasked else self._measure(arguments)
         if measured is not None:
             self._tally.add_trips(measured)
+
+    @property
+    def _is_compared(self) -> bool:
+        return self._request.is_compared and self._found.recipe.reference is not None
 
     def _make_inputs(
         self,
