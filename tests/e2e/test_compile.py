@@ -113,6 +113,7 @@ def test_a_bundle_that_nobody_can_check_is_told(blamed: Blamed) -> None:
     assert any(note.startswith(expected) for note in blamed.notes), blamed.notes
 
 
+@pytest.mark.sweep(0)  # by default: compile of a space
 def test_tuning_says_which_configs_another_target_builds(blamed: Blamed) -> None:
     """With the reason of those it does not; each can still be the best here. What was built is known then."""
     asked = ("tune", FAULTS, "--config", "fault=none,lowering", "--config", "block=64")

@@ -85,6 +85,7 @@ def test_a_tree_of_system_tests_runs_as_it_is(cli: CommandLine) -> None:
     assert files_of(tree) == before
 
 
+@pytest.mark.sweep(0)  # by default: test_policies.py
 def test_the_smoke_run_of_the_example_covers_each_operator(cli: CommandLine) -> None:
     """Cases of every family are selected, and pass: one of each family, or all of them in ``make test-all``.
 

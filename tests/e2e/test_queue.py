@@ -62,6 +62,7 @@ def queue(cli: CommandLine) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.sweep(0)  # by default: test_queue_suites.py and tests/faults/test_foreign_queue.py
 def test_a_study_through_a_queue(cli: CommandLine, here: CommandLine, queue: Path) -> None:
     """Outcomes, winner and finals are as on this host, and many cases share a task.
 

@@ -192,6 +192,7 @@ def test_a_recorded_run_is_a_side_as_long_as_its_binaries_are_there(packed: Comm
     )
 
 
+@pytest.mark.sweep(0)  # by default: test_regress_suites.py
 def test_programs_of_bundles_are_compared(
     packed: CommandLine, bare: Callable[..., dict[str, Any]]
 ) -> None:

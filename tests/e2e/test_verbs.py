@@ -63,6 +63,7 @@ def pipelines(place: CommandLine) -> ModuleType:
     return module
 
 
+@pytest.mark.sweep(0)  # by default: test_tune.py and test_compile.py
 def test_tune_and_compile(place: CommandLine, pipelines: ModuleType) -> None:
     """What the command has measured and built is what Python finds; limits and values in their own forms."""
     options = ("pipelines.py::scale", "--arg", "N=96", "--run-limit", "5m", "--trials", "1")
