@@ -51,12 +51,13 @@ class StudyLayout:
         )
 
     def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
-        """The outcome, the config and its time. On a terminal, and of the finals, only failures.
+        """The outcome, the config and its time. On a terminal, of the finals and of further checks, only failures.
 
         Of failures that are alike, and of cases that were not reached, only the first has a line: the result counts them.
         """
         trial = judged.trial
-        is_known = is_live or trial.reused or trial.outcome is Outcome.SKIPPED or is_final(trial)
+        is_further = is_final(trial) or (trial.control and trial.measurement is None)
+        is_known = is_live or trial.reused or trial.outcome is Outcome.SKIPPED or is_further
         if not self._tells_ends or (judged.verdict == "passed" and is_known):
             return None
         if judged.alike or (judged.verdict == "not_run" and view.counts[Outcome.NOT_RUN] > 1):

@@ -64,7 +64,7 @@ def test_a_note_about_a_kernel_is_told_once_for_each_of_its_lines(yard: Yard) ->
 
 
 def test_a_log_that_cannot_be_written_is_told_once(tmp_path: Path, yard: Yard) -> None:
-    """Whoever has something to say goes on."""
+    """A process that sends anything goes on."""
     told: list[Event] = []
     yard.listeners.append(told.append)
     (tmp_path / "logs").touch()

@@ -1,4 +1,4 @@
-"""What TileLang refuses is said in terms of the kernel's line; its own words follow."""
+"""Refusals of TileLang name the kernel's line first; its own words follow."""
 
 import itertools
 from collections.abc import Callable

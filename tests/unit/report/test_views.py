@@ -377,7 +377,7 @@ def test_a_finalist_is_shown_with_the_times_that_decided() -> None:
 
 
 def test_a_disturbed_study_names_no_order() -> None:
-    """The configs are shown with the times of the screening, and what was disturbed is said."""
+    """The configs are shown with the times of the screening, and the disturbance is named."""
     why = "the finals took at least 9.8 x as long as the screening of the same configs"
     before = msgspec.structs.replace(result(), best=None, finals=(), control=None)
     disturbed = msgspec.structs.replace(before, disturbances=(why, why), disturbed=True)

@@ -27,7 +27,7 @@ STARTS: dict[str, Callable[[str, Any], Any]] = {
 
 @pytest.mark.parametrize("verb", STARTS)
 def test_the_limit_reaches_the_verb(tmp_path: Path, verb: str) -> None:
-    """In seconds; 0 stands for the usual limits, and cannot be asked for."""
+    """In seconds; 0 selects the usual limits, and cannot be asked for."""
     start = STARTS[verb]
     assert start(str(tmp_path), {}).python_limit_s == 0.0
     assert start(str(tmp_path), {"python_limit": "5m"}).python_limit_s == 300.0
