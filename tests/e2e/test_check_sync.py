@@ -179,5 +179,5 @@ def test_a_marker_of_pytest_asks_for_the_check(tmp_path: Path) -> None:
     names = ("wrong", "wrong_func", "wrong_unasked", "unchecked", "right", "right_func")
     outcomes = {name: ran.outcome(f"::test_{name}") for name in names}
     assert [name for name, outcome in outcomes.items() if outcome == "passed"] == list(names[3:])
-    assert "its synchronization: read before arrival: " in ran.message("::test_wrong")
+    assert "its check: read before arrival: " in ran.message("::test_wrong")
     assert "x is read at k=0" in ran.message("::test_wrong_func")

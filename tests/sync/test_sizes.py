@@ -172,3 +172,50 @@ def test_what_nobody_asked_for_is_answered_also_if_it_cannot_be(tmp_path: Path) 
         check(tmp_path, "old_output", N="many")  # type: ignore[arg-type]
     reason = check_unasked(tmp_path, "old_output", N="many").unchecked  # type: ignore[arg-type]
     assert reason
+
+
+LONG = """
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[-1])
+def halved(N=256, block=64):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=64) as bx:
+            tile = T.alloc_fragment((block,), "float32")
+            T.copy(A[bx * block], tile)
+            {loop}
+            T.copy(tile, B[bx * block])
+
+    return main
+"""
+HALVED = """
+                for i in T.Parallel(block):
+                    tile[i] = tile[i] * 0.5"""
+LOOPS = {
+    "a nest in a loop": f"while tile[0] > -1.0:{HALVED}",
+    "conditions only": """while tile[0] > -1.0:
+                if tile[1] > 1000.0:
+                    tile[1] = 0.0""",
+    "a loop in a nest": """for i in T.Parallel(block):
+                for k in T.serial(1000000000):
+                    tile[i] = tile[i] * 0.5""",
+    "a loop without end in a nest": """for i in T.Parallel(block):
+                while tile[i] > -1.0:
+                    tile[i] = tile[i] * 0.5""",
+    "elements": """for k in T.serial(1000000000):
+                tile[k % block] = tile[k % block] * 0.5""",
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_limit_holds_within_loops(tmp_path: Path, loop: str) -> None:
+    """What takes longer is not checked, whatever its loops contain."""
+    file = tmp_path / "long.py"
+    file.write_text(LONG.format(loop=LOOPS[loop]), encoding="utf-8")
+    request = CheckSync(kernel="halved", arguments={}, config={}, limit_s=0.1, is_unasked=True)
+    checked = check_sizes(find_kernels(import_file(file))["halved"], request, ObjectStore(tmp_path))
+    assert (checked.findings, checked.blocks) == ((), 0)
+    assert checked.unchecked[0].startswith("not within 0.1 s: ")

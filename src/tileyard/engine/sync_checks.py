@@ -1,5 +1,8 @@
 """Checks kernels for races, undefined accesses and wrong synchronization before they are built: a config with findings is not run."""
 
+import asyncio
+from collections import defaultdict
+
 from tileyard.artifacts.keys import canonical_json
 from tileyard.draws import USUAL_DRAW
 from tileyard.engine.ledger import Ledger, Progress
@@ -28,6 +31,7 @@ class SyncChecks:
         self._ledger = ledger
         self._known: dict[str, SyncChecked | Failed] = {}
         self._first: dict[str, str] = {}
+        self._firsts: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._wrong: set[str] = set()
         self._slow: set[str] = set()
 
@@ -45,12 +49,20 @@ class SyncChecks:
         if work.draw != USUAL_DRAW or progress.elaborated is None:  # checked with the usual inputs
             return True
         kernel = canonical_json((case.side, work.file, work.kernel, work.arguments))
-        is_first = self._first.setdefault(kernel, canonical_json(work.config)) == canonical_json(
-            work.config
-        )
-        is_chosen = is_first or kernel in self._wrong or case.until == "checked"
-        if not (wanted or is_chosen or progress.elaborated.is_asynchronous):
+        config = canonical_json(work.config)
+        if wanted:
+            return await self._check(kernel, progress, case, work)
+        is_first = self._first.setdefault(kernel, config) == config
+        async with self._firsts[kernel]:  # what the first one shows decides about the others
+            if is_first:
+                return await self._check(kernel, progress, case, work)
+        is_chosen = kernel in self._wrong or case.until == "checked"
+        if not (is_chosen or progress.elaborated.is_asynchronous):
             return True
+        return await self._check(kernel, progress, case, work)
+
+    async def _check(self, kernel: str, progress: Progress, case: Case, work: KernelWork) -> bool:
+        wanted = self._yard.check_sync
         if kernel in self._slow and not wanted:
             return self._leave(kernel, progress)
         reply = await self._ask(case, work)
@@ -59,7 +71,7 @@ class SyncChecks:
         if wanted or reply.usage:
             lost = reply.outcome in INFRASTRUCTURE
             outcome = reply.outcome if lost else Outcome.RUNTIME_ERROR
-            self._ledger.finish(progress, outcome, f"its synchronization: {reply.message}")
+            self._ledger.finish(progress, outcome, f"its check: {reply.message}")
             return False
         self._ledger.write_log(progress, f"not checked: {reply.message}")
         return self._leave(kernel, progress)

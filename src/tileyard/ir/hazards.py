@@ -112,7 +112,7 @@ class LateRun(AsynchronousRun):
         self._known: dict[int, Operation] = {}
         self._is_atomic = False
         super().__init__(program, arrays, scalars)
-        self._lanes = Lanes(self._raw, self._values)
+        self._lanes = Lanes(self._raw, self._values, self._tick)
 
     def _make_memory(self, storage: dict[str, Array]) -> Memory:
         return Watched(super()._make_memory(storage), self._note)
@@ -178,6 +178,9 @@ class LateRun(AsynchronousRun):
                 self._report("never written", output, state, Moment(number=latest.number))
 
     # ---- parallel loops ---------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Called in each iteration of a loop within a parallel nest."""
 
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
         for stmt in body:

@@ -60,11 +60,20 @@ class _Refused(Exception):
 
 
 class Lanes:
-    """Runs nests on ``memory`` with the ``values`` of variables, which it reads and does not change."""
+    """Runs nests on ``memory`` with the ``values`` of variables, which it reads and does not change.
 
-    def __init__(self, memory: Memory, values: Mapping[str, np.generic]) -> None:
+    ``tick`` is called in each iteration of a serial loop; what it raises ends the run.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        values: Mapping[str, np.generic],
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
         self._memory = memory
         self._values = values
+        self._tick = tick
         self._plans: dict[int, NestPlan] = {}
         self._literals: dict[int, tuple[Const, np.generic]] = {}
 
@@ -75,7 +84,7 @@ class Lanes:
         plan = self._plans[id(nest)]
         if not plan.is_known:
             return Report(refusal="statement")
-        run = _LaneRun(nest, self._memory, self._literals)
+        run = _LaneRun(nest, self._memory, self._literals, self._tick)
         try:
             with np.errstate(all="ignore"):
                 return run.nest(plan, self._values)
@@ -117,8 +126,13 @@ class _LaneRun:
     """One run of a nest."""
 
     def __init__(
-        self, nest: For, memory: Memory, literals: dict[int, tuple[Const, np.generic]]
+        self,
+        nest: For,
+        memory: Memory,
+        literals: dict[int, tuple[Const, np.generic]],
+        tick: Callable[[], None],
     ) -> None:
+        self._tick = tick
         self.accesses: list[Access] = []
         self.conflicts: tuple[Conflict, ...] = ()
         self._memory = memory
@@ -206,6 +220,7 @@ class _LaneRun:
             raise _Refused("bounds")
         first = int(start)
         for index in range(first, first + int(extent.max())):
+            self._tick()
             self._inner[stmt.var.name] = index
             inside = frame.pick(extent > index - first) if extent.ndim else frame
             inside.names[stmt.var.name] = convert_scalar(index, stmt.var.dtype)

@@ -342,7 +342,7 @@ def _judge(step: KernelStep, checked: AuthorReply, elaborated: ElaboratedConfig)
     elif isinstance(checked, Failed) and step.check_sync is None and not checked.usage:
         return msgspec.structs.replace(elaborated, log=checked.message)
     if isinstance(checked, Failed):
-        message = f"its synchronization: {checked.message}"
+        message = f"its check: {checked.message}"
         return Failed(message=message, outcome=Outcome.RUNTIME_ERROR)
     raise AssertionError(f"CheckSync was answered with {checked}")
 

@@ -1,14 +1,14 @@
 """Checks one Program on one set of inputs by running blocks of its grid in the asynchronous meaning."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from tileyard.clock import Clock
 from tileyard.errors import KernelFault
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.hazards import Schedule, schedules
-from tileyard.ir.interpret import Plain
+from tileyard.ir.interpret import Blocked, Plain
 from tileyard.ir.nodes import If, Issue, Program, Roles, Stmt
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
@@ -128,10 +128,17 @@ class _LimitedRun(HeadRun):
         self.taken.add((self._numbers[id(stmt)], branch is stmt.then))
         return branch
 
+    def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
+        self._tick()  # a loop may have nothing but conditions and parallel nests
+        return (yield from super()._body(body))
+
     def _run(self, stmt: Plain) -> None:
+        self._tick()
+        super()._run(stmt)
+
+    def _tick(self) -> None:
         if self.now() > self.ends_at:
             raise _OverLimit
-        super()._run(stmt)
 
 
 def schedules_of(program: Program) -> tuple[Schedule, ...]:

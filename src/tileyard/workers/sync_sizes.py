@@ -55,6 +55,9 @@ GUESSES = (64, 128, 256, 1024, 32, 16, 8, 4, 2, 1)
 
 FEW_STAGES = 2
 
+ELABORATED_WITHIN = 5.0
+"""Times the limit of a check that nobody asked for: after it no further size is elaborated."""
+
 _REFUSALS = (UserCodeError, UsageError, UnsupportedError, InvalidProgramError, BindError)
 
 
@@ -95,6 +98,8 @@ class _Check:
         self._seen: dict[str, Seen] = {}
         self._start_s = self._cost = 0.0
         self._budget_s = request.limit_s or BUDGET_S
+        wait_s = ELABORATED_WITHIN * self._budget_s if request.is_unasked else math.inf
+        self._elaborated_until_s = clock.monotonic_s() + wait_s
 
     def run(self) -> SyncChecked:
         """Plan the instances, and check as many as the time allows.
@@ -213,6 +218,8 @@ class _Check:
             return error
         try:
             if key not in self._made:
+                if self._made and self._clock.monotonic_s() > self._elaborated_until_s:
+                    return UsageError("there is no time to elaborate it")
                 self._made[key] = lower_open(
                     self._found,
                     arguments,

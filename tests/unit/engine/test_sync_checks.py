@@ -54,6 +54,7 @@ class Checker:
         """What the check found."""
         assert isinstance(request, CheckSync)
         self.asked.append(request)
+        await asyncio.sleep(0)
         reply = self.answer(request)
         return reply if isinstance(reply, Failed) else request.check(reply)
 
@@ -68,25 +69,30 @@ def check(
     wanted: bool | None = None,
     is_asynchronous: bool = True,
 ) -> tuple[list[str], int]:
-    """Prepare cases up to their check: how each went on, and how many were not checked."""
+    """Prepare cases up to their check, all at once: how each went on, and how many were not checked."""
     with open_simulated_yard(
         folder, (), (0,), authors=Authors([Side()], (0,), lambda side, file: author)
     ) as yard:
         yard.check_sync = wanted
         ledger = Ledger(yard, "run")
         checks = SyncChecks(yard, ledger)
-        ended: list[str] = []
-        for case in cases:
+
+        async def go_on(case: Case) -> str:
             ledger.open(case, Batch(id=case.id, cases=(case,)))
             progress = ledger.progress(case.key)
             progress.elaborated = Elaborated(
                 kernel=Kernel(name="k"), is_asynchronous=is_asynchronous
             )
             progress.golden = GOLDEN
-            is_well = asyncio.run(checks.passes(progress))
-            trials = [] if is_well else ledger.take()
-            ended += ["passes"] if is_well else [f"{t.outcome}: {t.message}" for t in trials]
-        return ended, len(yard.sync_unchecked)
+            if await checks.passes(progress):
+                return "passes"
+            (trial,) = ledger.take()
+            return f"{trial.outcome}: {trial.message}"
+
+        async def go_on_all() -> list[str]:
+            return await asyncio.gather(*map(go_on, cases))
+
+        return asyncio.run(go_on_all()), len(yard.sync_unchecked)
 
 
 def case_of(number: int, **arguments: int) -> Case:
@@ -144,7 +150,7 @@ def test_the_first_config_of_any_kernel_is_checked_and_the_finalists(tmp_path: P
     cases = case_of(1), case_of(2), finalist, case_of(4, N=5)
     ended, _ = check(tmp_path / "right", right, *cases, is_asynchronous=False)
     assert ended == ["passes", "passes", "passed: ", "passes"]
-    assert [one.config["n"] for one in right.asked] == [1, 3, 4]
+    assert {one.config["n"] for one in right.asked} == {1, 3, 4}
     assert all(one.is_unasked and one.until_first for one in right.asked)
     check(tmp_path / "wrong", wrong, case_of(1), case_of(2), is_asynchronous=False)
     assert [one.config["n"] for one in wrong.asked] == [1, 2]
@@ -168,16 +174,14 @@ def test_a_check_that_was_asked_for_has_no_limit(tmp_path: Path) -> None:
     """And a config that cannot be checked fails."""
     author = Checker(lambda _: Failed(message="it fails"))
     ended, unchecked = check(tmp_path, author, case_of(1), wanted=True)
-    assert ended == ["runtime_error: its synchronization: it fails"]
+    assert ended == ["runtime_error: its check: it fails"]
     assert (author.asked[0].limit_s, unchecked) == (0.0, 0)
 
 
 def test_a_comment_that_says_it_wrong_fails_a_case(tmp_path: Path) -> None:
     """Also where nobody asked for the check."""
     author = Checker(lambda _: Failed(message="k.py:3: no reason", usage=True))
-    assert check(tmp_path, author, case_of(1))[0] == [
-        "runtime_error: its synchronization: k.py:3: no reason"
-    ]
+    assert check(tmp_path, author, case_of(1))[0] == ["runtime_error: its check: k.py:3: no reason"]
 
 
 def test_nobody_is_asked_needlessly(tmp_path: Path) -> None:
