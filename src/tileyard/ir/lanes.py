@@ -33,6 +33,8 @@ from tileyard.ir.specs import Evaluator, convert_scalar
 from tileyard.ir.tiles import Memory
 from tileyard.model import Value
 
+Literals = dict[int, tuple[Const, np.generic]]
+Tick = Callable[[], None]
 Refusal = Literal["statement", "bounds", "layout", "fault", "conflict", "order"]
 """Why a nest has to run lane by lane: an unknown statement, a loop that lanes begin differently, an array with
 gaps, a fault, elements of several lanes, or atomic updates whose order matters."""
@@ -66,22 +68,17 @@ class Lanes:
     """
 
     def __init__(
-        self,
-        memory: Memory,
-        values: Mapping[str, np.generic],
-        tick: Callable[[], None] = lambda: None,
+        self, memory: Memory, values: Mapping[str, np.generic], tick: Tick = lambda: None
     ) -> None:
         self._memory = memory
         self._values = values
         self._tick = tick
         self._plans: dict[int, NestPlan] = {}
-        self._literals: dict[int, tuple[Const, np.generic]] = {}
+        self._literals: Literals = {}
 
     def run(self, nest: For) -> Report:
         """Run a loop whose kind is in SPREAD, or refuse to and change nothing."""
-        if id(nest) not in self._plans:
-            self._plans[id(nest)] = plan_nest(nest)
-        plan = self._plans[id(nest)]
+        plan = self._plans.get(id(nest)) or self._plans.setdefault(id(nest), plan_nest(nest))
         if not plan.is_known:
             return Report(refusal="statement")
         run = _LaneRun(nest, self._memory, self._literals, self._tick)
@@ -125,13 +122,7 @@ class _NestRun(Run):
 class _LaneRun:
     """One run of a nest."""
 
-    def __init__(
-        self,
-        nest: For,
-        memory: Memory,
-        literals: dict[int, tuple[Const, np.generic]],
-        tick: Callable[[], None],
-    ) -> None:
+    def __init__(self, nest: For, memory: Memory, literals: Literals, tick: Tick) -> None:
         self._tick = tick
         self.accesses: list[Access] = []
         self.conflicts: tuple[Conflict, ...] = ()
@@ -144,14 +135,12 @@ class _LaneRun:
 
     def nest(self, plan: NestPlan, values: Mapping[str, np.generic]) -> Report:
         """Run all lanes."""
-        evaluator = Evaluator(values, self._memory.load)
-        bounds = [
-            (evaluator.number(loop.start), evaluator.number(loop.extent)) for loop in plan.loops
-        ]
+        number = Evaluator(values, self._memory.load).number
+        bounds = [(number(loop.start), number(loop.extent)) for loop in plan.loops]
         shape = tuple(max(extent, 0) for _, extent in bounds)
-        lanes = np.arange(int(np.prod(shape)))
-        if not len(lanes):
+        if 0 in shape:
             return Report()
+        lanes = np.arange(int(np.prod(shape)))
         names: dict[str, Any] = dict(values)
         for loop, (start, extent), index in zip(
             plan.loops, bounds, np.unravel_index(lanes, shape), strict=True
@@ -243,7 +232,7 @@ class _LaneRun:
             self._note(stmt.buffer, elements, frame, is_write=True)
             update(content, elements, values, stmt.kind)
         else:
-            self._note(stmt.buffer, elements, frame, is_write=True, stored=(values, before))
+            self._note(stmt.buffer, elements, frame, is_write=True, values=values, before=before)
             content[elements] = values
 
     def _note(
@@ -253,20 +242,18 @@ class _LaneRun:
         frame: Frame,
         *,
         is_write: bool = False,
-        stored: tuple[Array | None, Array | None] = (None, None),
+        **stored: Array,
     ) -> None:
-        self.accesses.append(
-            Access(
-                stmt=self._at,
-                buffer=buffer,
-                elements=elements,
-                lanes=frame.lanes,
-                is_write=is_write,
-                values=stored[0],
-                before=stored[1],
-                inner=tuple(self._inner.items()),
-            )
+        access = Access(
+            stmt=self._at,
+            buffer=buffer,
+            elements=elements,
+            lanes=frame.lanes,
+            is_write=is_write,
+            inner=tuple(self._inner.items()),
+            **stored,
         )
+        self.accesses.append(access)
 
     # ---- memory -----------------------------------------------------------------------------
 
@@ -305,8 +292,7 @@ class _LaneRun:
         else:
             found = np.zeros(frame.lanes.shape, content.dtype)
             if inside.any():
-                picked = frame.pick(inside)
-                self._note(load.buffer, elements[inside], picked)
+                self._note(load.buffer, elements[inside], frame.pick(inside))
                 found[inside] = content[elements[inside]]
         if load.buffer in self._memory.tensor_floats:
             cut = cut_tensor_float(np.atleast_1d(found))
