@@ -21,7 +21,8 @@ class Check:
 
     ``dims`` are dimensions that the call decides. ``like`` names what torch has in its place.
     ``not_for`` are architectures that TileLang cannot lower it for. ``fault`` says how it must end. One that is
-    ``beside`` another one is the same kernel behind our own pipeline.
+    ``beside`` another one is the same kernel behind our own pipeline. One that ``reads_old`` adds to what its
+    outputs hold.
     """
 
     file: str
@@ -36,6 +37,7 @@ class Check:
     not_for: Sequence[str] = ()
     fault: str = ""
     beside: str = ""
+    reads_old: bool = False
 
 
 def _named(name: str) -> Reference:
@@ -182,7 +184,7 @@ CHECKS: dict[str, Check] = {
         file="gpu", kernel="with_source", arguments={"N": 512},
         expect=lambda _, a: a / (np.float32(1) + np.abs(a)),
     ),
-    "histogram": Check(file="gpu", kernel="histogram", arguments={"N": 1024}, expect=_histogram),
+    "histogram": Check(file="gpu", kernel="histogram", arguments={"N": 1024}, expect=_histogram, reads_old=True),
     "stray": Check(
         file="gpu_endings", kernel="faulty", arguments={"N": 512, "fault": "stray"},
         fault="CUDA_ERROR_ILLEGAL_ADDRESS",

@@ -157,6 +157,7 @@ def write_inputs(folder: Path, name: str, check: Check, manifest: str) -> Mappin
         "like": check.like,
         "beside": check.beside,
         "fault": check.fault,
+        "reads_old": check.reads_old and not given.keys() & set(written),
     }
 
 

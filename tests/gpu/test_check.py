@@ -46,6 +46,7 @@ def make_folder(folder: Path, bare: Path) -> None:
             "atol": 0.0,
             "like": "",
             "fault": fault,
+            "reads_old": False,
         }
         for name, kernel, fault in (
             ("add", "scale", ""),
