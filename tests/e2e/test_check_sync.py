@@ -123,14 +123,32 @@ def test_the_kernels_of_a_script_are_checked(
     assert "main: 2 mistakes in 1 of 1 block" in done.stderr
 
 
+LONG = """
+import tilelang
+import tilelang.language as T
+
+@T.prim_func
+def main(A: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=64) as _:
+        while A[0] > -1.0:
+            A[0] = A[0] * 0.5
+
+tilelang.compile(main)
+"""
+"""Nothing ends this loop, and nobody runs it."""
+
+
 def test_a_script_without_mistakes_keeps_its_status(cli: CommandLine) -> None:
-    """The report states what was checked. If nobody asked, there are notes about mistakes only."""
+    """The report states what was checked. If nobody asked, there are notes about mistakes, and one about what was not checked."""
     (cli.cwd / "wrong.py").write_text(SCRIPT.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)"))
     noted = run_script(cli, "wrong.py", "0")
     assert (noted.returncode, noted.stderr.count("note: ")) == (0, 2), noted.stderr
     assert "x is read at k=0" in noted.stderr
     (cli.cwd / "script.py").write_text(SCRIPT, encoding="utf-8")
     assert "note: " not in run_script(cli, "script.py", "0").stderr
+    (cli.cwd / "long.py").write_text(LONG, encoding="utf-8")
+    note = "note: 1 kernel not checked for races and undefined accesses: main: the check takes longer than 1 s"
+    assert note in run_script(cli, "long.py").stderr
     done = run_script(cli, "--check-sync", "script.py", "0")
     assert done.returncode == 0, done.stderr
     assert "main: no mistakes in 1 of 1 block" in done.stderr

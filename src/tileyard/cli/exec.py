@@ -144,12 +144,17 @@ def tell_checked(checked: "SyncChecked | str") -> None:
 
 
 def tell_noted(checked: "SyncChecked | str") -> None:
-    """Print the findings of a check that nobody asked for on stderr, as notes."""
+    """Print the findings of a check that nobody asked for on stderr, as notes, and what was not checked."""
     from tileyard.report.sync import describe_finding
     from tileyard.report.words import make_visible
 
-    for finding in () if isinstance(checked, str) else checked.findings:
-        print(f"note: {make_visible(describe_finding('?', finding))}", file=sys.stderr)
+    lines = (
+        [checked]
+        if isinstance(checked, str)
+        else [describe_finding("?", one) for one in checked.findings]
+    )
+    for line in lines:
+        print(f"note: {make_visible(line)}", file=sys.stderr)
 
 
 def tell(form: str, summary: "Summary") -> None:

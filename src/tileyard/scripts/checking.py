@@ -11,6 +11,7 @@ from tileyard.clock import Clock
 from tileyard.errors import TileyardError
 from tileyard.frontend.tilelang import MadeKernel
 from tileyard.ir.text import print_program
+from tileyard.wording import count_of
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
 from tileyard.workers.sync_check import check_made
@@ -27,7 +28,8 @@ class KernelChecker:
     """Checks kernels at their own sizes, on inputs of its own; any thread may call it.
 
     If checks are ``asked`` for, each kernel is checked when it is compiled, ``tell`` gets every result, or why there is none, and
-    ``found`` is set if there were findings. Otherwise they are checked by ``finish``, and ``tell`` gets results with findings.
+    ``found`` is set if there were findings. Otherwise they are checked by ``finish``, and ``tell`` gets results with findings,
+    and one line on those that were not checked.
     """
 
     objects: ObjectStore
@@ -62,10 +64,25 @@ class KernelChecker:
     def finish(self) -> None:
         """Check what was kept for later, as far as there is time."""
         ends_at = self.clock.monotonic_s() + LIMIT_OF_ALL_S
+        reasons: list[str] = []
         while self._later and self.clock.monotonic_s() < ends_at:
-            reply = self._check(*self._later.pop(0))
-            if isinstance(reply, SyncChecked) and reply.findings:
+            name, made = self._later.pop(0)
+            reply = self._check(name, made)
+            if isinstance(reply, Failed):
+                reasons.append(f"{name}: {reply.message}")
+            elif reply.findings:
                 self.tell(reply)
+            elif not reply.blocks:
+                reasons.append(f"{name}: {reply.unchecked[0]}")
+        if self._later:
+            reasons.append(
+                f"{self._later[0][0]}: the checks of all kernels take longer than {LIMIT_OF_ALL_S:g} s"
+            )
+        count = len(reasons) + len(self._later[1:])
+        if count:
+            self.tell(
+                f"{count_of(count, 'kernel')} not checked for races and undefined accesses: {reasons[0]} (--check-sync allows more time)"
+            )
 
     def _check(self, name: str, made: MadeKernel) -> SyncChecked | Failed:
         question = CheckSync(
