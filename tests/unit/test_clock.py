@@ -39,6 +39,15 @@ def test_a_pause_counts_as_one_nap() -> None:
     assert countdown.left_s() == expected
 
 
+def test_waits_for_a_core_do_not_count() -> None:
+    """But a quarter of the time does in any case: four times the limit is the most that it takes."""
+    hands, waits = Hands(), iter((0.1, 0.4))
+    countdown = Countdown(1.0, hands, lambda: next(waits))
+    for left_s in (0.7, 0.6):
+        hands.at += 0.4
+        assert countdown.left_s() == pytest.approx(left_s)
+
+
 def test_no_limit_is_never_over() -> None:
     """Without a limit there is always time left, and still a next look."""
     hands = Hands()

@@ -27,6 +27,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from tileyard.clock import NAP_S, Countdown
 from tileyard.model import Record
 from tileyard.modes import make_folder, open_file
+from tileyard.processes.core_waits import CoreWaits
 from tileyard.processes.outcomes import describe_signal
 from tileyard.pytest_plugin.lanes import FAILED, Lane
 
@@ -215,14 +216,18 @@ class Forked:
     def __init__(
         self, lane: Lane, number: int, limit_s: float, log: Path, *, goes_on: bool = False
     ) -> None:
-        """With ``goes_on`` it is resumed if somebody stops it; without, it is ended at its limit, as if the test itself had stopped it."""
+        """With ``goes_on``, for compile steps, it is resumed if somebody stops it, and its limit leaves out its waits for a core.
+
+        Without, it is ended at its limit, as if the test itself had stopped it.
+        """
         self.lane = lane
         self._goes_on = goes_on
         self.limit_s = limit_s
         self.log = log
         self._unread = b""
         self._began = time.monotonic()
-        self._limit = Countdown(limit_s)
+        self._waited = CoreWaits(lane.guard) if goes_on else lambda: 0.0
+        self._limit = self._count_down(limit_s)
         self._left_s = limit_s
         self._paused_at: float | None = None
         self.paused_s = 0.0
@@ -252,11 +257,14 @@ class Forked:
             self.paused_s += time.monotonic() - self._paused_at
             self._paused_at = None
             if not self._is_late:
-                self._limit = Countdown(self._left_s)
+                self._limit = self._count_down(self._left_s)
 
     def begin_anew(self) -> None:
         """Restart its limit from now."""
-        self._limit = Countdown(self.limit_s)
+        self._limit = self._count_down(self.limit_s)
+
+    def _count_down(self, seconds: float) -> Countdown:
+        return Countdown(seconds, waited=self._waited)
 
     @property
     def _is_paused(self) -> bool:

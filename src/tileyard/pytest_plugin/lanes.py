@@ -48,7 +48,7 @@ Work = Callable[[int, Sequence[int]], NoReturn]
 
 
 class Lane:
-    """Runs one copy at a time. ``channel`` is readable once a copy has ended."""
+    """Runs one copy at a time, below the process ``guard``. ``channel`` is readable once a copy has ended."""
 
     def __init__(self, work: Work) -> None:
         self._serial = 0
@@ -57,13 +57,13 @@ class Lane:
             with suppress(ValueError, OSError):  # closed by somebody
                 stream.flush()
         parent = os.getpid()
-        self._guard = _fork()
-        if self._guard == 0:
+        self.guard = _fork()
+        if self.guard == 0:
             self.channel.close()
             _carry_out(lambda: _be_guard(parent, theirs, work))
         theirs.close()
         self.channel.setblocking(False)
-        self._handle = os.pidfd_open(self._guard)
+        self._handle = os.pidfd_open(self.guard)
         self.is_open = True
 
     @property
@@ -84,8 +84,8 @@ class Lane:
 
     def go_on(self) -> None:
         """Resume the copy if somebody has stopped it."""
-        below = descendants_of(self._guard)
-        forkers = {pid for pid, parent in below if parent == self._guard}
+        below = descendants_of(self.guard)
+        forkers = {pid for pid, parent in below if parent == self.guard}
         for pid, parent in below:
             if parent in forkers:
                 signal_child(pid, parent, signal.SIGCONT)
@@ -116,14 +116,14 @@ class Lane:
             return
         self.is_open = False
         for number in (signal.SIGTERM, signal.SIGCONT):
-            os.kill(self._guard, number)
+            os.kill(self.guard, number)
         countdown = Countdown(2 * CONFIRM_S)
         while not _is_readable(self._handle, countdown.wait_s()) and countdown.left_s():
             pass
         if not _is_readable(self._handle):  # somebody stops it again and again
-            end_below(self._guard, set())
-            os.kill(self._guard, signal.SIGKILL)
-        os.waitpid(self._guard, 0)
+            end_below(self.guard, set())
+            os.kill(self.guard, signal.SIGKILL)
+        os.waitpid(self.guard, 0)
         os.close(self._handle)
 
 
