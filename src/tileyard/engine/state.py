@@ -92,8 +92,9 @@ class EngineState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is planned, prepared, built or run at the moment."""
-        return not self.cases.batches and not self._asking and not self._asked
+        """Whether nothing is planned, prepared, built or run; a run that stops needs no more of its source."""
+        is_asked = self._asked and not self._stopping
+        return not self.cases.batches and not self._asking and not is_asked
 
     @property
     def is_stopping(self) -> bool:

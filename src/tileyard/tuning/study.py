@@ -52,7 +52,8 @@ class Study:
     """A CaseSource. Screening cases are batches of one; the finals are interleaved batches, one or several per kind of silicon.
 
     Between the two, configs that may win are checked on further inputs, and the same configs are built, but not run, for the
-    targets ``also_build``. Without ``devices`` it is not known where cases run. ``sleep`` waits before finals are held again.
+    targets ``also_build``. Without ``devices`` it is not known where cases run. Before finals are held again there is a pause:
+    ``ask`` waits for its end with ``sleep``, ``plan`` does not.
     """
 
     def __init__(  # noqa: PLR0913 - the last one by keyword only
@@ -77,6 +78,7 @@ class Study:
         self._clock = clock
         self._sleep = sleep
         self._started_s = clock.monotonic_s() - place.spent_s
+        self._resumes_s = 0.0
         self.sharers = 1
         """Number of studies that share the budget."""
         self._place = place
@@ -93,6 +95,21 @@ class Study:
 
     async def ask(self, limit: int) -> Sequence[Batch]:
         """Return screening cases until there are no more, or the budget is spent; then the finals."""
+        while not (batches := await self.plan(limit)) and self.pause_s > 0:
+            await self.rest()
+        return batches
+
+    @property
+    def pause_s(self) -> float:
+        """The seconds of a pause that are left; at most 0 without one."""
+        return self._resumes_s - self._clock.monotonic_s()
+
+    async def rest(self) -> None:
+        """Wait until the pause ends."""
+        await self._sleep(self.pause_s)
+
+    async def plan(self, limit: int) -> Sequence[Batch]:
+        """The next batches; none during a pause."""
         if self._are_finals_asked:
             return ()
         if not self.is_out_of_budget:
@@ -110,11 +127,12 @@ class Study:
 
     async def _ask_more(self, limit: int) -> Sequence[Batch]:
         """The steps that follow the screening, one after another."""
-        if self._is_pending:
+        if self._is_pending or self.pause_s > 0:
             return ()
         self.is_screening = False
         if pause_s := max(contest.review(self._left_s) for contest in self.contests):
-            await self._sleep(pause_s)
+            self._resumes_s = self._clock.monotonic_s() + pause_s
+            return ()
         for step in (Contest.screen_again, Contest.check):
             if batches := [batch for contest in self.contests for batch in step(contest)]:
                 return batches

@@ -60,9 +60,9 @@ class ShapeStudy:
         self._pending: set[str] = set()
         self._met: list[list[Trial]] = []
 
-    async def ask(self, limit: int) -> list[Batch]:
-        """The study's batches."""
-        return [self._adopt(batch) for batch in await self.study.ask(limit)]
+    async def plan(self, limit: int) -> list[Batch]:
+        """The study's next batches; none during its pause."""
+        return [self._adopt(batch) for batch in await self.study.plan(limit)]
 
     def meet(self, rival: Trial, best: Trial) -> Batch:
         """The batch that times the best config and another one in turn."""
@@ -160,6 +160,11 @@ class Studies:
 
     async def ask(self, limit: int) -> Sequence[Batch]:
         """Cases of the first studies that have any; after all finals, those of further meetings."""
+        while not (batches := await self._plan(limit)) and (resting := self._list_resting()):
+            await resting[0].rest()
+        return batches
+
+    async def _plan(self, limit: int) -> list[Batch]:
         batches: list[Batch] = []
         is_waiting = False
         while len(batches) < limit and not is_waiting:
@@ -215,9 +220,15 @@ class Studies:
         batches: list[Batch] = []
         for study in tuple(self._open):
             if (left := limit - len(batches)) > 0:
-                batches += await study.ask(1 if is_fair else left)
+                batches += await study.plan(1 if is_fair else left)
                 self._open.rotate(-is_fair)
         return batches
+
+    def _list_resting(self) -> list[Study]:
+        """The studies that are not done, the first to go on first; none if one of them does more than pause."""
+        left = [one.study for one in self.studies if not one.done()]
+        left.sort(key=lambda study: study.pause_s)
+        return left if left and left[0].pause_s > 0 else []
 
     async def _plan_meetings(self) -> list[Batch]:
         """The meetings of the currently proposed table: its configs with the best ones of shapes that they have not met."""

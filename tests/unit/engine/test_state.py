@@ -554,6 +554,15 @@ def test_an_answer_that_does_not_know_of_the_last_end_is_asked_for_again() -> No
     assert state.is_idle
 
 
+def test_a_run_that_stops_does_not_wait_for_its_source() -> None:
+    """The source may be in a pause, and nothing more would be started."""
+    state = EngineState(boards(1))
+    state.start()
+    assert not state.is_idle
+    state.step(StopAsked())
+    assert state.is_idle
+
+
 def test_a_lease_lingers_only_while_more_is_on_its_way() -> None:
     """A device waits for the next build for as long as it is told to, and then is released."""
     state = EngineState(boards(1, workers=(0,)))

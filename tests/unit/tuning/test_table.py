@@ -33,16 +33,25 @@ class Run:
         self.met = met or {}
         self.binaries = binaries or {}
         self.batches: list[Batch] = []
+        self.disturbed: set[str] = set()
+        """The ids of batches that take ten times as long."""
+        self.clock = StillClock()
+        self.pauses_s: list[float] = []
         made = TuneRequest(**request)  # type: ignore[arg-type]  # fields of the request
         self.studies = [
             ShapeStudy(
-                Study(made, self.open(m), StillClock()),
+                Study(made, self.open(m), self.clock, sleep=self.sleep),
                 Shape(arguments={"M": m}, weight=float(m)),
                 number,
             )
             for number, m in enumerate(latencies_ns, start=1)
         ]
         self.source = Studies(self.studies, made, within)
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the time pass."""
+        self.pauses_s.append(seconds)
+        self.clock.now_s += seconds
 
     def open(self, m: int) -> OpenSpace:
         """The space of a shape."""
@@ -60,6 +69,7 @@ class Run:
             took_ns = self.latencies_ns[m][tile]
             if batch.order == "interleaved":
                 took_ns = self.met.get((m, tile), took_ns)
+            took_ns *= 10.0 if batch.id in self.disturbed else 1.0
             self.source.tell(
                 Trial(
                     id=f"run.{case.id}",
@@ -144,6 +154,18 @@ def test_configs_with_one_binary_share_what_is_known() -> None:
     run = Run(latencies, binaries={16: "a", 32: "a"})
     assert len(set(tiles(run.drive()))) == 1
     assert all(batch.order != "interleaved" for batch in run.batches)
+
+
+def test_a_pause_of_one_shape_lets_the_others_go_on() -> None:
+    """Their own pauses are at the same time, so all wait no longer than one of them."""
+    run = Run({m: {16: 100.0, 32: 101.0} for m in (1, 2, 3)}, pause_s=7.0)
+    run.disturbed = {"s1/finals", "s2/finals"}
+    result = run.drive()
+    assert run.pauses_s == [7.0]
+    assert [len(study.disturbances) for study in result.studies] == [1, 1, 0]
+    ids = [batch.id for batch in run.batches]
+    assert ids.index("s3/finals") < ids.index("s1/finals-held2")
+    assert result.exit_status == 0
 
 
 def test_times_are_compared_within_a_shape_only() -> None:
