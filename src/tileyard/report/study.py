@@ -16,8 +16,8 @@ from tileyard.report.compiled import TOO_LARGE, describe_reasons, group_failures
 from tileyard.report.console import MARKED, name_parameters, print_table, render
 from tileyard.report.study_words import (
     BUSY_TEXT,
-    DISTURBED_TEXT,
     say_disturbances,
+    say_disturbed,
     say_finals,
     say_kept_out,
 )
@@ -141,16 +141,15 @@ def _say_build(one: Build) -> str:
 
 
 def rank_trials(result: StudyResult) -> list[Trial]:
-    """The winner, the other finalists in their order, the rest by latency, failures last; of a disturbed study in no order.
+    """The winner, the other finalists in their order, the rest by latency, failures last; what is right in a disturbed study in no order.
 
     Of configs with the same binary only the first in this order is included.
     """
-    if result.disturbed:
-        return one_per_binary(result.trials)
     order = {final.trial: number for number, final in enumerate(result.finals)}
 
     def place(trial: Trial) -> tuple[bool, float, float]:
-        return trial.outcome not in WELL, order.get(trial.id, len(order)), median_ns(trial)
+        took_ns = 0.0 if result.disturbed else median_ns(trial)
+        return trial.outcome not in WELL, order.get(trial.id, len(order)), took_ns
 
     return one_per_binary(sorted(result.trials, key=place))
 
@@ -184,10 +183,8 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         lines.append(Text(f"{text}: run again to try them", style="red"))
     if result.unrecorded:
         lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
-    if result.disturbed:
-        return [*lines, Text(DISTURBED_TEXT, style="red")]
     failed = group_failures(result.trials)
-    if result.best is None:
+    if result.best is None and not result.disturbed:
         required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
         if result.trials and result.count(Outcome.NOT_RUN) == len(result.trials):
             required = result.trials[0].message
@@ -197,6 +194,8 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         lines.append(Text(": ".join(filter(None, ("no config passed", required))), style="red"))
         return lines
     lines += describe_reasons("", [group for group in failed if len(group) > 1])
+    if result.best is None:
+        return [*lines, Text(say_disturbed(result), style="red")]
     if result.draws:
         lines.append(Text(f"also right on {', '.join(draw.name for draw in result.draws)}"))
     if result.best.id not in result.unrecorded:

@@ -11,10 +11,6 @@ from tileyard.wording import count_of
 TIES = 3
 """Number of tied configs that are named with their ratios; the table has their times."""
 BUSY_TEXT = "the machine was too busy to separate tied configs"
-DISTURBED_TEXT = (
-    "disturbed: no order is named. tileyard tune --finals holds the finals of what is recorded,"
-    " --fresh measures all anew"
-)
 
 
 def say_kept_out(one: KeptOut) -> str:
@@ -29,13 +25,18 @@ def say_kept_out(one: KeptOut) -> str:
 
 
 def say_disturbances(result: StudyResult) -> Iterator[str]:
-    """What other work disturbed: each contradiction, and what it has led to."""
+    """What other work disturbed, but for the contradiction that is left in a disturbed study."""
     yield from result.busy
-    for number, why in enumerate(result.disturbances, start=1):
-        is_last = result.disturbed and number == len(result.disturbances)
-        yield f"{why}: other work disturbed one of them" + (
-            "" if is_last else ", and it was measured again"
-        )
+    for why in result.disturbances[: -1 if result.disturbed else None]:
+        yield f"{why}: other work disturbed one of them, and it was measured again"
+
+
+def say_disturbed(result: StudyResult) -> str:
+    """Why a disturbed study has no winner, and what may give it one."""
+    return (
+        f"disturbed, no order is named: {result.disturbances[-1]}. tileyard tune --finals holds the"
+        " finals of what is recorded, --fresh measures all anew"
+    )
 
 
 def say_finals(result: StudyResult) -> list[Text]:

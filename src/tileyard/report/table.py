@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tileyard.report.console import MARKED, new_table, print_table, render
 from tileyard.report.study import NOTEBOOK_WIDTH
-from tileyard.report.study_words import BUSY_TEXT, DISTURBED_TEXT, say_disturbances
+from tileyard.report.study_words import BUSY_TEXT, say_disturbances, say_disturbed
 from tileyard.report.words import (
     ask_about_reference,
     format_config,
@@ -92,7 +92,7 @@ def _lines(result: TableResult, home: Path) -> list[Text]:
     if result.unrecorded:
         lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
     for study, row in zip(result.studies, result.rows, strict=True):
-        said = [*say_disturbances(study), *([DISTURBED_TEXT] if study.disturbed else [])]
+        said = [*say_disturbances(study), *([say_disturbed(study)] if study.disturbed else [])]
         lines += [Text(f"{row.name}: {text}", style="yellow") for text in said]
     rows = zip(result.studies, result.rows, strict=True)
     failed = [row.name for study, row in rows if row.trial is None and not study.disturbed]
