@@ -113,7 +113,19 @@ def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:
 
 
 def test_only_finals_of_recorded_configs_are_held(tuned: Tuned) -> None:
-    """A config that was never measured is not built, and the finals are measured anew."""
+    """A config that was never measured is not built, a time that decides nothing is known, and the finals are measured anew."""
+    with TrialStore.open(tuned.cli.home) as store:
+        trials = store.list_trials(TrialQuery(limit=0))
+        known = next(one for one in trials if one.config["block"] == 64 and not is_final(one))
+        assert known.measurement is not None
+        wide = msgspec.structs.replace(
+            known.measurement, low_ns=known.measurement.low_ns / 9, abandoned=True
+        )
+        store.record(
+            msgspec.structs.replace(
+                known, id="wide.1", run="wide", started_at=known.started_at + 1, measurement=wide
+            )
+        )
     result = tuned.cli.run_json(*HEALTHY, "--config", "block=32,64,256", "--finals")
     told = {one["config"]["block"]: (one["outcome"], one["reused"]) for one in result["trials"]}
     assert told == {32: ("passed", True), 64: ("passed", True), 256: ("not_run", False)}

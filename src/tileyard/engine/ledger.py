@@ -26,7 +26,6 @@ from tileyard.model import (
     Elaborated,
     KernelWork,
     Keys,
-    Limits,
     MeasurementKey,
     Outcome,
     Record,
@@ -249,7 +248,7 @@ class Ledger:
 
     def recall(self, progress: Progress, known: Trial | None) -> bool:
         """End a case with a recorded trial; False if there is none to use."""
-        if known is None or not self._yard.reuse or not _says_enough(known, progress.case.limits):
+        if known is None or not self._yard.reuse or not _says_enough(known, progress):
             return False
         devices = progress.batch.devices
         if known.run == self._run and devices and known.device not in devices:
@@ -310,7 +309,7 @@ class Ledger:
                 self._key_measurement(member, identity)
             known = [self._find_measured(member) for member in members]
             if all(
-                trial is not None and _says_enough(trial, member.case.limits)
+                trial is not None and _says_enough(trial, member)
                 for member, trial in zip(members, known, strict=True)
             ):
                 return all(self.recall(m, trial) for m, trial in zip(members, known, strict=True))
@@ -434,13 +433,15 @@ def _build_of(built: Build, trial: Trial) -> Build:
     return msgspec.structs.replace(built, case=trial.key, log=trial.log)
 
 
-def _says_enough(known: Trial, limits: Limits) -> bool:
+def _says_enough(known: Trial, progress: Progress) -> bool:
     """Whether a recorded trial still answers.
 
     A case that ran into a limit is tried again if the limit is now wider, and one that was abandoned after times so different
-    that they show nothing.
+    that they show nothing. What may not be tried again is taken as it is recorded.
     """
-    had, measured = known.limits, known.measurement
+    if progress.batch.known == "required":
+        return True
+    had, limits, measured = known.limits, progress.case.limits, known.measurement
     if measured is not None and measured.abandoned:
         return is_clearly_slower(measured)
     if known.outcome is Outcome.TIMEOUT:
