@@ -5,14 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
+from rich.text import Text
 
 from tileyard.api.running import carry_on, console_for, show
 from tileyard.model import CheckPolicy, Limits, TimingPolicy
+from tileyard.report.console import Console
 from tileyard.report.study import print_study
+from tileyard.report.study_words import say_leader
 from tileyard.scripts.grounds import Studied, StudyOrder, read_wishes
 from tileyard.service.verbs import StartTune
 from tileyard.settings import Settings
-from tileyard.tuning.request import TuneRequest, median_ns
+from tileyard.tuning.request import StudyResult, TuneRequest, median_ns
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 
@@ -77,10 +80,17 @@ def run_study(
     console = console_for(None)
     result = carry_on(console, answer)(start, settings)
     show(console, print_study, result, settings.home)
-    best, latency_ns = result.best, 0.0
-    if best is not None and (measured := result.measurement_of(best)) is not None:
-        latency_ns = measured.median_ns
-    won = "" if best is None else best.id
+    if result.leader is not None:  # also where no run is shown
+        line = Text(say_leader(result, result.leader), style="yellow")
+        Console(stderr=True).print(line, soft_wrap=True)
+    return order_trials(result)
+
+
+def order_trials(result: StudyResult) -> Studied:
+    """The trials of a study, the winner first, or the leader of a disturbed one."""
+    first = result.best or result.leader
+    measured = None if first is None else result.measurement_of(first)
+    won = "" if first is None else first.id
     timed = [replace(one, measurement=result.measurement_of(one)) for one in result.trials]
     trials = sorted(timed, key=lambda trial: (trial.id != won, median_ns(trial)))
-    return Studied(trials=tuple(trials), latency_ns=latency_ns)
+    return Studied(trials=tuple(trials), latency_ns=0.0 if measured is None else measured.median_ns)

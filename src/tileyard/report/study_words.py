@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from tileyard.model import Trial
 from tileyard.report.words import format_config
 from tileyard.tuning.request import Final, KeptOut, StudyResult
 from tileyard.wording import count_of
@@ -36,6 +37,15 @@ def say_disturbed(result: StudyResult) -> str:
     return (
         f"disturbed, no order is named: {result.disturbances[-1]}. tileyard tune --finals holds the"
         " finals of what is recorded, --fresh measures all anew"
+    )
+
+
+def say_leader(result: StudyResult, leader: Trial) -> str:
+    """What the tuner of a script takes of a disturbed study."""
+    taken = format_config(leader.config) or "its only config"
+    return (
+        f"tileyard: {result.kernel}: disturbed: {result.disturbances[-1]}. {taken} is taken,"
+        " which was the best of its finals"
     )
 
 

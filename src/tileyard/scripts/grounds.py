@@ -36,7 +36,7 @@ class StudyOrder(Record):
 
 
 class Studied(Record):
-    """The trials of a study, the winner first, then by their times; and the winner's time in nanoseconds, 0 for none."""
+    """The trials of a study, the winner or the leader of a disturbed one first, then by their times; and its time in nanoseconds, 0 for none."""
 
     trials: tuple[Trial, ...]
     latency_ns: float

@@ -97,10 +97,9 @@ class Contest:
 
     @property
     def verdict(self) -> Verdict:
-        """The winner, and how certain it is; none of a disturbed study."""
-        if self.is_disturbed:
-            return Verdict(best=None)
-        return judge_finals(self.rank(), self._held.trials, self._request.timing.confidence)
+        """The winner, and how certain it is; of a disturbed study only the leader."""
+        found = judge_finals(self.rank(), self._held.trials, self._request.timing.confidence)
+        return Verdict(best=None, leader=found.best) if self.is_disturbed else found
 
     @property
     def finals(self) -> tuple[Trial, ...]:

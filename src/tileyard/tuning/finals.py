@@ -18,9 +18,13 @@ BETWEEN_MEETINGS = 0.04
 
 
 class Verdict(Record):
-    """The winner's screening trial, the results of the finalists against it, and the A/A control."""
+    """The winner's screening trial, the results of the finalists against it, and the A/A control.
+
+    Of a disturbed study there is only the ``leader``, which would be the winner.
+    """
 
     best: Trial | None
+    leader: Trial | None = None
     finals: tuple[Final, ...] = ()
     control: Control | None = None
 

@@ -197,7 +197,7 @@ class StudyResult(Record):
     ``also_built`` are the builds of the same configs for other targets, ``unrecorded`` names the trials
     that the store could not record. ``are_finals_lost``: infrastructure failed some of the finals. Of devices of one kind
     those are ``kept_out`` that differ. ``unmet`` names the trials that may be as fast as the winner, and did not meet it.
-    ``busy`` says what other work disturbed without consequences, and ``disturbances`` are contradictions between finals and screening. It is ``disturbed`` if the last one was not resolved: then there is no order, and no best one. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
+    ``busy`` says what other work disturbed without consequences, and ``disturbances`` are contradictions between finals and screening. It is ``disturbed`` if the last one was not resolved: then there is no order, and no best one, only the ``leader`` of its last finals for who must have one. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
     ``reference`` are the times of the reference, if they were asked for.
     """
 
@@ -226,6 +226,7 @@ class StudyResult(Record):
     busy: tuple[str, ...] = ()
     disturbances: tuple[str, ...] = ()
     disturbed: bool = False
+    leader: Trial | None = None
     others: tuple["StudyResult", ...] = ()
     reference: Measurement | None = None
 

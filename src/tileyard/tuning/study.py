@@ -174,6 +174,7 @@ class Study:
             space=self.space.size,
             trials=screened,
             best=verdict.best,
+            leader=verdict.leader,
             finals=verdict.finals,
             control=verdict.control,
             reason=reason,

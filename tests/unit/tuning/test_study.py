@@ -405,11 +405,14 @@ def test_finals_that_contradict_the_screening_are_held_again_after_a_pause() -> 
 
 @pytest.mark.parametrize("factor", [10.0, 2.7])
 def test_where_that_does_not_help_the_study_is_disturbed(factor: float, tmp_path: Path) -> None:
-    """It names no order, and its finals give no recorded trial its time."""
+    """It names no order, only who leads in the last finals, and its finals give no recorded trial its time."""
     bench = Bench({16: 100.0, 32: 101.0})
     bench.speeds = dict.fromkeys(HELD, factor)
+    bench.speeds_of = {("finals-held3", 16): 1.1}
     result = bench.drive()
     assert [batch.id for batch in bench.finals] == list(HELD)
+    assert result.leader is not None
+    assert result.leader.config["tile"] == 32
     assert len(bench.pauses_s) == 2
     assert (result.best, result.finals, result.control, result.unmet) == (None, (), None, ())
     assert result.disturbed
