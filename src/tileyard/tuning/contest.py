@@ -221,15 +221,20 @@ class Contest:
             unclear = ()
         return [self._measure_again(trial) for trial in filter(self._may_repeat, unclear)]
 
-    def review(self, left_s: float) -> float:
+    def review(self, left_s: float, left_ns: float) -> float:
         """Begin the finals anew if they contradict the screening; the seconds to wait before that.
 
+        ``left_s`` are left of the budget, of which ``left_ns`` is the share of this study, as in ``meet``.
         If the screening was disturbed its configs are measured again, too.
         """
         passed, held = self.rank(), self._held
         if self._is_repeated:
             self._is_repeated = held.is_open = False
-            if set(map(_name_binary, self._choose(passed))) != set(map(_name_binary, held.trials)):
+            every, fitting, met = (
+                set(map(_name_binary, trials))
+                for trials in (self._choose(passed), self._choose(passed, left_ns), held.trials)
+            )
+            if not fitting <= met <= every:
                 held.restart(are_slow=False)
                 return 0.0
         culprit, why = find_culprit(passed, held.trials)

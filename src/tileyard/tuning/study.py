@@ -130,7 +130,9 @@ class Study:
         if self._is_pending or self.pause_s > 0:
             return ()
         self.is_screening = False
-        if pause_s := max(contest.review(self._left_s) for contest in self.contests):
+        left_s = self._left_s
+        left_ns = 1e9 * max(left_s, 0.0) / self.sharers
+        if pause_s := max(contest.review(left_s, left_ns) for contest in self.contests):
             self._resumes_s = self._clock.monotonic_s() + pause_s
             return ()
         for step in (Contest.screen_again, Contest.check):
@@ -138,7 +140,6 @@ class Study:
                 return batches
         if not self.also_built.done():
             return await self.also_built.ask(limit)
-        left_ns = 1e9 * max(self._left_s, 0.0) / self.sharers
         batches = [batch for contest in self.contests for batch in contest.meet(left_ns)]
         self._are_finals_asked = not batches
         return batches

@@ -486,6 +486,19 @@ def test_after_that_finals_are_held_again_if_others_meet(
     assert len(result.disturbances) == 1
 
 
+@pytest.mark.parametrize(("budget_s", "expected"), [(2.0, ["finals"]), (3.5, list(HELD[:2]))])
+def test_what_has_no_time_to_meet_is_no_reason_to_hold_finals_again(
+    budget_s: float, expected: list[str]
+) -> None:
+    """After a screening that was disturbed; what has time now is one, because more of the new times fit."""
+    bench = Bench({tile: 30e6 + tile for tile in range(16, 24)}, budget_s=budget_s)
+    bench.speeds = {f"c{number:04d}": 3.0 for number in range(1, 9)}
+    result = bench.drive()
+    assert [batch.id for batch in bench.finals] == expected
+    assert len(bench.finals[0].cases) == 5 + 1
+    assert not result.disturbed
+
+
 def test_disturbed_finals_that_are_known_are_held_again_at_once() -> None:
     """As often as those of this run are."""
     bench = Bench({16: 100.0, 32: 101.0}, holdings=1)
