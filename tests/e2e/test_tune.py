@@ -94,13 +94,17 @@ def test_what_reads_a_tile_of_another_block_is_not_timed_if_it_is_sanitized(
 ) -> None:
     """Its result may be right, because the other block ran before it on the same thread; the fault has both lines."""
     (cli.cwd / "stale.py").write_text(STALE, encoding="utf-8")
-    result = cli.run_json("tune", "stale.py", "--sanitize", "--repeat", "3", "--warmup", "1")
+    command = ("tune", "stale.py", "--sanitize", "--repeat", "3", "--warmup", "1")
+    result = cli.run_json(*command)
     right, stale = sorted(result["trials"], key=lambda trial: str(trial["outcome"]))
     assert (result["best"]["config"], result["best"]["target"]) == ({"everywhere": True}, "cpu")
     assert (right["outcome"], stale["outcome"]) == ("passed", "runtime_error")
     read = "stale.py:15: factor is read where nothing has been written in this block"
     assert stale["message"] == f"sanitized: {read}; stale.py:11: factor is allocated"
     assert stale["measurement"] is None
+    known = cli.run_json(*command, "--finals")["trials"]
+    assert [one["reused"] for one in known] == [True, True]
+    assert {one["message"] for one in known} == {"", stale["message"]}
 
 
 def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:
@@ -130,7 +134,7 @@ def test_only_finals_of_recorded_configs_are_held(tuned: Tuned) -> None:
     told = {one["config"]["block"]: (one["outcome"], one["reused"]) for one in result["trials"]}
     assert told == {32: ("passed", True), 64: ("passed", True), 256: ("not_run", False)}
     unknown = next(one for one in result["trials"] if one["outcome"] == "not_run")
-    assert unknown["message"] == "its time is not recorded here, and only finals were asked for"
+    assert unknown["message"] == "it is not recorded here, and only finals were asked for"
     assert unknown["build_s"] == 0.0
     assert result["reason"] == "done"
     with TrialStore.open(tuned.cli.home) as store:

@@ -400,7 +400,7 @@ class Preparation:
         if self._ledger.recall_measured(progress):
             return True
         if batch.known == "required":
-            reason = "its time is not recorded here, and only finals were asked for"
+            reason = "it is not recorded here, and only finals were asked for"
             self._ledger.finish(progress, Outcome.NOT_RUN, reason)
         return batch.known == "required"
 

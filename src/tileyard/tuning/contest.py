@@ -181,7 +181,8 @@ class Contest:
         case = self._case(f"{self._names[key]}-sanitized", config, control=True)
         case = msgspec.structs.replace(case, target=self._request.sanitized, timing=None)
         self._pending[case.key] = partial(self._take_sanitized, key)
-        return Batch(id=case.id, cases=(case,), alike=True, devices=self._screening_slots)
+        slots = self._screening_slots
+        return Batch(id=case.id, cases=(case,), alike=True, known=self._known, devices=slots)
 
     def screen_sanitized(self) -> list[Batch]:
         """Batches that check and time the configs whose sanitized builds have turned out to be right."""

@@ -824,16 +824,21 @@ def test_what_is_wrong_on_another_draw_never_wins() -> None:
     assert all(case.timing is None for case in checks)
 
 
-def test_a_config_is_timed_only_once_its_sanitized_build_is_right() -> None:
-    """That build is never timed itself, and a config that fails in it does not run otherwise."""
-    bench = Bench({16: 100.0, 32: 150.0}, sanitized="cpu:native,sanitize=1")
+@pytest.mark.parametrize(("finals_only", "known"), [(False, "used"), (True, "required")])
+def test_a_config_is_timed_only_once_its_sanitized_build_is_right(
+    finals_only: bool, known: str
+) -> None:
+    """That build is never timed itself, and a config that fails in it does not run otherwise; for finals only both are recorded."""
+    sanitize = "cpu:native,sanitize=1"
+    bench = Bench({16: 100.0, 32: 150.0}, sanitized=sanitize, finals_only=finals_only)
     bench.wrong_in = {("c0001-sanitized", 16)}
     bench.wrong_outcome = Outcome.RUNTIME_ERROR
     result = bench.drive()
     asked = [
         (batch.id, one.target, one.timing is None) for batch in bench.asked for one in batch.cases
     ]
-    sanitized = [(f"c000{n}-sanitized", "cpu:native,sanitize=1", True) for n in (1, 2)]
+    assert {batch.known for batch in bench.asked} == {known}
+    sanitized = [(f"c000{n}-sanitized", sanitize, True) for n in (1, 2)]
     assert asked == [*sanitized, ("c0002", "cpu", False)]
     assert [(t.outcome, t.message) for t in result.trials] == [
         (Outcome.RUNTIME_ERROR, "sanitized: wrong"),
