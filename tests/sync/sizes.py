@@ -300,3 +300,109 @@ def contributions(N):
             T.copy(y, Y)
 
     return main
+
+
+@tilelang.jit(out_idx=[1])
+def cleared_by_first_block(N):
+    """One block clears what every block adds to: its own atomic update does not hide its ordinary write."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((1,), "float32")):
+        with T.Kernel(N // 32, threads=32) as b:
+            if b == 0:
+                for i in T.Parallel(1):
+                    Y[i] = 0.0
+            for i in T.Parallel(32):
+                T.atomic_add(Y[0], X[b * 32 + i])
+
+    return main
+
+
+@tilelang.jit(out_idx=[2])
+def read_by_last_block(N):
+    """One block reads what every block adds to, after its own atomic update."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N,), "float32"), Y: T.Tensor((1,), "float32"), Z: T.Tensor((1,), "float32")
+    ):
+        with T.Kernel(N // 32, threads=32) as b:
+            for i in T.Parallel(32):
+                T.atomic_add(Y[0], X[b * 32 + i])
+            if b == N // 32 - 1:
+                Z[0] = Y[0]
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def sums_of_fragment(N):
+    """Iterations that add elements of a fragment to several others: each thread adds those that it holds."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N, 32), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 4), threads=32) as b:
+            x = T.alloc_fragment((4, 32), "float32")
+            y = T.alloc_fragment((4,), "float32")
+            T.copy(X[b * 4, 0], x)
+            T.clear(y)
+            for i, j in T.Parallel(4, 32):
+                y[i] += x[i, j]
+            T.copy(y, Y[b * 4])
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def sums_of_tile(N):
+    """The same of a shared tile: each thread adds all elements of its rows."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N, 32), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 4), threads=32) as b:
+            x = T.alloc_shared((4, 32), "float32")
+            y = T.alloc_fragment((4,), "float32")
+            T.copy(X[b * 4, 0], x)
+            T.clear(y)
+            for i, j in T.Parallel(4, 32):
+                y[i] += x[i, j]
+            T.copy(y, Y[b * 4])
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def handed_on(N):
+    """A variable that iterations of a parallel loop hand on, although each thread has its own."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N // 32,), "float32")):
+        with T.Kernel(N // 32, threads=32) as b:
+            most = T.alloc_var("float32")
+            most = -1000.0
+            for i in T.Parallel(32):
+                if X[b * 32 + i] > most:
+                    most = X[b * 32 + i]
+            Y[b] = most
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def of_one_iteration(N):
+    """A variable that each iteration writes before it reads it, on each way."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(N // 32, threads=32) as b:
+            sum = T.alloc_var("float32")
+            for i in T.Parallel(32):
+                if X[b * 32 + i] > 0.0:
+                    sum = 1.0
+                else:
+                    sum = -1.0
+                for k in T.serial(3):
+                    sum = sum + X[b * 32 + i]
+                Y[b * 32 + i] = sum
+
+    return main

@@ -154,6 +154,12 @@ def check_unasked(tmp_path: Path, kernel: str, **arguments: int) -> SyncChecked:
         ("compared", ["never written"]),
         ("neighbours_of_fragment", ["race"]),
         ("contributions", []),
+        ("cleared_by_first_block", ["race"]),
+        ("read_by_last_block", ["race"]),
+        ("sums_of_fragment", ["race"]),
+        ("sums_of_tile", []),
+        ("handed_on", ["race"]),
+        ("of_one_iteration", []),
     ],
 )
 def test_a_check_that_nobody_asked_for(tmp_path: Path, kernel: str, expected: list[str]) -> None:

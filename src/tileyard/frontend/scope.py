@@ -164,6 +164,7 @@ class Scope:
         self.buffers: list[Buffer] = []
         self.layouts: list[tuple[object, object]] = []
         self.allocated: dict[str, SourceLine] = {}
+        self.variables: list[str] = []
         """The lines where buffers are allocated, where they are known."""
         self.depths: dict[str, int] = {}
         self.reducers: dict[str, str] = {}
@@ -191,12 +192,9 @@ class Scope:
         message = f"{what} is in no Program"
         self.lost.append(Diagnostic(message=message, operation=what, where=self.where))
 
-    def note_race(self, buffer: str) -> None:
-        """Note that every thread changes an element of ``buffer`` depending on what it reads there."""
-        message = (
-            f"{buffer} is read and written by every thread of the block, and nothing orders them"
-        )
-        self.races.append(Diagnostic(message=message, operation=buffer, where=self.where))
+    def note_race(self, buffer: str, why: str) -> None:
+        """Note that threads change an element of ``buffer`` depending on what others do there."""
+        self.races.append(Diagnostic(message=f"{buffer} {why}", operation=buffer, where=self.where))
 
     def require(self, holds: bool, operation: str, reason: str = "is not covered") -> None:
         """Refuse ``operation`` unless ``holds``."""

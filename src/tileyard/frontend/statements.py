@@ -5,6 +5,7 @@ One module because there is one rule for each class of TIR statement, and they c
 
 from typing import Any
 
+from tileyard.frontend.carried import CARRIED, find_carried
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
 from tileyard.frontend.hints import (
@@ -220,6 +221,7 @@ class BodyLowering:
             )
         scope.bind_buffer(tir, buffer)
         scope.buffers.append(buffer)
+        scope.variables += [buffer.name] if str(tir.scope()) == "local.var" else []
         if where is not None:
             scope.allocated[buffer.name] = where
         if is_own:
@@ -262,6 +264,9 @@ class BodyLowering:
         position.is_spread = outside or kind == "parallel"
         body, position.is_spread = self.lower(without_continue(stmt.body)), outside
         loop = For(var, start, extent, kind, body)
+        if kind == "parallel" and not (outside or position.is_single):
+            for name in find_carried(loop, scope.variables):
+                scope.note_race(name, CARRIED)
         if kind == "serial":
             loop = with_pipeline(scope, loop, stmt.annotations)
         return (*first, Issue("cp_async", (loop,)) if becomes_issue and not outside else loop)
@@ -360,7 +365,8 @@ class BodyLowering:
         if is_for_all and buffer.scope in ("global", "shared"):
             reads = {part.buffer for part in walk_expr(store.value) if isinstance(part, Load)}
             if buffer.name in reads:
-                self._scope.note_race(buffer.name)
+                why = "is read and written by every thread of the block, and nothing orders them"
+                self._scope.note_race(buffer.name, why)
         return (*first, store)
 
     def _lower_AssertStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802

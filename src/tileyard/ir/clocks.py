@@ -6,6 +6,7 @@ operation is one event: its issuer's past precedes it, and it precedes everythin
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import msgspec
 import numpy as np
@@ -43,6 +44,11 @@ class Event:
     operation: int = 0
     is_atomic: bool = False
     is_async: bool = False
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether it is neither an atomic update nor part of an operation."""
+        return not (self.is_atomic or self.operation)
 
 
 @dataclass(slots=True)
@@ -107,9 +113,10 @@ class Conflict:
 
 
 class History:
-    """The last write of each element of one buffer's storage, and its readers since then.
+    """The last ordinary write of each element of one buffer's storage, and its readers and atomic updates since then.
 
-    Events are known by their positions in ``events``; 0 means none. ``excused`` counts unordered writes that change nothing.
+    Events are known by their positions in ``events``; 0 means none. The first update of an element that nobody wrote counts as
+    its write, too. ``excused`` counts unordered writes that change nothing.
     """
 
     def __init__(self, shape: tuple[int, ...], events: list[Event]) -> None:
@@ -128,14 +135,9 @@ class History:
         ``marks`` are this history's, in the shape that ``where`` indexes.
         """
         writers, readers = marks
-        found = self._conflicts(_present(writers[where]), number, view, was_write=True)
-        before = readers[where]
-        with_number = {
-            one: self._with_reader(one, number, view) for one in _present(before, least=0)
-        }
-        names = np.zeros(len(self._sets), np.int32)
-        names[list(with_number)] = list(with_number.values())
-        readers[where] = names[before]
+        updates = (one for one in self._members(readers[where]) if self._events[one].is_atomic)
+        found = self._conflicts([*_present(writers[where]), *updates], number, view, was_write=True)
+        self._add_member(readers, where, number, view)
         return found
 
     def write(
@@ -146,7 +148,7 @@ class History:
         view: View,
         changes: Callable[[NDArray[np.bool_]], bool] = lambda _: True,
     ) -> list[Conflict]:
-        """Note that event ``number`` writes the elements; returns the conflicts.
+        """Note that event ``number`` writes or updates the elements; returns the conflicts.
 
         ``changes`` states whether the write gives some of these elements another value. If not, the order of two ordinary
         writes makes no difference.
@@ -156,21 +158,26 @@ class History:
         found = []
         for one in _present(before):
             conflict = self._conflict(one, number, view, was_write=True)
-            are_ordinary = not (self._events[one].operation or self._events[number].operation)
+            are_ordinary = self._events[one].is_ordinary and self._events[number].is_ordinary
             if conflict is not None and are_ordinary and not changes(before == one):
                 self.excused += 1
                 continue
-            found.append(conflict)
-        sets = {reader for one in _present(readers[where]) for reader in self._sets[one]}
-        found += [self._conflict(one, number, view, was_write=False) for one in sorted(sets)]
-        writers[where] = number
-        readers[where] = 0
-        return [one for one in found if one is not None]
+            found += [conflict] if conflict is not None else []
+        for is_update, some in groupby(
+            self._members(readers[where]), lambda one: self._events[one].is_atomic
+        ):
+            found += self._conflicts(some, number, view, was_write=is_update)
+        if self._events[number].is_atomic:
+            writers[where] = np.where(before == 0, number, before)
+            self._add_member(readers, where, number, view)
+        else:
+            writers[where] = number
+            readers[where] = 0
+        return found
 
     def numbers(self) -> set[int]:
         """The events recorded for at least one element."""
-        members = (self._sets[one] for one in _present(self.readers))
-        return {*_present(self.writers), *(one for some in members for one in some)}
+        return {*_present(self.writers), *self._members(self.readers)}
 
     def renamed(self, names: Marks) -> tuple[bytes, bytes, list[list[int]]]:
         """The marks with all their events renamed; readers by their position among the sets of readers, which come last."""
@@ -195,6 +202,19 @@ class History:
         found = [self._conflict(one, number, view, was_write=was_write) for one in numbers]
         return [one for one in found if one is not None]
 
+    def _members(self, readers: Marks) -> list[int]:
+        """The readers and updates of some elements."""
+        return sorted({member for one in _present(readers) for member in self._sets[one]})
+
+    def _add_member(self, readers: Marks, where: Places, number: int, view: View) -> None:
+        before = readers[where]
+        with_number = {
+            one: self._with_member(one, number, view) for one in _present(before, least=0)
+        }
+        names = np.zeros(len(self._sets), np.int32)
+        names[list(with_number)] = list(with_number.values())
+        readers[where] = names[before]
+
     def _conflict(self, other: int, number: int, view: View, *, was_write: bool) -> Conflict | None:
         before, now = self._events[other], self._events[number]
         if other == number or (before.is_atomic and now.is_atomic):
@@ -206,12 +226,17 @@ class History:
             return Conflict(event=before, was_write=True, lacks_fence=True)
         return None
 
-    def _with_reader(self, known: int, number: int, view: View) -> int:
-        """The number of the set ``known`` with one more reader, without the readers that this one follows."""
-        members = self._sets[known]
+    def _with_member(self, known: int, number: int, view: View) -> int:
+        """The number of the set ``known`` with one more reader or update, without those of its kind that it follows."""
+        members, is_atomic = self._sets[known], self._events[number].is_atomic
         if number in members:
             return known
-        kept = [one for one in members if not view.knows(self._events[one], READ_ONLY)]
+        kept = [
+            one
+            for one in members
+            if self._events[one].is_atomic is not is_atomic
+            or not view.knows(self._events[one], READ_ONLY)
+        ]
         wanted = (*kept, number)
         if wanted not in self._numbers:
             self._numbers[wanted] = len(self._sets)

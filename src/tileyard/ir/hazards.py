@@ -45,7 +45,7 @@ from tileyard.ir.nodes import (
     Sync,
     Var,
 )
-from tileyard.ir.specs import tensors
+from tileyard.ir.specs import tensors, variables_in
 from tileyard.ir.stalls import Stall, find_cause
 from tileyard.ir.tiles import Array, Memory, Watched
 from tileyard.ir.walk import walk, walk_expr
@@ -225,12 +225,21 @@ class LateRun(AsynchronousRun):
         """Whether iterations of a parallel nest do not race: each thread has its own registers.
 
         Those of a fragment may be shared out: then a store that reads another element of it reads what another thread may write.
+        And if iterations that update one of several elements read another fragment, that one's layout decides which threads do so.
         """
         scope, stmt = self._scopes.get(conflict.buffer), conflict.first.stmt
         if scope != "fragment" or stmt is not conflict.second.stmt or not isinstance(stmt, Store):
             return scope in ("local", "fragment")
-        parts = (part for part in walk_expr(stmt.value) if isinstance(part, Load))
-        return all(part.indices == stmt.indices for part in parts if part.buffer == stmt.buffer)
+        loads = [part for part in walk_expr(stmt.value) if isinstance(part, Load)]
+        if any(one.buffer == stmt.buffer and one.indices != stmt.indices for one in loads):
+            return False
+        shared = {name for name, _ in conflict.first.loops}.difference(
+            *map(variables_in, stmt.indices)
+        )
+        if self._raw.array(stmt.buffer).size == 1:
+            return True
+        fragments = (one for one in loads if self._scopes.get(one.buffer) == "fragment")
+        return not any(shared & variables_in(at) for one in fragments for at in one.indices)
 
     def _note_lanes(self, access: Access) -> None:
         if self._scopes.get(access.buffer) == "local":

@@ -308,18 +308,19 @@ def _axes_that_matter(program: Program) -> dict[str, Axis]:
             case Let():
                 bound[stmt.var.name] = stmt.value
             case For() if _has_gemm(stmt):
-                used |= _names(stmt.extent)
+                used |= variables_in(stmt.extent)
             case If() if _has_gemm(stmt):
-                used |= _names(stmt.cond)
+                used |= variables_in(stmt.cond)
             case _:
                 pass
     for name in reversed(list(bound)):
         if name in used:
-            used |= _names(bound[name])
+            used |= variables_in(bound[name])
     return {axis.var.name: axis for axis in program.grid if axis.var.name in used}
 
 
-def _names(expr: Expr) -> set[str]:
+def variables_in(expr: Expr) -> set[str]:
+    """The names of the variables in an expression."""
     return {part.name for part in walk_expr(expr) if isinstance(part, Var)}
 
 

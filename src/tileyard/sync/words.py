@@ -34,7 +34,9 @@ _COMMITS: dict[Unit, str] = {
 }
 
 
-_ALONE = "let one thread do it, as in T.Parallel(1), or use an atomic update"
+_ALONE = (
+    "let one thread do it, as in T.Parallel(1) or T.serial, or use an atomic update or a reduction"
+)
 _CAUSES: dict[Cause, str] = {
     "": "",
     "given barrier": "between branches of which one writes a tile that the other reads, TileLang puts a barrier of all threads: make them sides of one, if tx < ..: .. else: ..",

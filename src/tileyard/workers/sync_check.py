@@ -15,7 +15,7 @@ from tileyard.errors import KernelFault, UsageError
 from tileyard.frontend.closure import closure_digest
 from tileyard.frontend.found import Found
 from tileyard.ir.nodes import Program
-from tileyard.ir.specs import scalar_params, tensor_specs
+from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
 from tileyard.ir.text import print_program
 from tileyard.measure.inputs import make_inputs
 from tileyard.model import Digest, Outcome, SourceLine, TensorSpec, Value
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
 
 RECORD_KIND = "sync"
-MOST_ELEMENTS = 1 << 24
-"""More elements of inputs take longer to make than the check that nobody asked for may run."""
+MOST_ELEMENTS, MOST_OF_TILES = 1 << 24, 1 << 20
+"""More elements of inputs take longer to make than the check that nobody asked for may run, and more of tiles to go through once."""
 
 
 def check_made(
@@ -59,7 +59,7 @@ def check_made(
     scalars = [made.numbers[var.name] for var in scalar_params(program)]
     specs = tensor_specs(program, made.integers)
     if request.is_unasked:
-        require_small(specs)
+        require_small(program, specs)
     key = _key(program, lines, request, scalars)
     checked = _find(objects, key)
     if checked is None:
@@ -92,11 +92,20 @@ def check_made(
     )
 
 
-def require_small(specs: Sequence[TensorSpec]) -> None:
-    """Raise UsageError for tensors that are too large for a check that nobody asked for."""
-    size = sum(math.prod(spec.shape) for spec in specs)
-    if size > MOST_ELEMENTS:
-        raise UsageError(f"its tensors have {size:,} elements")
+def require_small(program: Program, specs: Sequence[TensorSpec]) -> None:
+    """Raise UsageError for tensors or tiles that are too large for a check that nobody asked for."""
+    tiles = (
+        [evaluate_size(e, {}) for e in one.shape]
+        for one in program.buffers
+        if one.scope != "global"
+    )
+    sizes = {
+        "tensors": (sum(math.prod(spec.shape) for spec in specs), MOST_ELEMENTS),
+        "tiles": (sum(map(math.prod, tiles)), MOST_OF_TILES),
+    }
+    for what, (size, most) in sizes.items():
+        if size > most:
+            raise UsageError(f"its {what} have {size:,} elements")
 
 
 def identify_check(

@@ -327,7 +327,7 @@ class _Check:
         specs = tensor_specs(program, made.integers)
         scalars = tuple(made.numbers[var.name] for var in scalar_params(program))
         if self._request.is_unasked:
-            require_small(specs)
+            require_small(program, specs)
         has_sums = 0 not in instance.shown.values()  # an empty sum is not defined
         effort = replace(
             self._limit(),

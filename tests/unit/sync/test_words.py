@@ -24,7 +24,10 @@ def test_a_race_of_the_threads_of_one_statement_is_no_matter_of_barriers() -> No
     run.grid()
     (finding,) = (Words({}).describe(hazard) for hazard in run.hazards.values())
     assert (finding.kind, finding.roles) == ("race", (2, 2))
-    assert finding.fix == "let one thread do it, as in T.Parallel(1), or use an atomic update"
+    assert (
+        finding.fix
+        == "let one thread do it, as in T.Parallel(1) or T.serial, or use an atomic update or a reduction"
+    )
 
 
 def fixes_of(text: str) -> dict[str, str]:
