@@ -395,14 +395,15 @@ def of_one_iteration(N):
     @T.prim_func
     def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
         with T.Kernel(N // 32, threads=32) as b:
-            sum = T.alloc_var("float32")
+            total = T.alloc_var("float32")
             for i in T.Parallel(32):
                 if X[b * 32 + i] > 0.0:
-                    sum = 1.0
+                    total = 1.0
+                    Y[b * 32 + i] = 1.0
                 else:
-                    sum = -1.0
+                    total = -1.0
                 for k in T.serial(3):
-                    sum = sum + X[b * 32 + i]
-                Y[b * 32 + i] = sum
+                    total = total + X[b * 32 + i] * k
+                Y[b * 32 + i] = total
 
     return main
