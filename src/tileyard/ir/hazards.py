@@ -29,8 +29,8 @@ from tileyard.ir.hazard_kinds import Cause, HazardKind
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
-from tileyard.ir.lane_conflicts import Conflict as LaneConflict
 from tileyard.ir.lane_plans import SPREAD
+from tileyard.ir.lane_registers import is_private
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import (
     Arrive,
@@ -38,17 +38,15 @@ from tileyard.ir.nodes import (
     Expr,
     For,
     Issue,
-    Load,
     Program,
     Stmt,
-    Store,
     Sync,
     Var,
 )
-from tileyard.ir.specs import tensors, variables_in
+from tileyard.ir.specs import tensors
 from tileyard.ir.stalls import Stall, find_cause
 from tileyard.ir.tiles import Array, Memory, Watched
-from tileyard.ir.walk import walk, walk_expr
+from tileyard.ir.walk import walk
 from tileyard.model import Value
 
 
@@ -198,7 +196,8 @@ class LateRun(AsynchronousRun):
         report = self._lanes.run(nest)
         self.conflicts += len(report.conflicts)
         for conflict in report.conflicts:
-            if not conflict.is_benign and not self._is_private(conflict):
+            size = self._raw.array(conflict.buffer).size
+            if not conflict.is_benign and not is_private(conflict, self._scopes, size):
                 first, second = (
                     Moment(number=self._numbers[id(side.stmt)], loops=side.loops)
                     for side in (conflict.first, conflict.second)
@@ -220,26 +219,6 @@ class LateRun(AsynchronousRun):
             self._note_lanes(access)
         self.at, self._is_atomic = nest, False
         return True
-
-    def _is_private(self, conflict: LaneConflict) -> bool:
-        """Whether iterations of a parallel nest do not race: each thread has its own registers.
-
-        Those of a fragment may be shared out: then a store that reads another element of it reads what another thread may write.
-        And if iterations that update one of several elements read another fragment, that one's layout decides which threads do so.
-        """
-        scope, stmt = self._scopes.get(conflict.buffer), conflict.first.stmt
-        if scope != "fragment" or stmt is not conflict.second.stmt or not isinstance(stmt, Store):
-            return scope in ("local", "fragment")
-        loads = [part for part in walk_expr(stmt.value) if isinstance(part, Load)]
-        if any(one.buffer == stmt.buffer and one.indices != stmt.indices for one in loads):
-            return False
-        shared = {name for name, _ in conflict.first.loops}.difference(
-            *map(variables_in, stmt.indices)
-        )
-        if self._raw.array(stmt.buffer).size == 1:
-            return True
-        fragments = (one for one in loads if self._scopes.get(one.buffer) == "fragment")
-        return not any(shared & variables_in(at) for one in fragments for at in one.indices)
 
     def _note_lanes(self, access: Access) -> None:
         if self._scopes.get(access.buffer) == "local":
