@@ -165,7 +165,7 @@ _GUARDED = (
     _in("guarded", "phase by rounds, stage by use", changed("used // 2 % 2", "k // 2 % 2"), ("read before arrival", "deadlock"), ("T.gemm(", _FULL), "A skipped round turns the parity that is waited for."),
     _in("guarded", "uses what is masked", changed("Mask[by, k] != 0", "Mask[by, k] != 2", C), ("deadlock",), (_FULL,), "What is masked is never brought."),
     _in("guarded", "brings what is masked", changed("Mask[by, k] != 0", "Mask[by, k] != 2", P), ("deadlock",), (_FREE,), "Nobody uses and releases these stages."),
-    _in("guarded", "counter without a beginning", dropped("used = 0"), ("uninitialised",), (_FULL, "T.gemm(", "used = used + 1"), "The first stage is whatever the register held."),
+    _in("guarded", "counter begins at one", changed("used = 0", "used = 1"), ("deadlock", "read before arrival", "uninitialised"), (_FULL, "T.gemm("), "The first stage that is waited for is the second."),
     _in("guarded", "releases skipped rounds, too", changed("    T.barrier_arrive(free[used % 2])\n                        used = used + 1", "    used = used + 1\n                    T.barrier_arrive(free[used % 2])"), ("extra arrive", "overwritten before release", "deadlock"), ("T.barrier_arrive(free", f"{P} >> T.tma_copy(", _FREE), "A stage is released that is in use or was never filled."),
 )  # fmt: skip
 

@@ -43,6 +43,7 @@ from tileyard.frontend.tir_queries import (
     is_zero,
     without_dead_branches,
 )
+from tileyard.frontend.unset import unset_variables
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (
     Assert,
@@ -50,12 +51,14 @@ from tileyard.ir.nodes import (
     Break,
     Buffer,
     Const,
+    Fill,
     For,
     If,
     Issue,
     Let,
     Load,
     LoopKind,
+    Region,
     Stmt,
     Store,
     While,
@@ -84,6 +87,7 @@ class BodyLowering:
         self._count = 0
         self._checks = 0
         self._reducers: dict[object, str] = {}
+        self._unset: set[object] = set()
         self._has_phases = False
         self._threads = Threads(scope)
         self._arrivals: dict[object, tuple[int, ...]] = {}
@@ -101,6 +105,7 @@ class BodyLowering:
         Several successive launches become loops over their blocks in a Program without a grid.
         """
         stmt = without_dead_branches(stmt)
+        self._unset = unset_variables(stmt)
         self._has_phases = count_launches(stmt) > 1
         if self._scope.has_threads:
             self._code.study(stmt)
@@ -228,6 +233,9 @@ class BodyLowering:
             scope.position.own.add(buffer.name)
         if key_of(tir.data) in self._reducers:
             scope.reducers[buffer.name] = self._reducers[key_of(tir.data)]
+        if key_of(tir.data) in self._unset:
+            starts = tuple(Const(0, "int32") for _ in buffer.shape)
+            return (Fill(Region(buffer.name, starts, buffer.shape), Const(0, buffer.dtype)),)
         return ()
 
     def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
