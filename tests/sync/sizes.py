@@ -283,6 +283,52 @@ def neighbours_of_fragment(N):
 
 
 @tilelang.jit(out_idx=[1])
+def sums_of_threads(N, shared=1):
+    """Threads add up rows by a vectorized loop, which TileLang does in order, each ``shared`` of them to one element."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N, 4), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            row = T.get_thread_binding(0)
+            Y[row] = 0.0
+            for k in T.vectorized(4):
+                Y[row // shared] = Y[row // shared] + X[row, k]
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def shifted(N):
+    """A vectorized loop whose iterations read what earlier ones write."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            x = T.alloc_shared((N,), "float32")
+            T.copy(X, x)
+            for k in T.vectorized(N - 1):
+                x[k + 1] = x[k]
+            T.copy(x, Y)
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def from_zero(N):
+    """A variable that begins with TileLang's default."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            total = T.alloc_var("float32")
+            for i in T.serial(N):
+                total += X[i]
+            Y[0] = total
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
 def contributions(N):
     """Iterations that contribute to one element, as they may."""
 

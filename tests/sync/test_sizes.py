@@ -144,27 +144,33 @@ def check_unasked(tmp_path: Path, kernel: str, **arguments: int) -> SyncChecked:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "expected"),
+    ("kernel", "arguments", "expected"),
     [
-        ("any_blocks", ["uninitialised"]),
-        ("whole_blocks", []),
-        ("large_only", ["uninitialised"]),
-        ("old_output", ["uninitialised"]),
-        ("half_written", []),
-        ("compared", ["never written"]),
-        ("neighbours_of_fragment", ["race"]),
-        ("contributions", []),
-        ("cleared_by_first_block", ["race"]),
-        ("read_by_last_block", ["race"]),
-        ("sums_of_fragment", ["race"]),
-        ("sums_of_tile", []),
-        ("handed_on", ["race"]),
-        ("of_one_iteration", []),
+        ("any_blocks", {}, ["uninitialised"]),
+        ("whole_blocks", {}, []),
+        ("large_only", {}, ["uninitialised"]),
+        ("old_output", {}, ["uninitialised"]),
+        ("half_written", {}, []),
+        ("compared", {}, ["never written"]),
+        ("neighbours_of_fragment", {}, ["race"]),
+        ("sums_of_threads", {}, []),
+        ("sums_of_threads", {"shared": 2}, ["race"]),
+        ("shifted", {}, ["race"]),
+        ("from_zero", {}, []),
+        ("contributions", {}, []),
+        ("cleared_by_first_block", {}, ["race"]),
+        ("read_by_last_block", {}, ["race"]),
+        ("sums_of_fragment", {}, ["race"]),
+        ("sums_of_tile", {}, []),
+        ("handed_on", {}, ["race"]),
+        ("of_one_iteration", {}, []),
     ],
 )
-def test_a_check_that_nobody_asked_for(tmp_path: Path, kernel: str, expected: list[str]) -> None:
+def test_a_check_that_nobody_asked_for(
+    tmp_path: Path, kernel: str, arguments: dict[str, int], expected: list[str]
+) -> None:
     """It finds undefined accesses at sizes that ``where`` accepts, without the reference, and what is compared is written."""
-    checked = check_unasked(tmp_path, kernel, N=1 << 12)
+    checked = check_unasked(tmp_path, kernel, N=1 << 12, **arguments)
     assert [finding.kind for finding in checked.findings] == expected
     assert checked.blocks > 0
 

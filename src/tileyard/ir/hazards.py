@@ -29,7 +29,7 @@ from tileyard.ir.hazard_kinds import Cause, HazardKind
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
-from tileyard.ir.lane_plans import SPREAD
+from tileyard.ir.lane_plans import is_spread
 from tileyard.ir.lane_registers import is_private
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import (
@@ -182,7 +182,7 @@ class LateRun(AsynchronousRun):
 
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
         for stmt in body:
-            if isinstance(stmt, For) and self._issuing is None and self._run_nest(stmt):
+            if self._issuing is None and is_spread(stmt) and self._run_nest(stmt):
                 continue
             if (yield from super()._body((stmt,))):
                 return True
@@ -190,8 +190,6 @@ class LateRun(AsynchronousRun):
 
     def _run_nest(self, nest: For) -> bool:
         """Run a parallel nest at once, if possible; a race between its iterations is a hazard in any case."""
-        if nest.kind not in SPREAD:
-            return False
         self.at = nest
         report = self._lanes.run(nest)
         self.conflicts += len(report.conflicts)

@@ -25,7 +25,7 @@ from tileyard.ir.lane_conflicts import (
     find_conflicts,
 )
 from tileyard.ir.lane_meanings import update
-from tileyard.ir.lane_plans import SPREAD, NestPlan, plan_nest
+from tileyard.ir.lane_plans import NestPlan, is_spread, plan_nest
 from tileyard.ir.lane_values import Frame, LaneEvaluator
 from tileyard.ir.meanings import cut_tensor_float
 from tileyard.ir.nodes import Atomic, Const, Expr, For, If, Let, Load, Program, Stmt, Store
@@ -77,7 +77,7 @@ class Lanes:
         self._literals: Literals = {}
 
     def run(self, nest: For) -> Report:
-        """Run a loop whose kind is in SPREAD, or refuse to and change nothing."""
+        """Run a loop that ``is_spread``, or refuse to and change nothing."""
         plan = self._plans.get(id(nest)) or self._plans.setdefault(id(nest), plan_nest(nest))
         if not plan.is_known:
             return Report(refusal="statement")
@@ -107,7 +107,7 @@ class _NestRun(Run):
 
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
         for stmt in body:
-            nest = stmt if isinstance(stmt, For) and stmt.kind in SPREAD else None
+            nest = stmt if is_spread(stmt) else None
             if nest is not None and self._lanes.run(nest).refusal is None:
                 continue
             if (yield from super()._body((stmt,))):

@@ -1,13 +1,13 @@
 """Runs a Program in the synchronous meaning and records, per execution of a statement, the last writers of what it reads."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 import numpy as np
 
 from tileyard.ir.clocks import Marks, Places
 from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
-from tileyard.ir.lane_plans import SPREAD
+from tileyard.ir.lane_plans import is_spread
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import (
     Atomic,
@@ -120,7 +120,7 @@ class Recorder(Run):
 
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
         for stmt in body:
-            if self._nest is not None or not _is_nest(stmt):
+            if self._nest is not None or not is_spread(stmt):
                 if (yield from super()._body((stmt,))):
                     return True
                 continue
@@ -219,10 +219,6 @@ class Recorder(Run):
             self._marks[owner] = np.zeros(whole.nbytes if is_viewed else whole.size, np.int32)
         size = (self._raw.array(buffer).itemsize,) if is_viewed else ()
         return self._marks[owner].reshape((*shape, *size))
-
-
-def _is_nest(stmt: Stmt) -> TypeGuard[For]:
-    return isinstance(stmt, For) and stmt.kind in SPREAD
 
 
 def _rewrites(stmt: Stmt) -> bool:
