@@ -154,6 +154,44 @@ def test_a_script_without_mistakes_keeps_its_status(cli: CommandLine) -> None:
     assert "main: no mistakes in 1 of 1 block" in done.stderr
 
 
+NUMBERS = """
+import tilelang
+import tilelang.language as T
+import torch
+
+@tilelang.jit(out_idx=[3])
+def gather(size):
+    @T.prim_func
+    def main(
+        count: T.Tensor((1,), "int32"),
+        places: T.Tensor((4,), "int32"),
+        X: T.Tensor((size,), "float32"),
+        Y: T.Tensor((4,), "float32"),
+    ):
+        with T.Kernel(1, threads=32) as _:
+            x = T.alloc_shared((size,), "float32")
+            for i in T.serial(count[0]):
+                x[i] = X[i]
+            for i in T.serial(4):
+                Y[i] = x[places[i]]
+
+    return main
+
+gather(2)
+for size, count in ((3, 3), (4, 3)):
+    numbers = [torch.tensor(one, dtype=torch.int32) for one in ([count], [size - 1, 0, 1, 2])]
+    gather(size)(*numbers, torch.ones(size))
+"""
+
+
+def test_numbers_that_decide_are_those_of_the_first_launch(cli: CommandLine) -> None:
+    """A kernel that was not launched has none, and random ones would be mistakes of the check."""
+    (cli.cwd / "script.py").write_text(NUMBERS, encoding="utf-8")
+    done = run_script(cli, "script.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("note: ") == done.stderr.count("x is read at i_1=0, ") == 1
+
+
 def run_script(cli: CommandLine, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``tileyard exec``."""
     return warm("tileyard.__main__").run(("exec", *arguments), cli.cwd, cli.environment())

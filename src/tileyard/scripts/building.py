@@ -18,7 +18,7 @@ from tileyard.frontend.tilelang import make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
 from tileyard.model import BuildKey, Digest, SourceLine
-from tileyard.scripts.checking import KernelChecker
+from tileyard.scripts.checking import KeptKernel, KernelChecker
 from tileyard.scripts.cpu_work import as_cpu_work
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.settings import Settings
@@ -38,7 +38,8 @@ class BuiltKernel:
     """A kernel that can be called: ``run`` takes its tensors and scalars, as described in
     ``Loaded.as_callable``.
 
-    ``work`` is the same for kernels that do the same on a CPU: those that differ only in threads and stages.
+    ``work`` is the same for kernels that do the same on a CPU: those that differ only in threads and stages. ``kept`` is what
+    is to be told of launches.
     """
 
     work: Digest
@@ -46,6 +47,7 @@ class BuiltKernel:
     lines: Mapping[int, SourceLine]
     source: str
     run: Callable[..., object]
+    kept: KeptKernel | None = None
 
 
 class Builder:
@@ -82,8 +84,7 @@ class Builder:
         except InvalidProgramError as error:
             raise self._refuse(name, str(error.message)) from None
         self._tally.note_lines(name, made.notes)
-        if self._checker is not None:
-            self._checker.check(name, made)
+        kept = None if self._checker is None else self._checker.check(name, made)
         made = dataclasses.replace(made, kernel=as_cpu_work(made.kernel))
         key = builder.key_of(made)
         # Another kernel with this Program has other source lines.
@@ -108,6 +109,7 @@ class Builder:
                 lines=made.lines,
                 source=annotate(source, made.lines),
                 run=_after_python(run) if PRINTING.search(source) else run,
+                kept=kept,
             )
             with self._lock:
                 self._ready[wanted] = ready

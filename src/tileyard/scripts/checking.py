@@ -1,7 +1,8 @@
 """Checks the kernels that a script compiles for races, undefined accesses and wrong synchronization, each Program once."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,10 +12,13 @@ from tileyard.clock import Clock
 from tileyard.errors import TileyardError
 from tileyard.frontend.tilelang import MadeKernel
 from tileyard.ir.text import print_program
+from tileyard.ir.tiles import Array
+from tileyard.sync.deciding import deciding_numbers
 from tileyard.wording import count_of
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
-from tileyard.workers.sync_check import check_made
+from tileyard.workers.sync_check import MOST_ELEMENTS, check_made
+from tileyard.workers.tensors import to_numpy
 
 TellChecked = Callable[[SyncChecked | str], None]
 LIMIT_S = 1.0
@@ -24,12 +28,34 @@ LIMIT_OF_ALL_S = 10.0
 
 
 @dataclass
-class KernelChecker:
-    """Checks kernels at their own sizes, on inputs of its own; any thread may call it.
+class KeptKernel:
+    """A kernel that is checked after the script, with the whole numbers that decide something, as its first launch had them."""
 
-    If checks are ``asked`` for, each kernel is checked when it is compiled, ``tell`` gets every result, or why there is none, and
-    ``found`` is set if there were findings. Otherwise they are checked by ``finish``, and ``tell`` gets results with findings,
-    and one line on those that were not checked.
+    name: str
+    made: MadeKernel
+    known: dict[str, Array] | None = None
+
+    def note_launch(self, tensors: Mapping[str, object]) -> None:
+        """Keep the numbers of a launch, if it is the first one."""
+        lowered = self.made.lowered
+        if lowered is None or self.known is not None:
+            return
+        self.known = {}
+        with suppress(Exception):  # the script has nothing to do with it
+            for name in deciding_numbers(lowered.written) & tensors.keys():
+                array = to_numpy(tensors[name])
+                if array.size <= MOST_ELEMENTS:
+                    self.known[name] = array.copy()
+
+
+@dataclass
+class KernelChecker:
+    """Checks kernels at their own sizes; any thread may call it.
+
+    If checks are ``asked`` for, each kernel is checked when it is compiled, on random inputs, ``tell`` gets every result, or why there
+    is none, and ``found`` is set if there were findings. Otherwise they are checked by ``finish``, and ``tell`` gets results with
+    findings, only of kernels whose decisions depend on nothing but what is known of their first launch, and one line on those that
+    were not checked.
     """
 
     objects: ObjectStore
@@ -37,24 +63,27 @@ class KernelChecker:
     asked: bool = True
     found: bool = False
     clock: Clock = field(default_factory=Clock)
-    _later: list[tuple[str, MadeKernel]] = field(default_factory=list)
-    _seen: set[tuple[str, bytes]] = field(default_factory=set)
+    _later: list[KeptKernel] = field(default_factory=list)
+    _seen: dict[tuple[str, bytes], KeptKernel] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def check(self, name: str, made: MadeKernel) -> None:
-        """Check a kernel, now or later, unless one with this content was given before."""
+    def check(self, name: str, made: MadeKernel) -> KeptKernel | None:
+        """Check a kernel now, unless one with this content was given before; or keep it for later, and return it."""
         lowered = made.lowered
         if lowered is None:
-            return
+            return None
         content = (print_program(lowered.written), msgspec.json.encode(lowered.written_lines))
         with self._lock:
-            if content in self._seen:
-                return
-            self._seen.add(content)
+            is_new = content not in self._seen
+            kept = self._seen.setdefault(content, KeptKernel(name, made))
             if not self.asked:
-                self._later.append((name, made))
-                return
-        reply = self._check(name, made)
+                self._later += [kept] if is_new else []
+                return kept
+        if is_new:
+            self._tell_now(self._check(kept), name)
+        return None
+
+    def _tell_now(self, reply: SyncChecked | Failed, name: str) -> None:
         if isinstance(reply, Failed):
             self.tell(f"{name}: not checked: {reply.message}")
             return
@@ -66,17 +95,17 @@ class KernelChecker:
         ends_at = self.clock.monotonic_s() + LIMIT_OF_ALL_S
         reasons: list[str] = []
         while self._later and self.clock.monotonic_s() < ends_at:
-            name, made = self._later.pop(0)
-            reply = self._check(name, made)
+            kernel = self._later.pop(0)
+            reply = self._check(kernel)
             if isinstance(reply, Failed):
-                reasons.append(f"{name}: {reply.message}")
+                reasons.append(f"{kernel.name}: {reply.message}")
             elif reply.findings:
                 self.tell(reply)
             elif not reply.blocks:
-                reasons.append(f"{name}: {reply.unchecked[0]}")
+                reasons.append(f"{kernel.name}: {reply.unchecked[0]}")
         if self._later:
             reasons.append(
-                f"{self._later[0][0]}: the checks of all kernels take longer than {LIMIT_OF_ALL_S:g} s"
+                f"{self._later[0].name}: the checks of all kernels take longer than {LIMIT_OF_ALL_S:g} s"
             )
         count = len(reasons) + len(self._later[1:])
         if count:
@@ -84,16 +113,17 @@ class KernelChecker:
                 f"{count_of(count, 'kernel')} not checked for races and undefined accesses: {reasons[0]} (--check-sync allows more time)"
             )
 
-    def _check(self, name: str, made: MadeKernel) -> SyncChecked | Failed:
+    def _check(self, kernel: KeptKernel) -> SyncChecked | Failed:
         question = CheckSync(
-            kernel=name,
+            kernel=kernel.name,
             arguments={},
             config={},
             limit_s=0.0 if self.asked else LIMIT_S,
             is_unasked=not self.asked,
         )
         try:
-            return check_made(made, question, self.objects)
+            known = None if self.asked else kernel.known or {}
+            return check_made(kernel.made, question, self.objects, known=known)
         except TileyardError as error:
             return Failed(message=str(error))
         except Exception as error:  # noqa: BLE001 (the script has nothing to do with it)

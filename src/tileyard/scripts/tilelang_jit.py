@@ -88,6 +88,8 @@ class CpuAdapter(Adapter):
         self._read = [i for i, role in enumerate(roles) if role == "in"]
         self._written = [i for i, role in enumerate(roles) if role in ("out", "inout")]
         self._name = built.signature.name
+        self._kept = built.kept
+        self._names = [find_name(param) for param in given]
         outputs = {
             position: find_name(built.signature.params[position]) for position in sorted(result_idx)
         }
@@ -98,6 +100,8 @@ class CpuAdapter(Adapter):
     def _launch(self, args: tuple[object, ...]) -> object:
         args = tuple(self._stand_ins.fill(args)) if any(arg is None for arg in args) else args
         self._tally.note_launch()
+        if self._kept is not None:
+            self._kept.note_launch(dict(zip(self._names, args, strict=True)))
         given = tuple(self._separate(args))
         began = time.process_time()
         results = super()._launch(given)

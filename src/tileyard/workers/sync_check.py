@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.decoding import decode_json
@@ -17,9 +17,11 @@ from tileyard.frontend.found import Found
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
 from tileyard.ir.text import print_program
+from tileyard.ir.tiles import Array
 from tileyard.measure.inputs import make_inputs
 from tileyard.model import Digest, Outcome, SourceLine, TensorSpec, Value
 from tileyard.sync.blocks import Checked, Effort, check_program
+from tileyard.sync.deciding import deciding_numbers
 from tileyard.sync.suppressions import sieve
 from tileyard.sync.words import describe_race
 from tileyard.workers.program_replies import SyncChecked
@@ -34,9 +36,17 @@ MOST_ELEMENTS, MOST_OF_TILES = 1 << 24, 1 << 20
 
 
 def check_made(
-    made: "MadeKernel", request: CheckSync, objects: ObjectStore, clock: Clock | None = None
+    made: "MadeKernel",
+    request: CheckSync,
+    objects: ObjectStore,
+    clock: Clock | None = None,
+    *,
+    known: Mapping[str, Array] | None = None,
 ) -> SyncChecked | Failed:
-    """Check an elaborated kernel. Raises UsageError, also for a kernel that has no Program or whose sizes are not bound."""
+    """Check an elaborated kernel. Raises UsageError, also for a kernel that has no Program or whose sizes are not bound.
+
+    ``known`` are inputs that take the place of random ones. If given, whole numbers that decide something have to be among them.
+    """
     lowered = made.lowered
     if lowered is None:
         refusal = made.kernel.refusal
@@ -60,7 +70,10 @@ def check_made(
     specs = tensor_specs(program, made.integers)
     if request.is_unasked:
         require_small(program, specs)
-    key = _key(program, lines, request, scalars)
+    if known is not None and (unknown := deciding_numbers(program) - known.keys()):
+        raise UsageError(f"what it does depends on the numbers in {', '.join(sorted(unknown))}")
+    known = known or {}
+    key = _key(program, lines, request, scalars, known)
     checked = _find(objects, key)
     if checked is None:
         effort = Effort(
@@ -69,7 +82,11 @@ def check_made(
             clock=clock or Clock(),
         )
         try:
-            checked = check_program(program, lines, make_inputs(specs), scalars, effort)
+            made_up = zip(
+                (s.name for s in specs if s.role != "out"), make_inputs(specs), strict=True
+            )
+            inputs = [known.get(name, array) for name, array in made_up]
+            checked = check_program(program, lines, inputs, scalars, effort)
         except KernelFault as fault:
             return Failed(message=str(fault))
         if not request.with_timeline:
@@ -144,12 +161,14 @@ def _key(
     lines: Mapping[int, SourceLine],
     request: CheckSync,
     scalars: Sequence[Value],
+    known: Mapping[str, Array],
 ) -> Digest:
     """The key over everything that decides the findings and their lines."""
     parts = (
         print_program(program),
         canonical_json(sorted(lines.items())),
         canonical_json((scalars, request.limit_s)),
+        *(f"{name} {digest_bytes(known[name].tobytes())}" for name in sorted(known)),
     )
     return digest_parts(RECORD_KIND, request.recipe, *parts)
 
