@@ -329,6 +329,22 @@ def from_zero(N):
 
 
 @tilelang.jit(out_idx=[1])
+def atomic_stores(N, adds=False):
+    """The only writes of an output are atomic."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=32) as _:
+            for i in T.serial(N):
+                if adds:
+                    T.atomic_add(Y[i], X[i])
+                else:
+                    T.atomic_store(Y[i], X[i])
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
 def contributions(N):
     """Iterations that contribute to one element, as they may."""
 

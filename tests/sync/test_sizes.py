@@ -157,6 +157,8 @@ def check_unasked(tmp_path: Path, kernel: str, **arguments: int) -> SyncChecked:
         ("sums_of_threads", {"shared": 2}, ["race"]),
         ("shifted", {}, ["race"]),
         ("from_zero", {}, []),
+        ("atomic_stores", {}, []),
+        ("atomic_stores", {"adds": True}, ["uninitialised"]),
         ("contributions", {}, []),
         ("cleared_by_first_block", {}, ["race"]),
         ("read_by_last_block", {}, ["race"]),

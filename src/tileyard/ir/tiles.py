@@ -144,11 +144,17 @@ class Watched(Memory):
 
 
 def atomic(memory: Memory, stmt: Atomic, evaluator: Evaluator) -> np.generic:
-    """Update one element; returns its old content. Outside an array nothing is computed."""
+    """Update one element; returns its old content. Outside an array nothing is computed.
+
+    An exchange that binds no variable only writes, and returns the new content.
+    """
     indices = evaluator.indices(stmt.indices)
     if not memory.is_inside(stmt.buffer, indices):
         return memory.load(stmt.buffer, indices)
-    value = evaluator.value(stmt.value)
+    value: np.generic = evaluator.value(stmt.value)
+    if stmt.kind == "exchange" and stmt.var is None:
+        memory.store(stmt.buffer, indices, value)
+        return value
     old = memory.load(stmt.buffer, indices)
     if stmt.kind != "exchange":
         value = MEANINGS[_ATOMICS[stmt.kind]](old, value)

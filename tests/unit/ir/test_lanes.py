@@ -121,12 +121,18 @@ class _SlowRun(_LaneRun):
 
 
 def touched(report: Report) -> Touched:
-    """What the report says about elements; an update reads and writes them."""
+    """What the report says about elements; an update reads and writes them, but for an exchange that binds no variable."""
+
+    def reads(access: Access) -> bool:
+        is_exchange = isinstance(access.stmt, Atomic) and access.stmt.kind == "exchange"
+        return not access.is_write or (access.is_update and not is_exchange)
+
     return {
         (access.buffer, int(element), is_write)
         for access in report.accesses
         for element in access.elements
-        for is_write in ({access.is_write, False} if access.is_update else {access.is_write})
+        for is_write in (True, False)
+        if (access.is_write if is_write else reads(access))
     }
 
 
