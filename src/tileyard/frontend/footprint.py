@@ -43,7 +43,7 @@ _UNHEARD_VARIABLES = frozenset({"_", "TILEYARD_LEASE", "TILEYARD_CHANNEL"})
 
 _INSTALLED = (".dist-info", ".egg-info", ".egg-link", ".pth")
 _LIVE_FOLDERS = ("/proc/", "/sys/", "/dev/")
-_OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _SUFFIXES = frozenset({"", *importlib.machinery.all_suffixes()})
 
 
@@ -79,7 +79,7 @@ def is_current(footprint: Footprint, environ: Mapping[str, str]) -> bool:
             for names, found in searches
             for folder, entries in found.items()
         )
-        and _variables(footprint.files, environ) == footprint.variables
+        and variables_named_in(footprint.files, environ) == footprint.variables
     )
 
 
@@ -137,7 +137,7 @@ class Recorder:
     def __init__(self, environ: Mapping[str, str], apart: Iterable[Path] = ()) -> None:
         """``environ`` is the environment of user code; files in the folders ``apart`` are not noted."""
         self._environ = dict(environ)
-        self._apart = (*_LIVE_FOLDERS, *(f"{folder.absolute()}{os.sep}" for folder in apart))
+        self._apart = tuple(f"{folder.absolute()}{os.sep}" for folder in apart)
         self._began_ns = time.time_ns()
         self._files: dict[str, str] = {}
         self._late: set[str] = set()
@@ -173,7 +173,7 @@ class Recorder:
         return Footprint(
             files=files,
             searches=(self._search(frozenset(self._top), tuple(self._roots)), *below),
-            variables=_variables(files, self._environ),
+            variables=variables_named_in(files, self._environ),
             is_settled=not changed,
         )
 
@@ -192,17 +192,7 @@ class Recorder:
     # ---- inside -----------------------------------------------------------------------------
 
     def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        match event:
-            case "exec":
-                self._note(getattr(arguments[0], "co_filename", None))
-            case "open" if _is_read(arguments[1], arguments[2]):
-                self._note(arguments[0])
-            case "import":
-                self._note(arguments[1])
-            case "ctypes.dlopen" if os.sep in str(arguments[0]):
-                self._note(arguments[0])
-            case _:
-                pass
+        self._note(find_read(event, arguments))
 
     def _note(self, given: object) -> None:
         """Record a file as it is now, if it counts and was not seen before."""
@@ -223,9 +213,7 @@ class Recorder:
             self._thread.busy = False
 
     def _counts(self, path: str) -> bool:
-        if path.startswith(self._apart) or is_installed(path):
-            return False
-        return not (path.endswith(".pyc") and "__pycache__" in path)
+        return not path.startswith(self._apart) and counts(path)
 
     def _list(self, folders: Iterable[str]) -> list[str]:
         """The folders that count; their entries are recorded before anything is looked for."""
@@ -240,6 +228,27 @@ class Recorder:
     def _search(self, names: frozenset[str], folders: Iterable[str]) -> Search:
         found = {folder: _named(names, self._entries[folder]) for folder in folders}
         return Search(names=tuple(sorted(names)), found=found)
+
+
+def find_read(event: str, arguments: tuple[object, ...]) -> object:
+    """The file that an audit event says is run or opened to read, if any."""
+    match event:
+        case "exec":
+            return getattr(arguments[0], "co_filename", None)
+        case "open" if _is_read(arguments[1], arguments[2]):
+            return arguments[0]
+        case "import":
+            return arguments[1]
+        case "ctypes.dlopen" if os.sep in str(arguments[0]):
+            return arguments[0]
+        case _:
+            return None
+
+
+def counts(path: str) -> bool:
+    """Whether a file counts by its content."""
+    is_cache = path.endswith(".pyc") and "__pycache__" in path
+    return not (is_cache or path.startswith(_LIVE_FOLDERS) or is_installed(path))
 
 
 def _is_read(mode: object, flags: object) -> bool:
@@ -274,9 +283,9 @@ def _named(names: frozenset[str], entries: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(entry for entry in entries if entry.partition(".")[0] in names))
 
 
-def _variables(files: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+def variables_named_in(files: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """The variables whose names occur in Python files that are not Tileyard's own."""
-    texts = [_text(path) for path in files if path.endswith(".py") and not path.startswith(_OWN)]
+    texts = [_text(path) for path in files if path.endswith(".py") and not path.startswith(OWN)]
     return {
         name: value
         for name, value in sorted(environ.items())

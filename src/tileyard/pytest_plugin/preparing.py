@@ -296,8 +296,8 @@ def _elaborate(step: KernelStep, objects: ObjectStore, *, with_tir: bool) -> Aut
             return reply
         question = _question(step, found.name)
         program = reply.elaborated.kernel.program
-        key = identify_check(found, question, program, reply.elaborated.lines)
-        checked = check_kept(objects, key, lambda: author.answer(question))
+        code = identify_check(found, question, program, reply.elaborated.lines)
+        checked = check_kept(objects, code, lambda: author.answer(question))
         return _judge(step, checked, reply)
     try:
         elaborated = lower(step.source, step.out_idx)

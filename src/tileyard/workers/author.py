@@ -34,6 +34,7 @@ from tileyard.errors import (
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.footprint import Recorder, find_working_folder
 from tileyard.frontend.found import Found, lower_config, probe
+from tileyard.frontend.reads import WATCH
 from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.ir.walk import has_order
 from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
@@ -92,7 +93,8 @@ class Author:
     @classmethod
     def of_file(cls, file: Path, objects: ObjectStore) -> Self:
         """Import a kernel file and return its author. Raises KernelFileError."""
-        module = import_file(file)
+        with WATCH.importing():
+            module = import_file(file)
         return cls(find_kernels(module), objects, vars(module))
 
     @classmethod

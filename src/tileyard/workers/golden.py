@@ -2,7 +2,7 @@
 
 import functools
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,8 +15,9 @@ from tileyard.decoding import decode_json
 from tileyard.draws import USUAL_DRAW
 from tileyard.errors import DamagedError, UserCodeError
 from tileyard.frontend.blame import blame_user
-from tileyard.frontend.closure import closure_digest, examine
+from tileyard.frontend.closure import Closure, examine
 from tileyard.frontend.found import Found
+from tileyard.frontend.reads import WATCH, Reads
 from tileyard.ir.dtypes import find_dtype
 from tileyard.measure.calls import CalledLaunch
 from tileyard.measure.inputs import input_key, make_input
@@ -30,15 +31,16 @@ from tileyard.workers.tensors import keep_on_cpu, to_numpy
 from tileyard.workers.threads import cap_threads
 
 RECORD_KIND = "golden"
-RECIPE = "1"
+RECIPE = "2"
 """The version of the way golden results are made; a change to this module that changes them raises it."""
 
 
 class GoldenRecord(Record):
-    """The object store's record of a golden result."""
+    """The object store's record of a golden result. ``reads`` is None if a file changed while it was made: it is not kept."""
 
     inputs: tuple[Digest, ...]
     outputs: tuple[Digest, ...]
+    reads: Reads | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,22 +56,28 @@ class GoldenMaker:
     objects: ObjectStore
 
     def make(self) -> Golden:
-        """Look the result up by its key; compute it if it is new or has no key beforehand."""
+        """Look the result up by its key; compute it if it is new, has no key beforehand, or read what has changed.
+
+        If it read anything, its own content is in its key.
+        """
         reference = self._bind()
-        key = self._derive_key(reference)
+        key, code = self._derive_key(reference)
         if key is None and self.request.only_identified:
             return Golden(key=GoldenKey(""), inputs=(), outputs=())
-        known = None if key is None else _find(self.objects, key)
-        record = known or self._compute(reference)
-        if key is not None and known is None:
+        known = None if key is None else _find(self.objects, key, code)
+        record = known or self._compute(reference, code)
+        is_identified = key is not None and record.reads is not None
+        if key is not None and is_identified and known is None:
             self.objects.put_record(RECORD_KIND, key, msgspec.json.encode(record))
+        if key is None or record.reads != Reads():
+            content = (*record.inputs, "to", *record.outputs)
+            key = GoldenKey(digest_parts("golden content", key or "", *content))
         return Golden(
-            key=key
-            or GoldenKey(digest_parts("golden content", *record.inputs, "to", *record.outputs)),
+            key=key,
             inputs=record.inputs,
             outputs=record.outputs,
             reused=known is not None,
-            is_identified=key is not None,
+            is_identified=is_identified,
             measurement=self._time(reference),
         )
 
@@ -91,40 +99,43 @@ class GoldenMaker:
 
     # ---- identity ---------------------------------------------------------------------------
 
-    def _derive_key(self, reference: Reference | None) -> GoldenKey | None:
-        """The identity of the result; None if the user's code has none."""
-        inputs = self._identify_inputs()
-        behaviour = "none"
+    def _derive_key(self, reference: Reference | None) -> tuple[GoldenKey | None, frozenset[str]]:
+        """The identity of the result, None if the user's code has none, and the files of that code."""
+        given = self._examine_inputs()
+        inputs = given.digest
+        behaviour = Closure(digest=Digest("none"), modules=frozenset())
         if inputs and self.request.draw != USUAL_DRAW:
             inputs = digest_parts(inputs, canonical_json(self.request.draw))
         if reference is not None:
-            behaviour = closure_digest((reference.function, dict(reference.by_name))) or ""
-        if not inputs or not behaviour:
-            return None
+            behaviour = examine((reference.function, dict(reference.by_name)))
+        code = given.files | behaviour.files
+        if not inputs or not behaviour.digest:
+            return None, code
         request = self.request
-        return GoldenKey(
+        key = GoldenKey(
             digest_parts(
                 RECORD_KIND,
                 RECIPE,
                 inputs,
-                behaviour,
+                behaviour.digest,
                 canonical_json(request.specs),
                 np.__version__,
                 _torch_version(),
                 str(request.threads),
             )
         )
+        return key, code
 
-    def _identify_inputs(self) -> str | None:
+    def _examine_inputs(self) -> Closure:
         recipe = self.found.recipe
         given = recipe.inputs or recipe.supply
         if given is None:
-            return input_key(self.request.specs)
-        return closure_digest((given, self.found.complete(self.request.arguments)))
+            return Closure(digest=Digest(input_key(self.request.specs)), modules=frozenset())
+        return examine((given, self.found.complete(self.request.arguments)))
 
     # ---- content ----------------------------------------------------------------------------
 
-    def _compute(self, reference: Reference | None) -> GoldenRecord:
+    def _compute(self, reference: Reference | None, code: Iterable[str]) -> GoldenRecord:
         is_edge = self.request.draw.edges is not None
         usual = np.geterr()
         quiet = np.errstate(**dict.fromkeys(usual, "ignore") if is_edge else usual)
@@ -135,6 +146,7 @@ class GoldenMaker:
         return GoldenRecord(
             inputs=tuple(put_array(self.objects, array) for array in inputs),
             outputs=tuple(put_array(self.objects, array) for array in outputs),
+            reads=WATCH.tell(code, self.objects.root),
         )
 
     def _round(self, outputs: Sequence[Array]) -> list[Array]:
@@ -149,7 +161,8 @@ class GoldenMaker:
     def _make_inputs(self) -> list[Array]:
         specs, draw = self.request.specs, self.request.draw
         wanted = [(index, spec) for index, spec in enumerate(specs) if spec.role != "out"]
-        given = self.found.supply_inputs(self.request.arguments, specs, draw.seed)
+        with WATCH.reading():
+            given = self.found.supply_inputs(self.request.arguments, specs, draw.seed)
         if given is None:
             return [make_input(index, spec, draw) for index, spec in wanted]
         what = f"inputs of {self.found.name}"
@@ -184,7 +197,8 @@ class GoldenMaker:
     def _run(self, reference: Reference | None, inputs: Sequence[Array]) -> list[Array]:
         if reference is None:
             return []
-        return reference.run(inputs, prefers_torch=self._prefers_torch(reference))
+        with WATCH.reading():
+            return reference.run(inputs, prefers_torch=self._prefers_torch(reference))
 
     def _prefers_torch(self, reference: Reference) -> bool:
         # TileLang calls a ref_prog with tensors, whatever its code names.
@@ -211,8 +225,8 @@ def _fit(spec: TensorSpec, given: object, what: str) -> Array:
         return array.astype(dtype.numpy)
 
 
-def _find(objects: ObjectStore, key: GoldenKey) -> GoldenRecord | None:
-    """The recorded result, if all its arrays exist and are undamaged."""
+def _find(objects: ObjectStore, key: GoldenKey, code: Iterable[str]) -> GoldenRecord | None:
+    """The recorded result, if what it read is unchanged, and all its arrays exist and are undamaged."""
     data = objects.get_record(RECORD_KIND, key)
     if data is None:
         return None
@@ -222,7 +236,7 @@ def _find(objects: ObjectStore, key: GoldenKey) -> GoldenRecord | None:
             objects.path(digest)
     except (msgspec.DecodeError, DamagedError):
         return None
-    return record
+    return record if record.reads is not None and record.reads.is_current(code) else None
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,14 +13,15 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.decoding import decode_json
 from tileyard.errors import KernelFault, UsageError
-from tileyard.frontend.closure import closure_digest
+from tileyard.frontend.closure import Closure, examine
 from tileyard.frontend.found import Found
+from tileyard.frontend.reads import WATCH, Reads
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
 from tileyard.ir.text import print_program
 from tileyard.ir.tiles import Array
 from tileyard.measure.inputs import make_inputs
-from tileyard.model import Digest, Outcome, SourceLine, TensorSpec, Value
+from tileyard.model import Digest, Outcome, Record, SourceLine, TensorSpec, Value
 from tileyard.sync.blocks import Checked, Effort, check_program
 from tileyard.sync.deciding import deciding_numbers
 from tileyard.sync.suppressions import sieve
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
 RECORD_KIND = "sync"
 MOST_ELEMENTS, MOST_OF_TILES = 1 << 24, 1 << 20
 """More elements of inputs take longer to make than the check that nobody asked for may run, and more of tiles to go through once."""
+
+
+class KeptCheck(Record):
+    """A kept answer about a kernel, and what its code read."""
+
+    reply: SyncChecked
+    reads: Reads
 
 
 def check_made(
@@ -127,32 +136,35 @@ def require_small(program: Program, specs: Sequence[TensorSpec]) -> None:
 
 def identify_check(
     found: Found, request: CheckSync, program: str, lines: Mapping[int, SourceLine]
-) -> Digest | None:
-    """The key over everything that decides the answer about a kernel at sizes of the check's choice.
+) -> Closure:
+    """The kernel's code, and as its digest the key over everything that decides the answer at sizes of the check's choice.
 
-    ``program`` and ``lines`` are those at its own sizes. None if the user's code has no identity.
+    ``program`` and ``lines`` are those at its own sizes. Without a digest if the user's code has no identity.
     """
     recipe = found.recipe
-    behaviour = closure_digest(
-        (recipe.function, recipe.reference, recipe.inputs, recipe.supply, recipe.where)
-    )
-    if behaviour is None:
-        return None
-    parts = (behaviour, program, canonical_json(sorted(lines.items())), canonical_json(request))
-    return digest_parts(f"{RECORD_KIND} of sizes", *parts)
+    code = examine((recipe.function, recipe.reference, recipe.inputs, recipe.supply, recipe.where))
+    if code.digest is None:
+        return code
+    parts = (code.digest, program, canonical_json(sorted(lines.items())), canonical_json(request))
+    return replace(code, digest=digest_parts(f"{RECORD_KIND} of sizes", *parts))
 
 
-def check_kept(
-    objects: ObjectStore, key: Digest | None, ask: Callable[[], AuthorReply]
-) -> AuthorReply:
-    """The answer that is kept under a key, or else the one of ``ask``, which is kept then."""
-    data = None if key is None else objects.get_record(RECORD_KIND, key)
+def check_kept(objects: ObjectStore, code: Closure, ask: Callable[[], AuthorReply]) -> AuthorReply:
+    """The answer that is kept for a kernel's code while what it read is unchanged, or else the one of ``ask``, which is kept then."""
+    if code.digest is None:
+        return ask()
+    data = objects.get_record(RECORD_KIND, code.digest)
     if data is not None:
         with suppress(msgspec.DecodeError):
-            return decode_json(data, SyncChecked)
-    reply = ask()
-    if key is not None and isinstance(reply, SyncChecked):
-        objects.put_record(RECORD_KIND, key, msgspec.json.encode(reply))
+            kept = decode_json(data, KeptCheck)
+            if kept.reads.is_current(code.files):
+                return kept.reply
+    with WATCH.reading():
+        reply = ask()
+    reads = WATCH.tell(code.files, objects.root)
+    if isinstance(reply, SyncChecked) and reads is not None:
+        kept = KeptCheck(reply=reply, reads=reads)
+        objects.put_record(RECORD_KIND, code.digest, msgspec.json.encode(kept))
     return reply
 
 

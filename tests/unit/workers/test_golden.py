@@ -2,8 +2,12 @@
 
 # ruff: noqa: ANN401, N803, N806 - references take any kind of array, and tensors are called A and B
 
+import contextlib
+import io
+import json
 import os
 import re
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +23,9 @@ from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.draws import Draw
 from tileyard.frontend.discover import find_declared
+from tileyard.frontend.reads import Watch
 from tileyard.model import GoldenKey, Outcome, TensorSpec, TimingPolicy
+from tileyard.workers import author, golden
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import Failed, Golden, MakeGolden
 from tileyard.workers.threads import cap_threads, find_controls
@@ -71,8 +77,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(objects: ObjectStore) -> Bench:
-    """A bench over an empty object store."""
+def bench(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A bench over an empty object store, in a process that has read nothing."""
+    monkeypatch.setattr(golden, "WATCH", Watch())
     return Bench(objects)
 
 
@@ -364,6 +371,114 @@ def test_everything_that_decides_a_result_is_in_its_key(bench: Bench) -> None:
     ]
     assert len(set(keys)) == len(keys)
     assert key(given={"M": 9}) == keys[0]
+
+
+def _read_descriptor(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 100)
+    finally:
+        os.close(descriptor)
+
+
+def _run_helper(path: str) -> str:
+    source = "from pathlib import Path\nVALUE = Path({!r}).read_text()"
+    helper = Path(f"{path}.py")
+    helper.write_text(source.format(path), encoding="utf-8")
+    return str(runpy.run_path(str(helper))["VALUE"])
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "read_text": lambda path: Path(path).read_text(encoding="utf-8"),
+    "read_bytes": lambda path: Path(path).read_bytes(),
+    "Path.open": lambda path: Path(path).open(encoding="utf-8").read(),  # noqa: SIM115
+    "open": lambda path: open(path, encoding="utf-8").read(),  # noqa: PTH123, SIM115
+    "io.open": lambda path: io.open(path).read(),  # noqa: SIM115, UP020
+    "os.open": _read_descriptor,
+    "loadtxt": np.loadtxt,
+    "fromfile": lambda path: np.fromfile(path, sep=" ")[0],
+    "memmap": lambda path: bytes(np.memmap(path, np.uint8, "r")),
+    "json": lambda path: json.loads(Path(path).read_bytes()),
+    "helper": _run_helper,
+}
+
+
+@pytest.mark.parametrize("use", ["reference", "inputs"])
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.filterwarnings("ignore:unclosed file")
+def test_a_file_that_was_read_is_read_again_once_it_changes(
+    bench: Bench, tmp_path: Path, reader: str, use: str
+) -> None:
+    """However a reference or its inputs read it, directly or not: the result is that of the present file."""
+    file, read = str(tmp_path / "scale"), READERS[reader]
+    fields: dict[str, Any] = {
+        "reference": {"reference": lambda A: A * 0 + float(read(file))},
+        "inputs": {
+            "inputs": lambda: [np.full((4, 3), float(read(file)))],
+            "reference": lambda A: A,
+        },
+    }[use]
+    for value in (2, 3):
+        Path(file).write_text(f"{value}\n", encoding="utf-8")
+        _, (out,) = bench.make(A, _spec("out", 4, 3, role="out"), **fields)
+        assert out[0, 0] == value
+
+
+def test_a_file_that_a_module_read_when_it_was_imported_counts(
+    objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reference may use a module's data, which the module's source does not show."""
+    (tmp_path / "scales.py").write_text(
+        "from pathlib import Path\nSCALE = float(Path(__file__).with_name('scale').read_text())\n"
+    )
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(
+        "import tileyard\nimport scales\n\n"
+        "@tileyard.kernel(reference=lambda A: A * 0 + scales.SCALE)\ndef kernel():\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    request = MakeGolden(kernel="kernel", arguments={}, specs=(A, _spec("out", 4, 3, role="out")))
+    for value in (2, 3):
+        (tmp_path / "scale").write_text(str(value))
+        watch = Watch()
+        for module in (golden, author):
+            monkeypatch.setattr(module, "WATCH", watch)
+        reply = Author.of_file(kernel, objects).answer(request)
+        monkeypatch.delitem(sys.modules, "scales")
+        assert isinstance(reply, Golden), reply
+        assert get_array(objects, reply.outputs[0])[0, 0] == value
+
+
+def test_a_reference_that_reads_is_remembered_by_what_it_read(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unchanged and absent files, and variables that its code names, lead to the kept result; others to another key."""
+    there, absent = Path(__file__).with_name("test_author.py"), tmp_path / "absent"
+    environ = os.environ
+
+    def reference(A: Any) -> Any:
+        there.read_bytes()
+        with contextlib.suppress(FileNotFoundError):
+            return A * float(absent.read_text(encoding="utf-8"))
+        return A * float(environ.get("SCALED_BY", "1"))
+
+    def ask() -> Golden:
+        monkeypatch.setattr(golden, "WATCH", Watch())  # as in a fresh process
+        reply = bench.ask(A, _spec("out", 4, 3, role="out"), reference=reference)
+        assert isinstance(reply, Golden)
+        assert reply.is_identified
+        return reply
+
+    first, again = ask(), ask()
+    monkeypatch.setenv("SCALED_BY", "3")
+    scaled = ask()
+    monkeypatch.delenv("SCALED_BY")
+    assert (again.reused, again.key) == (True, first.key)
+    assert not scaled.reused
+    absent.write_text("5", encoding="utf-8")
+    read = bench.ask(A, _spec("out", 4, 3, role="out"), reference=reference)
+    assert isinstance(read, Golden)
+    assert len({first.key, scaled.key, read.key}) == 3
 
 
 def test_a_reference_without_identity_is_keyed_by_content(bench: Bench) -> None:
