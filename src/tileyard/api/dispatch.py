@@ -74,8 +74,10 @@ class Dispatch:
     def __call__(self, *args: Any) -> object:  # noqa: ANN401 - arrays of any library
         """As the compiled kernel: see ``Winner.load``. Raises UsageError if no config is known and there is no default, and RejectedError as ``choose`` does."""
         try:
-            kernel = self._ready[tuple([(a.shape, a.dtype) for a in args])]
-        except (AttributeError, KeyError):  # an argument is a number, or the shapes are new
+            kernel = self._ready.get(tuple([(a.shape, a.dtype) for a in args]))
+        except AttributeError:  # an argument is a number
+            kernel = None
+        if kernel is None:  # outside the try: its errors have no other behind them
             kernel = self.find(*args)
         return kernel(*args)
 

@@ -118,8 +118,9 @@ def test_no_config_that_where_rejects_is_chosen(tmp_path: Path) -> None:
     for size, block in ((80, 32), (64, 48)):
         with pytest.raises(
             RejectedError, match=rf"where of gemm rejects block={block} for M={size}"
-        ):
+        ) as refused:
             tuned(np.ones(size, np.float32))
+        assert refused.value.__context__ is None
 
 
 def test_a_name_has_no_default(tmp_path: Path) -> None:
