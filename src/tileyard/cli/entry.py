@@ -8,20 +8,26 @@ INTERRUPTED = 130
 
 def run() -> None:
     """Run one command and exit with its status."""
-    if not has_folder() and not asks_for_help(sys.argv[1:]):
-        gone = "the working directory no longer exists (change to one that does)"
-        sys.exit(say(gone, 2))
-    if sys.argv[1:2] == ["lease"]:  # typer and its imports would double the cost of a lease
+    try:
+        sys.exit(_run(sys.argv[1:]))
+    except KeyboardInterrupt:  # during an import: commands handle it themselves
+        sys.exit(INTERRUPTED)
+
+
+def _run(arguments: list[str]) -> int:
+    if not has_folder() and not asks_for_help(arguments):
+        return say("the working directory no longer exists (change to one that does)", 2)
+    if arguments[:1] == ["lease"]:  # typer and its imports would double the cost of a lease
         from tileyard.cli.lease import run_lease
 
-        sys.exit(run_lease(sys.argv[2:]))
-    if sys.argv[1:2] == ["exec"]:  # the process becomes the script's own
+        return run_lease(arguments[1:])
+    if arguments[:1] == ["exec"]:  # the process becomes the script's own
         from tileyard.cli.exec import run_exec
 
-        sys.exit(run_exec(sys.argv[2:]))
+        return run_exec(arguments[1:])
     from tileyard.cli.main import main
 
-    sys.exit(main(sys.argv[1:]))
+    return main(arguments)
 
 
 def say(message: str, status: int) -> int:

@@ -1,8 +1,12 @@
 """What every command has: help, and the version beside it."""
 
+import sys
+from types import ModuleType
+
 import pytest
 
 import tileyard
+from tileyard.cli import entry
 from tileyard.cli.main import main
 
 
@@ -64,3 +68,24 @@ def test_a_shell_completes_commands_and_options(
     with pytest.raises(SystemExit):
         main([])
     assert capsys.readouterr().out.split() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("command", "module"), [("tune", "main"), ("lease", "lease"), ("exec", "exec")]
+)
+def test_an_interrupt_during_an_import_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, command: str, module: str
+) -> None:
+    """The status is that of any interrupted command."""
+
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError if name.startswith("_") else KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["tileyard", command])
+    name = f"tileyard.cli.{module}"
+    monkeypatch.setitem(sys.modules, name, Interrupted(name))
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as ended:
+        entry.run()
+    assert isinstance(ended.value, SystemExit)
+    assert ended.value.code == entry.INTERRUPTED
