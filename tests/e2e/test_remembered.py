@@ -16,7 +16,12 @@ from pieces import operation
 with Path(__file__).with_name("imports.log").open("a") as log:
     log.write("imported\\n")
 
-@tileyard.kernel(space={"block": [32]}, reference=lambda A: operation(A))
+def reference(A):
+    with (Path(__file__).parent / "calls.log").open("a") as log:
+        log.write("called\\n")
+    return operation(A)
+
+@tileyard.kernel(space={"block": [32]}, reference=reference)
 def kernel(M=256, block=32):
     print("elaborated with", block)
     @T.prim_func
@@ -34,7 +39,7 @@ def write(folder: Path, name: str, text: str) -> None:
 
 
 def test_a_second_run_imports_nothing(cli: CommandLine) -> None:
-    """The answers are known, with what was printed for them; a changed helper asks again."""
+    """The answers are known, with what was printed for them; a changed helper asks again, and --fresh makes all anew."""
 
     def imports_after() -> int:
         result = cli.run_json("tune", "mine.py", "--target", "scripted")
@@ -51,3 +56,10 @@ def test_a_second_run_imports_nothing(cli: CommandLine) -> None:
     seen.append(imports_after())
     expected = [1, 1, 2]
     assert seen == expected
+
+    def count_calls() -> int:
+        return len((cli.cwd / "calls.log").read_text().splitlines())
+
+    before = count_calls()
+    cli.run_json("run", "mine.py", "--target", "scripted", "--fresh")
+    assert count_calls() == before + 1

@@ -55,6 +55,10 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
     sanitize: Sanitize = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Compute the reference again, even if its result is stored."),
+    ] = False,
     build_limit: BuildLimit = "120s",
     python_limit: PythonLimit = None,
     memory_limit: MemoryLimit = "8GiB",
@@ -63,9 +67,9 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     """Build one config of a kernel, run it, compare every output, and time it.
 
     For a correct output, the element closest to its tolerance is printed; for a wrong one, the worst
-    element. Parameters without --config are as in the first config. Earlier builds are reused; the config
-    always runs. With --debug the last line is the command that runs it again in gdb, up to the kernel's
-    first statement.
+    element. Parameters without --config are as in the first config. Earlier builds and results of the
+    reference are reused; the config always runs. With --debug the last line is the command that runs it
+    again in gdb, up to the kernel's first statement.
 
     Exit status: 0 it passed, or there is no reference, 1 it failed, 2 bad usage, 3
     infrastructure only, 130 interrupted.
@@ -107,6 +111,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         devices=read_names(devices),
         file=str(file),
         reuse=False,
+        fresh=fresh,
         title="run",
         queue_limit_s=read_time_s("--queue-limit", queue_limit),
         python_limit_s=read_python_limit(python_limit),

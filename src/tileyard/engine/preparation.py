@@ -417,6 +417,7 @@ class Preparation:
             reference=work.reference,
             make_inputs=work.inputs,
             draw=work.draw,
+            anew=self._yard.fresh,
         )
         self._asked[case.side, work.file] += 1
         author = self._yard.authors.of(case.side, work.file)

@@ -17,7 +17,14 @@ from tileyard.frontend.footprint import (
 )
 from tileyard.model import Digest, Record
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import AuthorReply, CheckSync, DescribeKernels, Failed, Golden
+from tileyard.workers.protocol import (
+    AuthorReply,
+    CheckSync,
+    DescribeKernels,
+    Failed,
+    Golden,
+    MakeGolden,
+)
 from tileyard.workers.question import AnswerT, Question
 
 RECORD_KIND = "answer"
@@ -123,6 +130,8 @@ class RememberedAuthor:
         self._kept.clear()
 
     def _key(self, request: Record) -> Digest:
+        if isinstance(request, MakeGolden):  # what is made anew answers later questions, too
+            request = msgspec.structs.replace(request, anew=False)
         # Not JSON, which has neither NaN nor infinity.
         question = digest_bytes(msgspec.msgpack.encode(request, order="sorted"))
         return digest_parts(RECORD_KIND, RECIPE, self._place, question)

@@ -35,7 +35,7 @@ class Workplace:
     """How a run uses the machine.
 
     ``reuse`` allows recorded trials to answer for new cases; with ``rebuild`` everything is built even if an artifact
-    exists. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
+    exists; a ``fresh`` run makes golden results again. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
     wait for a device. ``compile_workers`` is None for one on each core that no device owns; ``group_size`` is
     the number of kernels per build request, None for what suits the target. ``proven_by`` is the run, or
     ``any``, whose passed cases are skipped if their run keys are the same; empty for none. ``check_sync`` has every
@@ -45,6 +45,7 @@ class Workplace:
 
     reuse: bool = True
     rebuild: bool = False
+    fresh: bool = False
     overlap: bool = True
     queue_limit_s: float = 1800.0
     compile_workers: int | None = None

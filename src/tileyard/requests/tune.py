@@ -286,6 +286,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         bundle=bundle,
         also_build=read_names(options["also_build"]),
         reuse=options["resume"],
+        fresh=not options["resume"],
         overlap=options["overlap"],
         compile_workers=options["compile_workers"],
         golden_threads=options["golden_threads"] or 0,

@@ -100,6 +100,7 @@ def plan_study(
         notes=notes,
         workplace=Workplace(
             reuse=start.reuse,
+            fresh=start.fresh,
             overlap=start.overlap,
             queue_limit_s=start.queue_limit_s,
             compile_workers=start.compile_workers,

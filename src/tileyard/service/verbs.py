@@ -65,7 +65,7 @@ class StartTune(Verb[StudyResult], kw_only=True):
 
     ``compile_workers`` and ``group_size`` are as in a yard; a case waits for a device for
     ``queue_limit_s``. For the targets ``also_build`` the configs are built, and not run. With a ``bundle`` its configs are timed, for their target; there is no file then.
-    ``title`` is the word that reports put before the kernel's name.
+    ``title`` is the word that reports put before the kernel's name. ``fresh`` is as in a yard.
     """
 
     is_timing = True
@@ -74,6 +74,7 @@ class StartTune(Verb[StudyResult], kw_only=True):
     target: str
     file: str
     reuse: bool
+    fresh: bool = False
     title: str = "tune"
     bundle: str = ""
     also_build: tuple[str, ...] = ()

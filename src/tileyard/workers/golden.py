@@ -64,7 +64,7 @@ class GoldenMaker:
         key, code = self._derive_key(reference)
         if key is None and self.request.only_identified:
             return Golden(key=GoldenKey(""), inputs=(), outputs=())
-        known = None if key is None else _find(self.objects, key, code)
+        known = None if key is None or self.request.anew else _find(self.objects, key, code)
         record = known or self._compute(reference, code)
         is_identified = key is not None and record.reads is not None
         if key is not None and is_identified and known is None:

@@ -176,11 +176,10 @@ class ElaborateConfig(Question[ElaboratedConfig], tag="elaborate_config"):
 
 
 class MakeGolden(Question[Golden], tag="make_golden"):
-    """Make inputs and reference outputs, or find them in the object store.
+    """Make inputs and reference outputs, or find them in the object store; with ``anew`` they are made in any case.
 
-    ``threads`` caps the numeric libraries. ``reference`` and ``make_inputs`` name other functions of the user's
-    file that take the place of the kernel's own. ``draw`` is which inputs it is about. With ``only_identified`` nothing is computed that has no key
-    beforehand: the answer is a Golden without a key. With a ``timing`` the reference is timed, too.
+    ``threads`` caps the numeric libraries. ``reference`` and ``make_inputs`` name functions of the user's file that replace the kernel's own,
+    ``draw`` the inputs. With ``only_identified`` the Golden has no key if it has none beforehand. With a ``timing`` the reference is timed, too.
     """
 
     kernel: str
@@ -193,6 +192,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     draw: Draw = USUAL_DRAW
     only_identified: bool = False
     timing: TimingPolicy | None = None
+    anew: bool = False
 
 
 def _sync_recipe() -> str:

@@ -343,6 +343,9 @@ def test_a_golden_result_is_made_once(bench: Bench) -> None:
     assert (again.key, again.inputs, again.outputs) == (first.key, first.inputs, first.outputs)
     assert other.key != first.key
     assert other.inputs == first.inputs
+    anew = MakeGolden(kernel="kernel", arguments={}, specs=(A, B, C), anew=True)
+    made = bench.author(reference=_multiply(2)).answer(anew)
+    assert made == first
 
 
 def test_everything_that_decides_a_result_is_in_its_key(bench: Bench) -> None:
