@@ -33,7 +33,7 @@ class SyncChecks:
         self._first: dict[str, str] = {}
         self._firsts: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._wrong: set[str] = set()
-        self._slow: set[str] = set()
+        self._slow: dict[str, str] = {}
 
     async def passes(self, progress: Progress) -> bool:
         """Whether a case may continue; otherwise it has ended, also if it runs only until it is checked."""
@@ -64,7 +64,7 @@ class SyncChecks:
     async def _check(self, kernel: str, progress: Progress, case: Case, work: KernelWork) -> bool:
         wanted = self._yard.check_sync
         if kernel in self._slow and not wanted:
-            return self._leave(kernel, progress)
+            return self._leave(kernel, progress, self._slow[kernel])
         reply = await self._ask(case, work)
         if isinstance(reply, SyncChecked):
             return self._judge(kernel, reply, progress)
@@ -74,7 +74,7 @@ class SyncChecks:
             self._ledger.finish(progress, outcome, f"its check: {reply.message}")
             return False
         self._ledger.write_log(progress, f"not checked: {reply.message}")
-        return self._leave(kernel, progress)
+        return self._leave(kernel, progress, f"{work.kernel}: {reply.message}")
 
     async def _ask(self, case: Case, work: KernelWork) -> SyncChecked | Failed:
         """The author's answer about a config, or the known one."""
@@ -106,14 +106,15 @@ class SyncChecks:
             return False
         if not checked.blocks:
             self._ledger.write_log(progress, f"not checked: {'; '.join(checked.unchecked)}")
-            return self._leave(kernel, progress)
+            first = next(iter(checked.unchecked), "no block of it runs")
+            return self._leave(kernel, progress, f"{checked.kernel}: {first}")
         return True
 
-    def _leave(self, kernel: str, progress: Progress) -> bool:
+    def _leave(self, kernel: str, progress: Progress, reason: str) -> bool:
         """Let a case continue unchecked, and count its config once, even if it returns in the finals."""
-        self._slow.add(kernel)
+        self._slow.setdefault(kernel, reason)
         case = progress.case
-        self._yard.sync_unchecked.add(canonical_json((case.side, case.work)))
+        self._yard.sync_unchecked.setdefault(canonical_json((case.side, case.work)), reason)
         return True
 
 

@@ -62,7 +62,7 @@ class Yard(Workplace, RunnerSite):
     ``programs`` answers for cases of programs, None if there are none. ``compilers`` were begun before the run; None for those that it makes itself.
 
     ``listeners`` receive every event, ``unwritten`` names what they were warned about as not writable, and ``flushes`` are called
-    after events: a listener may keep events until then. ``sync_unchecked`` are the works of cases that were to be checked for undefined behaviour and were not.
+    after events: a listener may keep events until then. ``sync_unchecked`` are the works of cases that were to be checked for undefined behaviour and were not, each with the reason.
     ``noted`` are the kernels and lines about which listeners received a note.
 
     ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` receives what a runner would need for
@@ -82,7 +82,7 @@ class Yard(Workplace, RunnerSite):
     shelf: dict[str, RunEntry] = field(default_factory=dict)
     builds: dict[str, Build] = field(default_factory=dict)
     unwritten: set[str] = field(default_factory=set)
-    sync_unchecked: set[str] = field(default_factory=set)
+    sync_unchecked: dict[str, str] = field(default_factory=dict)
     noted: set[tuple[str, SourceLine | None]] = field(default_factory=set)
     reprobe_s: float = INTERVAL_S
     judge: str = JUDGE

@@ -18,7 +18,6 @@ from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.engine.source import CaseSource
-from tileyard.engine.sync_checks import LIMIT_S
 from tileyard.engine.yard import Listener, Workplace, Yard
 from tileyard.events import Note, RunEnded, RunStarted, StepEnded, StepKind, StopReason
 from tileyard.model import WELL, Case, Device, Outcome
@@ -139,7 +138,7 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
         if ending.unrecorded:
             yard.emit(Note(text=describe_unrecorded(ending.unrecorded), level="warning"))
         if yard.sync_unchecked:
-            yard.emit(Note(text=_describe_unchecked(len(yard.sync_unchecked))))
+            yard.emit(Note(text=_describe_unchecked([*yard.sync_unchecked.values()])))
         if skipped := bench.store.describe_skipped():
             yard.emit(Note(text=skipped, level="warning"))
         yard.emit(RunEnded(run=bench.run, at=bench.clock.wall_s(), reason=reason))
@@ -147,10 +146,10 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
     return result
 
 
-def _describe_unchecked(count: int) -> str:
+def _describe_unchecked(reasons: Sequence[str]) -> str:
     return (
-        f"{count_of(count, 'config')} not checked for races and undefined accesses: that takes more than {LIMIT_S:g} s, or "
-        "cannot be done (--check-sync allows ten minutes)"
+        f"{count_of(len(reasons), 'config')} not checked for races and undefined accesses: {reasons[0]} "
+        "(--check-sync allows ten minutes)"
     )
 
 

@@ -68,8 +68,8 @@ def check(
     *cases: Case,
     wanted: bool | None = None,
     is_asynchronous: bool = True,
-) -> tuple[list[str], int]:
-    """Prepare cases up to their check, all at once: how each went on, and how many were not checked."""
+) -> tuple[list[str], list[str]]:
+    """Prepare cases up to their check, all at once: how each went on, and why some were not checked."""
     with open_simulated_yard(
         folder, (), (0,), authors=Authors([Side()], (0,), lambda side, file: author)
     ) as yard:
@@ -92,7 +92,7 @@ def check(
         async def go_on_all() -> list[str]:
             return await asyncio.gather(*map(go_on, cases))
 
-        return asyncio.run(go_on_all()), len(yard.sync_unchecked)
+        return asyncio.run(go_on_all()), [*yard.sync_unchecked.values()]
 
 
 def case_of(number: int, **arguments: int) -> Case:
@@ -110,7 +110,7 @@ def test_the_first_finding_ends_a_case(tmp_path: Path) -> None:
     ended, unchecked = check(tmp_path, author, case_of(1), case_of(2))
     message = "race: /k.py:3: a is raced (and 1 further mistake)"
     assert ended == [f"runtime_error: {message}", "passes"]
-    assert unchecked == 0
+    assert unchecked == []
 
 
 def test_a_config_is_asked_about_once(tmp_path: Path) -> None:
@@ -123,11 +123,11 @@ def test_a_config_is_asked_about_once(tmp_path: Path) -> None:
 
 
 def test_a_slow_check_is_the_last_of_its_kernel(tmp_path: Path) -> None:
-    """With the same arguments; what was not checked is counted, and runs."""
+    """With the same arguments; what was not checked is counted, with the reason, and runs."""
     author = Checker(lambda _: SLOW)
     cases = case_of(1, N=4), case_of(2, N=4), case_of(3, N=5)
     again = Case(id="f1", work=cases[0].work)
-    assert check(tmp_path, author, *cases, again) == (["passes"] * 4, 3)
+    assert check(tmp_path, author, *cases, again) == (["passes"] * 4, [f"k: {SLOW.message}"] * 3)
     assert [one.config["n"] for one in author.asked] == [1, 3]
     logs = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.log")]
     assert logs == ["not checked: the check takes longer than 1 s\n"] * 2
@@ -137,7 +137,7 @@ def test_what_the_check_does_not_cover_is_counted(tmp_path: Path) -> None:
     """As commits by single threads; the config runs, and the log says why it is not checked."""
     nothing = SyncChecked(kernel="k", config={}, blocks=0, grid=0, findings=(), unchecked=("x",))
     author = Checker(lambda _: nothing)
-    assert check(tmp_path, author, case_of(1), case_of(2)) == (["passes"] * 2, 2)
+    assert check(tmp_path, author, case_of(1), case_of(2)) == (["passes"] * 2, ["k: x"] * 2)
     logs = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.log")]
     assert logs == ["not checked: x\n"]
 
@@ -175,7 +175,7 @@ def test_a_check_that_was_asked_for_has_no_limit(tmp_path: Path) -> None:
     author = Checker(lambda _: Failed(message="it fails"))
     ended, unchecked = check(tmp_path, author, case_of(1), wanted=True)
     assert ended == ["runtime_error: its check: it fails"]
-    assert (author.asked[0].limit_s, unchecked) == (0.0, 0)
+    assert (author.asked[0].limit_s, unchecked) == (0.0, [])
 
 
 def test_a_comment_that_says_it_wrong_fails_a_case(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_comment_that_says_it_wrong_fails_a_case(tmp_path: Path) -> None:
 def test_nobody_is_asked_needlessly(tmp_path: Path) -> None:
     """Neither where it is not wanted, nor where nothing runs."""
     author = Checker(lambda _: FINE)
-    assert check(tmp_path / "b", author, case_of(1), wanted=False) == (["passes"], 0)
+    assert check(tmp_path / "b", author, case_of(1), wanted=False) == (["passes"], [])
     built = Case(id="c", work=KernelWork(kernel="k"), until="built")
-    assert check(tmp_path / "c", author, built) == (["passes"], 0)
+    assert check(tmp_path / "c", author, built) == (["passes"], [])
     assert author.asked == []
