@@ -209,7 +209,8 @@ class KernelInfo(Record):
     ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared.
     ``tolerance`` and ``timing`` are the author's settings, None for the default; a run may take ``run_s`` seconds, 0 for the default limit.
     If it ``is_open``, only the elaborated kernel shows the names of all sizes that it takes.
-    ``inputs`` are "ours", "drawn" by a function of the kernel's own that takes an ``rng``, or "given".
+    ``inputs`` are "ours", "drawn" by a function of the kernel's own that takes an ``rng``, or "given". ``line`` is the kernel's
+    in ``file``, 0 if it is not known.
     """
 
     name: str
@@ -226,6 +227,7 @@ class KernelInfo(Record):
     run_s: float = 0.0
     inputs: Literal["ours", "drawn", "given"] = "ours"
     is_open: bool = False
+    line: int = 0
 
     def may_take(self, key: str) -> bool:
         """Whether a parameter can have this name, as far as is known before anything is elaborated."""

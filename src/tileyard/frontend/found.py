@@ -84,6 +84,7 @@ class Found:
             run_s=self.recipe.run_s,
             inputs=self._tell_inputs(),
             is_open=self.recipe.runtime.is_open,
+            line=find_place(self.recipe.function)[1],
         )
 
     def expand(self, arguments: Arguments) -> Expansion:

@@ -94,7 +94,7 @@ def _expand(file: KernelFile, kernels: Sequence[KernelInfo], draft: Draft) -> It
                 tags=file.common.tags,
                 seed=find_seed(CaseTable(name=name)),
                 limits=limit_kernel(file.common.limits),
-                where=file.where,
+                where=_find_place(file, info),
             )
             missing = _missing(work, info)
             if missing:
@@ -103,6 +103,13 @@ def _expand(file: KernelFile, kernels: Sequence[KernelInfo], draft: Draft) -> It
                 )
                 draft.skip.append(Rule(cases=case.id, reason=reason))
             yield case
+
+
+def _find_place(file: KernelFile, info: KernelInfo) -> str:
+    """Where a case is declared: the kernel's line where the file itself is the suite."""
+    is_suite = file.where == f"{file.work.file}:1"
+    is_inside = info.line and Path(info.file).name == Path(file.work.file).name
+    return f"{file.work.file}:{info.line}" if is_suite and is_inside else file.where
 
 
 def _find_kernel(kernels: Sequence[KernelInfo], name: str, where: str) -> KernelInfo:

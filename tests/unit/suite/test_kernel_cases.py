@@ -26,6 +26,7 @@ GEMM = KernelInfo(
     tunable=("block",),
     shapes={"large": {"M": 8, "N": 8}, "small": {"M": 2, "N": 2}},
     tolerance=Tolerance(rtol=0.1, atol=0.1),
+    line=7,
 )
 SCALE = KernelInfo(name="scale", file="k.py", style="jit", parameters=("n",), required=("n",))
 
@@ -107,7 +108,8 @@ def test_a_python_file_is_a_suite(kernels: Path, settings: Settings) -> None:
     )
     reason = "scale needs a value for n, and no shape gives it"
     assert suite.skip == (Rule(cases="scale/default", reason=reason),)
-    assert (suite.name, suite.cases[0].where) == ("k", f"{kernels}:1")
+    assert suite.name == "k"
+    assert [case.where for case in suite.cases] == [f"{kernels}:{line}" for line in (7, 7, 1)]
 
 
 TOML = """
