@@ -28,7 +28,7 @@ from tileyard.workers.protocol import (
 from tileyard.workers.question import AnswerT, Question
 
 RECORD_KIND = "answer"
-RECIPE = "3"
+RECIPE = "4"
 """The version of the records and how they are made; a change that makes old records wrong raises it."""
 
 

@@ -31,7 +31,12 @@ class Reads(Record):
     variables: dict[str, str] = {}
 
     def is_current(self, code: Iterable[str]) -> bool:
-        """Whether the functions in the files ``code`` would read the same now."""
+        """Whether the functions in the files ``code`` would read the same now.
+
+        The files are in a footprint of this process then, as if the functions had run.
+        """
+        for path in self.files:
+            sys.audit("open", path, "r", os.O_RDONLY)
         return all(
             identify_file(path) == digest for path, digest in self.files.items()
         ) and self.variables == variables_named_in((*code, *self.files), os.environ)
