@@ -135,7 +135,7 @@ def test_workflows_are_read_as_they_are(cli: CommandLine) -> None:
     found = duplicates(inside)
     kinds = Counter(one["kind"] for one in found["findings"])
     expected = {"build": 4, "tests": 2, "command": 2, "label": 1, "copies": 1}
-    assert (kinds, len(found["duplicates"])) == (expected, 9)
+    assert (kinds, len(found["duplicates"])) == (expected, 6)  # three builds are not the same
     library = next(one for one in found["findings"] if one["what"] == "lib")
     assert [spot["where"] for spot in library["spots"]] == [
         f"{inside.cwd}/.github/workflows/{place}" for place in ("build.yml:23", "nightly.yml:26")
@@ -149,14 +149,56 @@ def test_workflows_are_read_as_they_are(cli: CommandLine) -> None:
     shown = in_a_process(inside).run("ci", "duplicates", "--fail")
     assert shown.returncode == 1
     assert (
-        "built 2 times: lib; keep it in build/native: that saves 10 min 0 s (guessed)"
-        in shown.stdout
+        "keep it in build/native: that saves 5 min 0 s (guessed), on pull_request" in shown.stdout
     )
+    assert "built 2 times: lib; none serves the others: -G, CMAKE_BUILD_TYPE, WITH" in shown.stdout
+    assert "bash scripts/run_cases.sh: .github/workflows/build.yml:76, " in shown.stdout
     bad = inside.cwd / ".github" / "workflows" / "bad.yml"
     bad.write_text("on: push\njobs:\n  a:\n    step: []\n", encoding="utf-8")
     refused = inside.run("ci", "duplicates")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "bad.yml:4: jobs.a.step: unknown key (did you mean 'steps'?)" in refused.stderr
+
+
+def test_what_cmake_declares_is_known_and_a_job_that_may_not_run_keeps_nothing(
+    cli: CommandLine,
+) -> None:
+    """A label of ctest stands for its tests; what cannot be seen is listed, never counted as done once."""
+    root = cli.cwd / "checkout"
+    (root / ".git").mkdir(parents=True)
+    (root / ".github" / "workflows").mkdir(parents=True)
+    (root / "dsl").mkdir()
+    (root / "dsl" / "test_a.py").touch()
+    (root / "CMakeLists.txt").write_text(
+        'foreach(n a)\n add_test(NAME t_${n} COMMAND python3 -m unittest discover -s "${CMAKE_SOURCE_DIR}/dsl")\n'
+        ' set_tests_properties(t_${n} PROPERTIES LABELS "DSL" ENVIRONMENT "A=1")\nendforeach()\n',
+        encoding="utf-8",
+    )
+    inside = OwnProcess(cwd=root, env=cli.env)
+
+    def show(always: str, maybe: str) -> str:
+        jobs = (("a", "x", always), ("b", "y", maybe))
+        for file, job, run in jobs:
+            detect = "  d: {runs-on: u, steps: [{run: tool}]}\n" if file == "b" else ""
+            given = "needs: d, if: needs.d.outputs.x == '1', " if file == "b" else ""
+            text = f"on: pull_request\njobs:\n{detect}  {job}: {{{given}steps: {json.dumps([{'run': run}])}}}\n"
+            (root / ".github" / "workflows" / f"{file}.yml").write_text(text, encoding="utf-8")
+        return inside.run("ci", "duplicates").stdout
+
+    build = "cmake -S . -B build -DA=1 && cmake --build build"
+    shown = show("ctest --test-dir build -L DSL", "cd dsl; python3 -m unittest discover")
+    assert "1 test run 2 times" in shown
+    assert "keep it in a/x: " in shown
+    shown = show(build, f"{build}\n./one\n./two\n./three")
+    assert "keep it in a/x: " in shown  # though b/y runs more, so that it would leave less work
+    assert "not seen: 3 commands that may run tests" in shown
+    shown = show(build, build.replace("A=1", "A=2"))
+    assert "none serves the others: A differ" in shown
+    assert "keep it" not in shown
+    for run in ("ctest --test-dir build -L NONE", "ninja -C build check-x", "./unit", "tox"):
+        shown = show(build, run)
+        assert run in shown.partition("not seen: 1 command")[2]
+        assert "no check is run twice" not in shown
 
 
 def test_times_decide_what_is_saved(cli: CommandLine, suite: Path) -> None:

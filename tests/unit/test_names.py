@@ -23,6 +23,7 @@ OTHER_MEANINGS = {
     "scripts/tilelang_device.py": "devices of torch and TVM",
     "scripts/torch_tensors.py": "devices of torch",
     "suite/shell_commands.py": "a node of a parsed shell script, and the shell's own `command`",
+    "suite/workflow_coverage.py": "a kind of work in workflows",
     "suite/workflow_duplicates.py": "a kind of finding in workflows",
     "suite/workflow_work.py": "a kind of work in workflows",
     "workers/tensors.py": "devices of torch",

@@ -39,7 +39,12 @@ from tileyard.suite.memory import read_memory
 from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of
 from tileyard.suite.reading import NOTHING
 from tileyard.suite.records import Expected, Suite, Wish
-from tileyard.suite.workflow_duplicates import identify_label, make_jobs, name_keepers
+from tileyard.suite.workflow_duplicates import (
+    identify_label,
+    list_unseen,
+    make_jobs,
+    name_keepers,
+)
 from tileyard.suite.workflow_reading import find_in_workflows, read_step_times
 from tileyard.suite.workflow_work import GUESSES_S
 
@@ -105,13 +110,15 @@ def find(
     folders = [Path(yard.read(Path(w.suite)).folder) for d in drafts.values() for w in d.wanted]
     folders += [Path(d.command.cwd) for d in drafts.values() if d.command is not None]
     contents = Contents(find_root(folders or [Path.cwd()]))
-    told = [one for one in read.findings if one.kind == "label" and one.together]
+    told = [f for f in read.findings if f.kind == "label" and f.together and not f.because]
     labels = {one.what: one.identity for one in told}
     completed = [_complete(draft, yard, contents, labels) for draft in drafts.values()]
     seen = make_jobs(read.jobs, read.work, read.findings)
     completed += [replace(job, is_independent=job.name in independent) for job in seen]
     found = find_duplicates(completed)
-    found = replace(found, findings=(*name_keepers(read.findings, found.duplicates), *read.copies))
+    named = name_keepers(read.findings, found.duplicates)
+    hidden = list_unseen(read.work, read.findings) if len(completed) > 1 else ()
+    found = replace(found, findings=(*named, *read.copies), unseen=hidden)
     present(found, as_json, print_duplicates)
     return found
 

@@ -11,6 +11,8 @@ from tileyard.suite.jobs_duplicates import Duplicate, Duplicates, Finding, JobSh
 from tileyard.suite.jobs_matrix import Matrix
 from tileyard.wording import count_of, shorten_path
 
+SHORTER = 80
+"""Maximum characters of a line about a command that is only listed."""
 WIDEST = 400
 """Maximum characters of a line about a finding; JSON has all."""
 LISTED = 20
@@ -21,6 +23,8 @@ def print_duplicates(console: Console, found: Duplicates) -> None:
     """Print a row per job, the checks that several jobs run, and the time saved by dropping them."""
     columns = ("job", "checks", "expected", "to drop", "saves", "")
     table = new_table(columns, left=("job", ""), wrapped=("job", ""))
+    spots = (spot for finding in found.findings for spot in finding.spots)
+    still = {spot.job for spot in spots if spot.still}
     for job in found.jobs:
         table.add_row(
             Text(clean_line(job.name)),
@@ -28,7 +32,7 @@ def print_duplicates(console: Console, found: Duplicates) -> None:
             format_seconds(job.seconds),
             str(len(job.dropped) or ""),
             format_seconds(job.saves_s) if job.dropped else "",
-            _say_state(job),
+            _say_state(job, is_needed=job.name in still),
         )
     print_table(console, table)
     told = {finding.identity for finding in found.findings}
@@ -39,6 +43,17 @@ def print_duplicates(console: Console, found: Duplicates) -> None:
         say(console, _say_finding(finding, saved_s.get(finding.identity, 0.0)))
         for line in _say_spots(finding):
             console.print(Text(f"  {clean_line(line, WIDEST)}"), soft_wrap=True)
+    if found.unseen:
+        places: dict[str, dict[str, None]] = {}
+        for spot in found.unseen:
+            places.setdefault(spot.command, {})[shorten_path(spot.where)] = None
+        count = count_of(len(places), "command")
+        say(console, f"not seen: {count} that may run tests; label them to compare them")
+        for command, those in list(places.items())[:LISTED]:
+            line = f"{clean_line(command, SHORTER)}: {', '.join(those)}"
+            console.print(Text(f"  {clean_line(line, WIDEST)}"), soft_wrap=True)
+        if len(places) > LISTED:
+            say(console, f"  and {len(places) - LISTED} more, which --json lists")
     if found.also_independent:
         say(
             console,
@@ -61,10 +76,10 @@ def print_matrix(console: Console, matrix: Matrix) -> None:
         say(console, line)
 
 
-def _say_state(job: JobShare) -> str:
+def _say_state(job: JobShare, *, is_needed: bool) -> str:
     if job.is_independent:
         return "independent: left alone"
-    return "nothing is left of it" if job.dropped and not job.rest else ""
+    return "nothing is left of it" if job.dropped and not job.rest and not is_needed else ""
 
 
 def _say_groups(duplicates: Iterable[Duplicate]) -> Iterator[str]:
@@ -99,6 +114,8 @@ def _say_finding(finding: Finding, saves_s: float) -> str:
     if not finding.together:
         costs = sum(spot.seconds for spot in finding.spots)
         return f"{said}; these jobs never run together, {format_seconds(costs)} in all{is_guess}"
+    if finding.because:
+        return f"{said}; {finding.because}, on {', '.join(finding.together)}"
     kept = f"keep it in {finding.keeper}" if finding.keeper else "left to independent jobs"
     return f"{said}; {kept}: that saves {format_seconds(saves_s)}{is_guess}, on {', '.join(finding.together)}"
 
@@ -108,15 +125,16 @@ def _say_spots(finding: Finding) -> Iterator[str]:
     for spot in finding.spots:
         condition = f", if {' and '.join(spot.conditions)}" if spot.conditions else ""
         command = f": {spot.command}" if spot.command else ""
-        if finding.kind == "copies":
-            yield spot.where
-        else:
-            yield f"{shorten_path(spot.where)} {spot.job}{command}{condition}"
-    for name, texts in finding.differences.items():
+        if finding.kind != "copies":
+            still = f"; also on {', '.join(spot.still)}" if finding.together and spot.still else ""
+            yield f"{shorten_path(spot.where)} {spot.job}{command}{condition}{still}"
+    for name, texts in finding.differences.items() if not finding.because else ():
         yield f"{name}: {' | '.join(text or '-' for text in texts)}"
 
 
 def _sum_up(found: Duplicates) -> str:
+    if not found.duplicates and (found.unseen or any(one.together for one in found.findings)):
+        return "nothing that is seen can be dropped: no job does it whenever and as others need it"
     if not found.duplicates:
         return "no check is run twice on identical content"
     if any(finding.together for finding in found.findings):

@@ -69,12 +69,16 @@ class Wanted(Record):
 
 
 class Check(Record):
-    """One thing that a job runs. ``is_guess`` says that it never ran, so ``seconds`` is a guess."""
+    """One thing that a job runs. ``is_guess`` says that it never ran, so ``seconds`` is a guess.
+
+    Unless the job ``can_keep`` it for others, one of these has to.
+    """
 
     identity: Digest
     name: str
     seconds: float
     is_guess: bool = False
+    can_keep: bool = True
 
 
 class CiJob(Record):

@@ -27,7 +27,11 @@ class Duplicate(Record):
 
 
 class Spot(Record):
-    """Where something is done: the job, ``file:line``, the command, and its conditions."""
+    """Where something is done: the job, ``file:line``, the command, and its conditions.
+
+    Only a job that ``can_keep`` it can do so for the others: it always runs when these do. At the events ``still`` it is no
+    duplicate.
+    """
 
     job: str
     where: str
@@ -35,6 +39,8 @@ class Spot(Record):
     seconds: float = 0.0
     is_guess: bool = False
     conditions: tuple[str, ...] = ()
+    can_keep: bool = True
+    still: tuple[str, ...] = ()
 
 
 class Finding(Record):
@@ -42,7 +48,7 @@ class Finding(Record):
 
     ``kind`` is ``build``, ``tests``, ``command``, ``label`` or ``copies``. ``differences`` are what
     differs between these places, in their order. Jobs that never run ``together`` save nothing.
-    ``tests`` are those in common; ``differing`` of these have other files.
+    ``tests`` are those in common; ``differing`` of these have other files. ``because`` is why no job can keep it for the others.
     """
 
     kind: str
@@ -54,6 +60,7 @@ class Finding(Record):
     tests: tuple[str, ...] = ()
     differing: int = 0
     keeper: str = ""
+    because: str = ""
 
 
 class JobShare(Record):
@@ -77,7 +84,7 @@ class Duplicates(Record):
 
     ``guessed`` of the duplicates never ran, so their savings are a guess. ``also_independent`` are
     checks that an independent job and one other job run: they are not reported. ``findings`` describe
-    duplicates in workflows, and other findings there.
+    duplicates in workflows, and other findings there; ``unseen`` are commands whose tests cannot be seen.
     """
 
     jobs: tuple[JobShare, ...]
@@ -87,6 +94,7 @@ class Duplicates(Record):
     guessed: int = 0
     also_independent: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    unseen: tuple[Spot, ...] = ()
 
 
 def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
@@ -104,7 +112,11 @@ def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
                 spared.setdefault(identity, []).append(job.name)
             else:
                 owners.setdefault(identity, []).append(number)
-    shared = {identity: found for identity, found in owners.items() if len(found) > 1}
+    shared = {
+        identity: found
+        for identity, found in owners.items()
+        if len(found) > 1 and any(own[number][identity].can_keep for number in found)
+    }
     keepers = _choose_keepers(jobs, own, owners, shared)
     duplicates = tuple(
         Duplicate(
@@ -145,6 +157,7 @@ def _merge(checks: Sequence[Check]) -> dict[Digest, Check]:
                 before,
                 seconds=before.seconds + check.seconds,
                 is_guess=before.is_guess or check.is_guess,
+                can_keep=before.can_keep or check.can_keep,
             )
     return merged
 
@@ -183,7 +196,12 @@ def _choose_keepers(
 ) -> dict[Digest, int]:
     """For each check that several jobs run, the job that keeps it."""
     orders = {
-        identity: tuple(sorted(found, key=lambda n: (own[n][identity].seconds, n)))
+        identity: tuple(
+            sorted(
+                (n for n in found if own[n][identity].can_keep),
+                key=lambda n: (own[n][identity].seconds, n),
+            )
+        )
         for identity, found in shared.items()
     }
     totals: dict[tuple[int, ...], list[float]] = {}

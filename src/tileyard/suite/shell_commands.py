@@ -15,6 +15,8 @@ from tree_sitter import Language, Node, Parser
 
 DEEPEST = 8
 """Maximum depth of functions within functions, and of scripts within arguments."""
+LONGEST = 60
+"""Characters of a condition that are shown."""
 MOST_COMMANDS = 2000
 """Maximum number of commands; stops functions that call each other many times."""
 _WRAPPERS = {"sudo", "env", "time", "exec", "nice", "nohup", "command", "stdbuf", "eval", "timeout"}
@@ -26,12 +28,16 @@ _MAYBE = re.compile(r"(if|elif|case|for|while)_\w+|case_item|else_clause")
 
 @dataclass
 class ShellCommand:
-    """One simple command. ``env`` are the variables set for it alone; ``line`` counts from 0."""
+    """One simple command. ``env`` are the variables set for it alone; ``line`` counts from 0.
+
+    ``conditions`` are the parts of the script by which it may not run, or its failure may not count.
+    """
 
     argv: list[str]
     cwd: str
     line: int
     env: dict[str, str] = field(default_factory=dict)
+    conditions: tuple[str, ...] = ()
 
 
 @dataclass
@@ -58,6 +64,7 @@ def read_script(text: str, variables: Mapping[str, str], cwd: str) -> ShellScrip
     _Walk(script).walk(_parse(text), state)
     for one in script.commands:
         one.argv, (one.cwd,) = show(one.argv), show([one.cwd])
+        one.conditions = tuple(show([*one.conditions]))
         one.env = dict(zip(one.env, show([*one.env.values()]), strict=True))
     for told in (script.exports, script.outputs):
         told |= dict(zip(told, show([*told.values()]), strict=True))
@@ -92,7 +99,7 @@ class _Walk:
     line: int = 0
     sink: dict[str, str] | None = None
     """The current output, if it goes to a file of later steps."""
-    is_certain: bool = True
+    conditions: tuple[str, ...] = ()
 
     def walk(self, node: Node, state: _State) -> None:
         """Process a node; ``state`` is changed as the shell would change it."""
@@ -115,6 +122,10 @@ class _Walk:
                 self._children(node, state.copy())
             case kind if _MAYBE.fullmatch(kind):
                 self._branch(node, state)
+            case "list" if any(child.type == "||" for child in node.children):
+                replaced = self._given(f"|| {_text(node.named_children[-1])}")
+                for child in node.named_children:
+                    replaced.walk(child, state)
             case "test_command" | "comment" | "heredoc_body" | "command_substitution":
                 pass
             case kind:
@@ -131,14 +142,24 @@ class _Walk:
         inner = state.copy()
         for name in [_text(node.named_children[0])] if node.type == "for_statement" else ():
             inner.variables.pop(name, None)
+        first = _text(node.child_by_field_name("condition") or node.named_children[0])
+        is_list = node.type in ("for_statement", "case_item", "else_clause", "elif_clause")
+        walk = self if is_list else self._given(f"{node.type.partition('_')[0]} {first}")
         for child in node.named_children:
-            replace(self, is_certain=False).walk(child, inner)
+            walk.walk(child, inner)
         for name in {*inner.variables, *state.variables}:
             after, before = inner.variables.get(name), state.variables.get(name)
             if after and before and len(after) > len(before) and after[: len(before)] == before:
                 state.variables[name] = after
             elif after != before:
                 state.variables.pop(name, None)
+
+    def _given(self, what: str) -> "_Walk":
+        """For what runs, or fails the script, only under a condition; one that ends the script fails it."""
+        if what.startswith("||") and re.search(r"\bexit\b", what):
+            return self
+        line = " ".join(what.split())
+        return replace(self, conditions=(*self.conditions, f"the script's {line[:LONGEST]}"))
 
     def _assign(self, node: Node, state: _State) -> None:
         target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -178,14 +199,16 @@ class _Walk:
                 replace(self, depth=self.depth + 1).walk(state.functions[argv[0]], inner)
         elif self.sink is not None and argv[0] in ("echo", "printf"):
             key, equals, value = argv[-1].partition("=")
-            if equals and self.is_certain:
+            if equals and not self.conditions:
                 self.sink[key] = value
             else:
                 self.sink.pop(key, None)
         elif (text := _find_script(argv)) and self.depth < DEEPEST:
-            _Walk(self.script, self.depth + 1, line).walk(_parse(text), state.copy())
+            inside = replace(self, depth=self.depth + 1, line=line, sink=None)
+            inside.walk(_parse(text), state.copy())
         else:
-            self.script.commands.append(ShellCommand(argv, state.cwd, line, env))
+            found = ShellCommand(argv, state.cwd, line, env, self.conditions)
+            self.script.commands.append(found)
 
     def _words(self, node: Node, state: _State) -> list[str]:
         """The expansion of a word: one word, or those of a list."""

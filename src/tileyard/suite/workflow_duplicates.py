@@ -5,7 +5,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -15,13 +15,18 @@ from tileyard.artifacts.keys import digest_parts
 from tileyard.model import Digest
 from tileyard.suite.jobs import Check, CiJob
 from tileyard.suite.jobs_duplicates import Duplicate, Finding, Spot
-from tileyard.suite.workflow_expressions import can_both_hold
+from tileyard.suite.workflow_coverage import (
+    MANUAL,
+    Jobs,
+    find_together,
+    name_other_builds,
+    say_why,
+    serves,
+)
 from tileyard.suite.workflow_tests import Tests, list_covered, walk
-from tileyard.suite.workflow_work import Work, matters
+from tileyard.suite.workflow_work import Work, is_place, matters
 from tileyard.suite.workflows import WorkflowJob
 
-MANUAL = frozenset({"workflow_dispatch", "repository_dispatch", "workflow_call", "workflow_run"})
-"""Events that start a single workflow."""
 MOST_APART = 20
 """Maximum number of named jobs that never run together."""
 FEWEST_NAMESAKES = 3
@@ -29,7 +34,6 @@ FEWEST_FILES = 8
 """Number of equal files, tests or folders of tests that make a tree the copy of another one."""
 MOST_BEARERS = 20
 """A name that more folders contain does not identify copies."""
-_Jobs = Mapping[str, WorkflowJob]
 
 
 def find_repeated(jobs: Sequence[WorkflowJob], work: Sequence[Work]) -> list[Finding]:
@@ -44,7 +48,18 @@ def find_repeated(jobs: Sequence[WorkflowJob], work: Sequence[Work]) -> list[Fin
             group.append(one)
     parts = [part for group in groups for part in _split(group, by_name)]
     tests = [one for one in work if one.kind == "tests"]
-    return [*(_describe(part, by_name) for part in parts), *_find_overlaps(tests, by_name)]
+    described = (found for part in parts for found in _describe_part(part, by_name))
+    return [*described, *_find_overlaps(tests, by_name)]
+
+
+def list_unseen(work: Sequence[Work], found: Iterable[Finding]) -> tuple[Spot, ...]:
+    """The commands that may run tests which cannot be seen, without those of which something is found."""
+    told = {(spot.job, spot.where, spot.command) for one in found for spot in one.spots}
+    return tuple(
+        Spot(job=one.job, where=one.where, command=one.command, seconds=one.seconds)
+        for one in work
+        if not one.is_seen and (one.job, one.where, one.command) not in told
+    )
 
 
 def make_jobs(
@@ -53,16 +68,19 @@ def make_jobs(
     """The jobs with all their work as checks: work repeated by jobs that run together is one check of theirs."""
     checks: dict[str, list[Check]] = {job.name: [] for job in jobs}
     rest = {(one.job, one.where, one.command): one.seconds for one in work}
+    held = {(spot.job, spot.where) for one in found if one.because for spot in one.spots}
     for finding in found:
-        for spot in finding.spots if finding.together else ():
+        for spot in finding.spots if finding.together and not finding.because else ():
             rest[spot.job, spot.where, spot.command] -= spot.seconds
-            checks[spot.job].append(_check(finding.identity, finding.what, spot, spot.seconds))
+            check = _check(finding.identity, finding.what, spot, spot.seconds)
+            checks[spot.job].append(replace(check, can_keep=spot.can_keep))
     for one in work:
         key = (one.job, one.where, one.command)
         if rest[key] > 1e-6:
             is_label = one.kind == "label"
             identity = identify_label(one.subject) if is_label else digest_parts("own", *key)
-            checks[one.job].append(_check(identity, one.command, one, rest[key]))
+            check = _check(identity, one.command, one, rest[key])
+            checks[one.job].append(replace(check, can_keep=key[:2] not in held))
     return [CiJob(name=name, checks=tuple(those)) for name, those in checks.items() if those]
 
 
@@ -100,19 +118,20 @@ def _agree(one: Work, other: Work) -> bool:
         all(other.versions.get(key, text) == text for key, text in one.versions.items())
         and not any(
             one.env.get(name) != other.env.get(name)
+            and not (is_place(one, name) or is_place(other, name))
             and (matters(one, name) or matters(other, name))
             for name in {*one.env, *other.env}
         )
     )
 
 
-def _split(group: list[Work], jobs: _Jobs) -> Iterator[list[Work]]:
+def _split(group: list[Work], jobs: Jobs) -> Iterator[list[Work]]:
     """Divides a group into work that runs together and work that never does, without intentional repetitions by a matrix."""
     if len({jobs[one.job].leg_of or one.job for one in group}) < 2:
         return
     parts: list[list[Work]] = []
     for one in group:
-        joined = [part for part in parts if any(_together(one, other, jobs) for other in part)]
+        joined = [part for part in parts if any(find_together(one, other, jobs) for other in part)]
         merged = [other for part in joined for other in part]
         parts = [*(part for part in parts if part not in joined), [*merged, one]]
     yield from (part for part in parts if len(part) > 1)
@@ -120,29 +139,43 @@ def _split(group: list[Work], jobs: _Jobs) -> Iterator[list[Work]]:
         yield [part[0] for part in sorted(parts, key=lambda part: -len(part))][:MOST_APART]
 
 
-def _together(one: Work, other: Work, jobs: _Jobs) -> frozenset[str]:
-    """The events at which both may run."""
-    first, second = jobs[one.job], jobs[other.job]
-    is_same_run = first.workflow == second.workflow
-    events = [
-        event
-        for event in first.events
-        if event in second.events and (is_same_run or event not in MANUAL)
-    ]
-    mine = (*first.conditions, *one.conditions)
-    yours = (*second.conditions, *other.conditions)
-    return can_both_hold(mine, yours, events, is_same_run=is_same_run)
+def _describe_part(part: Sequence[Work], jobs: Jobs) -> Iterator[Finding]:
+    """What one job can do for others, each with these; then what no job can do for the others, and why."""
+    if all(not find_together(a, b, jobs) for a, b in combinations(part, 2)):
+        yield _describe(part, jobs)
+        return
+    left, groups = list(part), list[list[Work]]()
+    while left:
+        served = [[b for b in left if a is not b and serves(a, b, jobs)] for a in left]
+        best = max(range(len(left)), key=lambda n: len(served[n]))
+        groups.append([left[best], *served[best]])
+        left = [one for one in left if all(one is not other for other in groups[-1])]
+    for group in groups:
+        if len({jobs[one.job].leg_of or one.job for one in group}) > 1:
+            yield _describe([one for one in part if any(one is other for other in group)], jobs)
+    firsts = [group[0] for group in groups]
+    if len({jobs[one.job].leg_of or one.job for one in firsts}) > 1:
+        yield _describe(firsts, jobs, because=say_why(firsts))
 
 
-def _describe(group: Sequence[Work], jobs: _Jobs, shares: Sequence[float] = ()) -> Finding:
+def _describe(
+    group: Sequence[Work], jobs: Jobs, shares: Sequence[float] = (), because: str = ""
+) -> Finding:
     first = group[0]
-    names = dict.fromkeys(name for one in group for name in (*one.details, "selected by"))
     told = {"selected by": [" ".join(one.tests.select) for one in group]}
+    if first.kind != "build":
+        other = {name for one in group for name in name_other_builds(first, one)}
+        told["built before, with other"] = ["", *[", ".join(sorted(other))] * (len(group) - 1)]
+        told["set, and read"] = [
+            " ".join(name for name in sorted(one.env) if is_place(one, name) and matters(one, name))
+            for one in group
+        ]
+    names = dict.fromkeys(name for one in group for name in (*one.details, *told))
     texts = {
         name: tuple(told.get(name) or (one.details.get(name, "") for one in group))
         for name in names
     }
-    events = set[str]().union(*(_together(a, b, jobs) for a, b in combinations(group, 2)))
+    events = set[str]().union(*(find_together(a, b, jobs) for a, b in combinations(group, 2)))
     spots = tuple(
         Spot(
             job=one.job,
@@ -151,6 +184,8 @@ def _describe(group: Sequence[Work], jobs: _Jobs, shares: Sequence[float] = ()) 
             seconds=one.seconds * share,
             is_guess=one.is_guess,
             conditions=one.conditions,
+            can_keep=all(serves(one, other, jobs) for other in group if other is not one),
+            still=tuple(sorted({*jobs[one.job].events} - events - MANUAL)),
         )
         for one, share in zip(group, shares or [1.0] * len(group), strict=True)
     )
@@ -163,10 +198,11 @@ def _describe(group: Sequence[Work], jobs: _Jobs, shares: Sequence[float] = ()) 
         differences={name: those for name, those in texts.items() if len({*those}) > 1},
         together=tuple(sorted(events)),
         tests=first.tests.ids,
+        because=because,
     )
 
 
-def _find_overlaps(tests: Sequence[Work], jobs: _Jobs) -> Iterator[Finding]:
+def _find_overlaps(tests: Sequence[Work], jobs: Jobs) -> Iterator[Finding]:
     """Pairs of different commands, of two jobs, that have tests in common."""
     for one, other in combinations(tests, 2):
         mine, yours = one.tests, other.tests
@@ -179,7 +215,9 @@ def _find_overlaps(tests: Sequence[Work], jobs: _Jobs) -> Iterator[Finding]:
         narrow, wide = list_covered(mine.ids, yours.ids), list_covered(yours.ids, mine.ids)
         if narrow or wide:
             shares = (_share(mine, yours, narrow), _share(yours, mine, wide))
-            found = _describe((one, other), jobs, shares)
+            is_served = serves(one, other, jobs) or serves(other, one, jobs)
+            because = "" if is_served else say_why((one, other))
+            found = _describe((one, other), jobs, shares, because)
             what = f"{one.command} | {other.command}"
             yield replace(found, what=what, tests=tuple(dict.fromkeys((*narrow, *wide))))
 

@@ -15,6 +15,7 @@ _WORDS = {"&&": " and ", "||": " or ", "!": "~", "true": "True", "false": "False
 _COMPARED = re.compile(
     r"([A-Za-z_][\w.-]*)\s*[!=]=\s*'([^']*)'|'([^']*)'\s*[!=]=\s*([A-Za-z_][\w.-]*)"
 )
+_CONTEXT = re.compile(r"(?<![\w.'-])[A-Za-z_][\w-]*\.[\w.-]*")
 MOST_CASES = 4096
 """Maximum number of combinations of values tried on two conditions; beyond it both are assumed to hold."""
 
@@ -68,6 +69,15 @@ def can_both_hold(
     return frozenset(found)
 
 
+def is_implied(condition: str, others: Iterable[str], event: str, *, is_same_run: bool) -> bool:
+    """Whether a condition holds at an event whenever these others do: always, or as one of them that means the same there."""
+    if holds(condition, {"github.event_name": event}):
+        return True
+    shared = ("github.", "vars.", *(("needs.", "inputs.") if is_same_run else ()))
+    names = _CONTEXT.findall(condition)
+    return condition in others and bool(names) and all(one.startswith(shared) for one in names)
+
+
 def _read(text: str, known: Mapping[str, str]) -> _Value:
     """The value of an expression, whose syntax is nearly Python's."""
 
@@ -108,7 +118,9 @@ def _evaluate(node: ast.expr, known: Mapping[str, str]) -> _Value:
             return (show_value(one).casefold() == show_value(other).casefold()) == isinstance(
                 op, ast.Eq
             )
-        case ast.Call(func=ast.Subscript(slice=ast.Constant(value="always"))):
+        case ast.Call(func=ast.Subscript(slice=ast.Constant(value="always" | "success"))):
             return True
+        case ast.Call(func=ast.Subscript(slice=ast.Constant(value="cancelled"))):
+            return False
         case _:
             return _Unknown()

@@ -5,13 +5,14 @@ pytest, unittest, ctest and lit are read; any other command counts as one test.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from functools import lru_cache
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 
 from tileyard.model import Record
+from tileyard.suite.cmake_tests import CmakeTest, list_cmake_tests
 from tileyard.suite.shell_commands import join_path
 
 _VALUES = frozenset(
@@ -26,16 +27,19 @@ _FLAGS = re.compile(
     r"-[vqxsl]+|-[nprW]\S+|--(forked|lf|ff|strict-markers|showlocals|verbose|quiet|no-header)"
     r"|--(junit-?xml|tb|durations|color|timeout|cov|cov-report|maxfail|log-level)=.*"
 )
-_CALL = re.compile(r"(\w+)\s*\(((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*)\)")
 _PATTERNS = ("test_*.py", "*_test.py")
 
 
 class Tests(Record):
-    """The tests of a command. Commands of another ``variant`` run something else; ``select`` narrows it in their own words."""
+    """The tests of a command. Commands of another ``variant`` run something else; ``select`` narrows it in their own words.
+
+    Unless it ``is_seen`` the command runs more than its ids, or they are only a name for what it runs.
+    """
 
     ids: tuple[str, ...]
     variant: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
+    is_seen: bool = True
 
 
 def list_covered(ids: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
@@ -97,53 +101,67 @@ def _find_module(word: str, cwd: str) -> str:
     return join_path(cwd, word)
 
 
-def read_ctest(words: Sequence[str], tree: str) -> Tests:
-    """The tests of ``ctest`` on a tree's build, by the names and labels in its CMakeLists.txt."""
+def read_ctest(
+    words: Sequence[str], tree: str, find: Callable[[list[str], str], Tests | None]
+) -> Tests:
+    """The tests of ``ctest`` on a tree's build; ``find`` gives those that the command of one of them runs.
+
+    A test that is none of a known tool's is called by its script, or else by its name.
+    """
     options = dict(pairwise(words))
-    said = tuple(f"{key} {options[key]}" for key in ("-L", "-R", "-E", "-LE") if key in options)
-    found = [
-        test
-        for name, labels, test in _list_ctests(tree)
-        if _fits(options.get("-R", ""), name)
-        and _fits(options.get("-L", ""), labels)
-        and not _fits(options.get("-E", "$^"), name)
-        and not _fits(options.get("-LE", "$^"), labels)
-    ]
-    if not found:
-        return Tests(ids=(f"ctest of {tree}",), variant=said)
-    return Tests(ids=tuple(dict.fromkeys(found)))
+
+    def wanted(*names: str) -> str:
+        return next((options[name] for name in names if name in options), "")
+
+    ids, is_seen = list[str](), True
+    label, unlabel = wanted("-L", "--label-regex"), wanted("-LE", "--label-exclude")
+    name, unname = wanted("-R", "--tests-regex"), wanted("-E", "--exclude-regex")
+    for test in list_cmake_tests(tree):
+        is_named = "$" not in test.name and test.name != "*"
+        labels = test.labels or ("",)
+        fits = _fits(label, labels) and not (unlabel and _fits(unlabel, labels))
+        if fits and not is_named and (name or unname or not test.argv):
+            is_seen = False  # only a build knows its name
+        elif fits and _fits(name, (test.name,)) and not (unname and _fits(unname, (test.name,))):
+            ids += _list_inner(test, tree, find)
+    said = (f"-L {label}", f"-LE {unlabel}", f"-R {name}", f"-E {unname}")
+    if not ids:
+        variant = tuple(one for one in said if not one.endswith(" "))
+        return Tests(ids=(f"ctest of {tree}",), variant=variant, is_seen=False)
+    return Tests(ids=tuple(dict.fromkeys(ids)), is_seen=is_seen)
 
 
-def _fits(pattern: str, text: str) -> bool:
-    try:
-        return re.search(pattern, text) is not None
-    except re.error:
-        return False
+def _list_inner(
+    test: CmakeTest, tree: str, find: Callable[[list[str], str], Tests | None]
+) -> tuple[str, ...]:
+    argv = list(test.argv)
+    if argv[1:3] == ["-E", "env"]:
+        argv = list(dropwhile(lambda word: "=" in word or word.startswith("-"), argv[3:]))
+    inner = find(argv, test.cwd) if argv else None
+    is_plain = inner is not None and not inner.variant and not inner.select
+    ids = inner.ids if inner is not None and is_plain else ()
+    if ids and all(Path(one.partition("::")[0]).exists() for one in ids):
+        return ids
+    return (find_script(argv, test.cwd) or f"ctest {test.name} of {tree}",)
+
+
+def find_script(argv: Sequence[str], cwd: str) -> str:
+    """The script that a command runs, itself or by an interpreter; empty if there is none."""
+    paths = (join_path(cwd, word) for word in argv[:3] if re.search(r"\.(py|sh)$", word))
+    return next((path for path in paths if Path(path).is_file()), "")
 
 
 @lru_cache(maxsize=64)
-def _list_ctests(tree: str) -> list[tuple[str, str, str]]:
-    """Name, labels and file of each ``add_test``."""
-    found: list[tuple[str, str, str]] = []
-    for path in sorted(Path(tree).rglob("CMakeLists.txt")):
-        text = re.sub(r"#[^\n]*", "", path.read_text(encoding="utf-8", errors="replace"))
-        calls = [
-            (call[1].lower(), re.sub('"', " ", call[2]).split()) for call in _CALL.finditer(text)
-        ]
-        labels = {
-            words[0]: words[-1]
-            for name, words in calls
-            if name == "set_tests_properties" and "LABELS" in words
-        }
-        for name, words in calls:
-            if name == "add_test" and words:
-                test = words[1] if words[0] == "NAME" else words[0]
-                script = next((word for word in words if word.endswith((".py", ".sh"))), "")
-                file = script.replace("${CMAKE_CURRENT_SOURCE_DIR}", str(path.parent))
-                file = file.replace("${CMAKE_SOURCE_DIR}", tree)
-                file = os.path.normpath(path.parent / file) if script else f"ctest {test} of {tree}"
-                found.append((test, labels.get(test, ""), file))
-    return found
+def list_scripts(tree: str) -> frozenset[str]:
+    """The scripts that are tests of ctest."""
+    return frozenset(find_script(test.argv[-3:], test.cwd) for test in list_cmake_tests(tree))
+
+
+def _fits(pattern: str, texts: Iterable[str]) -> bool:
+    try:
+        return any(re.search(pattern, text) is not None for text in texts)
+    except re.error:
+        return False
 
 
 def walk(path: Path | str) -> Iterator[tuple[str, list[str], list[str]]]:

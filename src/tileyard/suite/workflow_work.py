@@ -18,7 +18,15 @@ from msgspec.structs import replace
 from tileyard.model import Record
 from tileyard.suite.shell_commands import ShellCommand, join_path, read_script
 from tileyard.suite.workflow_expressions import fill, holds
-from tileyard.suite.workflow_tests import Tests, list_files, read_ctest, read_pytest, read_unittest
+from tileyard.suite.workflow_tests import (
+    Tests,
+    find_script,
+    list_files,
+    list_scripts,
+    read_ctest,
+    read_pytest,
+    read_unittest,
+)
 from tileyard.suite.workflows import WorkflowJob, WorkflowStep
 
 StepTimes = Mapping[tuple[str, str, str], float]
@@ -47,6 +55,11 @@ _UNTOLD = re.compile(
     r"|(?:GITHUB|RUNNER|CCACHE|PIP)_\w+"
 )
 """Variables that do not distinguish commands."""
+_PLACE = re.compile(r"\w*(PATH|DIR|ROOT|HOME|PREFIX|WORKSPACE|BIN|SITE)")
+_COMPILING = re.compile(
+    r"(HOST)?(CC|CXX|FC|LD|AR)|\w*FLAGS|(CMAKE|CARGO|RUST)_(?!\w*LAUNCHER)\w+|MACOSX_\w+"
+)
+"""Variables that say how something is built, wherever they are set."""
 _PREPARING = re.compile(
     r"actions/|github/|\./|.*(cache|artifact|checkout|setup|login|release|paths-filter)"
 )
@@ -65,7 +78,8 @@ class Work(Record):
     """One thing that a step does. ``subject`` is its object: the same text is the same tree, or command.
 
     ``details`` are shown if they differ; ``env`` are all variables, ``own`` of these are set for it alone. ``named``
-    are the files whose text decides which variables matter, ``versions`` the languages that were set up.
+    are the files whose text decides which variables matter, ``versions`` the languages that were set up, ``built`` the
+    trees that the job has built before, and how. Unless it ``is_seen`` it may run tests that nothing here tells of.
     """
 
     kind: Kind
@@ -79,10 +93,12 @@ class Work(Record):
     own: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     versions: dict[str, str] = {}
+    built: dict[str, dict[str, str]] = {}
     tests: Tests = NO_TESTS
     conditions: tuple[str, ...] = ()
     seconds: float = 0.0
     is_guess: bool = True
+    is_seen: bool = True
 
 
 @dataclass
@@ -100,6 +116,7 @@ class _Tracer:
     trees: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     """For each build folder: its tree, and how it was configured."""
     versions: dict[str, str] = field(default_factory=dict)
+    built: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def trace(self, times: StepTimes) -> Iterator[Work]:
         """All work, step by step; a step's time is divided among its work."""
@@ -108,6 +125,9 @@ class _Tracer:
                 continue
             self.env = {name: self._fill(text) for name, text in self.env.items()}
             found = list(self._action(step) if step.uses else self._run(step))
+            if step.is_foreign:  # its script is not for a shell
+                command = ShellCommand([], "", 0)
+                found = [self._work("command", step.name, step, command, is_seen=False)]
             if step.does:
                 found = [self._work("label", step.does, step, ShellCommand([], "", 0))]
             key = (self.job.workflow_name, self.job.title, step.name)
@@ -123,7 +143,8 @@ class _Tracer:
         for one in script.commands:
             env = {name: self._settle(text) for name, text in (own | one.env).items()}
             argv = list(map(self._settle, one.argv))
-            yield from self._command(ShellCommand(argv, self._settle(one.cwd), one.line, env), step)
+            cwd = self._settle(one.cwd)
+            yield from self._command(ShellCommand(argv, cwd, one.line, env, one.conditions), step)
         self.env |= script.exports
         self.outputs |= {f"steps.{step.id}.outputs.{k}": v for k, v in script.outputs.items()}
 
@@ -140,27 +161,31 @@ class _Tracer:
         elif name == "docker/build-push-action":
             words = ["docker", "build", "-f", options.get("file", ""), options.get("context", ".")]
             yield from self._command(ShellCommand(words, self.root, 0), step)
-        elif not _PREPARING.match(name):
+        elif ".github/workflows/" in name or not _PREPARING.match(name):
             argv = [step.uses, *(f"{key}={text}" for key, text in sorted(options.items()))]
-            yield self._work("command", shlex.join(argv), step, ShellCommand(argv, self.root, 0))
+            command, is_seen = ShellCommand(argv, self.root, 0), ".github/workflows/" not in name
+            yield self._work("command", shlex.join(argv), step, command, is_seen=is_seen)
 
     def _command(self, command: ShellCommand, step: WorkflowStep) -> Iterator[Work]:
         name, words = _name(command.argv)
         if name == "git":
             self._git(words, command.cwd)
-        elif tests := self._find_tests(name, words, command.cwd):
+        elif tests := self._find_tests(name, words, command.cwd) or self._find_declared(command):
             named = tuple(one.partition("::")[0] for one in tests.ids)
             ids = tuple(map(self._name_tree, tests.ids))
             tests = replace(tests, ids=ids)
             yield self._work("tests", " ".join(ids), step, command, tests=tests, named=named)
         elif found := self._find_build(name, words, command):
-            yield self._work("build", found[0], step, command, found[1])
+            work = self._work("build", found[0], step, command, found[1])
+            self.built[work.subject] = work.details
+            yield work
         elif not step.is_setup and _is_work(name, words):
             plain = ["python", *words] if name == "python" else command.argv
             subject = shlex.join(map(self._name_tree, [*plain, "in", command.cwd]))
             paths = [self._join(command.cwd, word) for word in command.argv]
             named = tuple(path for path in paths if Path(path).is_file())
-            yield self._work("command", subject, step, command, named=named)
+            is_seen = _is_tool(command.argv[0], words[0] if name == "python" else name)
+            yield self._work("command", subject, step, command, named=named, is_seen=is_seen)
 
     def _work(  # noqa: PLR0913 - of one step
         self,
@@ -171,15 +196,17 @@ class _Tracer:
         details: Mapping[str, str] | None = None,
         tests: Tests = NO_TESTS,
         named: tuple[str, ...] = (),
+        is_seen: bool = True,
     ) -> Work:
         file, _, line = step.where.rpartition(":")
         env = {k: v for k, v in (self.env | command.env).items() if not _UNTOLD.fullmatch(k)}
         shown = dict(details or {})
         if kind == "build":
-            shown |= {k: env[k] for k in command.env if k in env}
+            shown |= {k: env[k] for k in env if k in command.env or _COMPILING.fullmatch(k)}
         shown |= {"runs-on": self.job.runs_on, "container": self.job.container}
         shown["versions"] = ", ".join(f"{k}={v}" for k, v in sorted(self.versions.items()))
-        conditions = (" ".join(self._fill(one).split()) for one in step.conditions)
+        given = (*step.conditions, *command.conditions)
+        conditions = (" ".join(self._fill(one).split()) for one in given)
         return Work(
             kind=kind,
             subject=subject,
@@ -192,7 +219,9 @@ class _Tracer:
             own=tuple(command.env),
             named=named,
             versions=dict(self.versions),
+            built=dict(self.built),
             tests=tests,
+            is_seen=is_seen and tests.is_seen,
             conditions=tuple(one for one in conditions if holds(one, {}) is None),
         )
 
@@ -206,24 +235,39 @@ class _Tracer:
             return read_unittest(words, cwd)
         if name == "ctest" and "--version" not in words:
             folder = self._join(cwd, options.get("--test-dir", "."))
-            return read_ctest(words, self.trees.get(folder, (folder,))[0])
+            return self._read_ctest(words, folder)
         if name in ("lit", "llvm-lit", "lit.py"):
             return Tests(ids=tuple(self._join(cwd, one) for one in words if one[:1] != "-"))
         if name in ("ninja", "make", "cmake") and (targets := _targets(name, words)):
             folder = self._join(cwd, _folder(name, words))
             tree = self.trees.get(folder, (folder,))[0]
             if targets == ["test"] and folder in self.trees:
-                return read_ctest((), tree)
+                return self._read_ctest((), folder)
             if all(re.match(r"check|test", target) for target in targets):
-                place = self._name_tree(tree)
-                return Tests(ids=tuple(f"target {one} of {place}" for one in targets))
+                ids = tuple(f"target {one} of {self._name_tree(tree)}" for one in targets)
+                return Tests(ids=ids, is_seen=False)
         if name == "python" and words and re.match(r"(.*/)?(test_\w+|\w+_test)\.py$", words[0]):
             return Tests(ids=(self._join(cwd, words[0]),), variant=tuple(words[1:]))
         tool = _TOOLS.match(" ".join((name, *words)))
         if (tool and not tool[2]) or name in ("tox", "nox"):
             plain = tuple(word for word in words if not word.startswith("-"))
-            return Tests(ids=(f"{name} in {self._name_tree(cwd)}",), variant=plain)
+            is_seen = name in ("cargo", "go")
+            return Tests(ids=(f"{name} in {self._name_tree(cwd)}",), variant=plain, is_seen=is_seen)
         return None
+
+    def _read_ctest(self, words: Sequence[str], folder: str) -> Tests:
+        """The tests of a build folder. One that no known command made is of the nearest tree above it."""
+        above = (str(one) for one in Path(folder).parents if (one / "CMakeLists.txt").is_file())
+        tree = self.trees[folder][0] if folder in self.trees else next(above, folder)
+        return read_ctest(words, tree, lambda argv, cwd: self._find_tests(*_name(argv), cwd))
+
+    def _find_declared(self, command: ShellCommand) -> Tests | None:
+        """A script that the checkout declares as a test of ctest, run by itself."""
+        script = find_script(command.argv, command.cwd)
+        if not script or script not in list_scripts(self.root):
+            return None
+        after = [self._join(command.cwd, word) for word in command.argv].index(script) + 1
+        return Tests(ids=(script,), variant=tuple(command.argv[after:]))
 
     def _find_build(
         self, name: str, words: list[str], command: ShellCommand
@@ -340,13 +384,13 @@ def find_work(job: WorkflowJob, root: Path, times: StepTimes) -> list[Work]:
     return list(_Tracer(job=job, root=str(root), env=env).trace(times))
 
 
-def matters(work: Work, variable: str) -> bool:
-    """Whether a variable may change what a command does: its files mention it, or it was set for it alone.
+def is_place(work: Work, variable: str) -> bool:
+    """Whether a variable tells where something is."""
+    return "/" in work.env.get(variable, "") or _PLACE.fullmatch(variable) is not None
 
-    Locations, such as paths, do not.
-    """
-    if "/" in work.env.get(variable, ""):
-        return False
+
+def matters(work: Work, variable: str) -> bool:
+    """Whether a variable may change what a command does: its files mention it, or it was set for it alone."""
     texts = [text for path in work.named for text in _read_texts(path)]
     return any(variable in text for text in texts) if texts else variable in work.own
 
@@ -410,6 +454,11 @@ def _is_work(name: str, words: Sequence[str]) -> bool:
     if not name or name in _QUIET or re.match(r"-|.*\$", name) or "--version" in words:
         return False
     return name != "python" or (bool(words) and not words[0].startswith("-"))
+
+
+def _is_tool(path: str, program: str) -> bool:
+    """Whether a program is an installed tool, so neither a script or module nor something that was built."""
+    return "." not in program and ("/" not in path or re.search(r"bin/[^/]+$", path) is not None)
 
 
 def _name_platform(runs_on: str) -> str:

@@ -6,7 +6,6 @@ Matrices, local reusable workflows and local composite actions are expanded. Mes
 import os
 import re
 from collections.abc import Iterator, Mapping
-from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +18,17 @@ from tileyard.places import Place
 from tileyard.strict import Strict, decode
 from tileyard.suite.files.yaml_files import YamlFile
 from tileyard.suite.workflow_expressions import fill
+from tileyard.suite.workflow_tables import (
+    expand_matrix,
+    get_value,
+    list_filters,
+    list_ignored_failures,
+    list_needed_conditions,
+    read_defaults,
+    read_folder,
+    read_text,
+    read_texts,
+)
 
 DEEPEST = 10
 """Depth of calls of workflows and actions that GitHub allows."""
@@ -42,7 +52,8 @@ _STEP = _keys(
 
 class WorkflowStep(Record):
     """A step. ``run`` is a script for a shell, ``does`` its label, ``seconds`` its time according to a comment, and ``run_line`` the
-    first line of its script. One that ``is_setup`` belongs to an action whose name shows that it prepares a runner.
+    first line of its script. One that ``is_setup`` belongs to an action whose name shows that it prepares a runner; the
+    script of one that ``is_foreign`` is for something else than a shell.
     """
 
     where: str
@@ -58,12 +69,14 @@ class WorkflowStep(Record):
     seconds: float = 0.0
     run_line: int = 0
     is_setup: bool = False
+    is_foreign: bool = False
 
 
 class WorkflowJob(Record):
     """A job, one of a matrix. ``title`` is GitHub's name for it; ``events`` start it; ``leg_of`` is its matrix.
 
-    ``workflow`` identifies the workflow that is started, ``workflow_name`` is GitHub's name for that.
+    ``workflow`` identifies the workflow that is started, ``workflow_name`` is GitHub's name for that. ``filters`` are for
+    each event what else decides whether it starts the job: the types, paths and branches, or the days of a schedule.
     """
 
     name: str
@@ -77,6 +90,7 @@ class WorkflowJob(Record):
     env: dict[str, str] = {}
     steps: tuple[WorkflowStep, ...] = ()
     leg_of: str = ""
+    filters: dict[str, tuple[str, ...]] = {}
 
 
 class _Scope(Record):
@@ -89,6 +103,7 @@ class _Scope(Record):
     workflow_name: str = ""
     title: str = ""
     events: tuple[str, ...] = ()
+    filters: dict[str, tuple[str, ...]] = {}
     conditions: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str = ""
@@ -128,19 +143,22 @@ def _read_file(path: Path, scope: _Scope) -> Iterator[WorkflowJob]:
         top.fail("says no event under `on`")
     if events == ["workflow_call"] and not scope.events:
         return  # its callers decide when it runs, and with what
-    known = _defaults(_get(on, "workflow_call", "inputs")) | scope.known
+    known = read_defaults(get_value(on, "workflow_call", "inputs")) | scope.known
     place = os.path.relpath(path.parent.resolve() / path.name, scope.root)
     scope = replace(
         scope,
         known=known,
         # The name of a called one is its caller's, and GitHub names one without a name after its file.
-        workflow_name=scope.workflow_name or _text(table, "name", {}) or place,
+        workflow_name=scope.workflow_name or read_text(table, "name", {}) or place,
         events=scope.events or tuple(events),
-        env=_texts(table, "env", known, top),
-        cwd=_folder(table, known),
+        filters=scope.filters or {event: list_filters(get_value(on, event)) for event in events},
+        env=read_texts(table, "env", known, top),
+        cwd=read_folder(table, known),
     )
     for name, raw in jobs.items():
-        yield from _read_job(name, raw, top / "jobs" / name, scope)
+        needed = list_needed_conditions(raw, jobs, known, (name,))
+        inner = replace(scope, conditions=(*scope.conditions, *needed))
+        yield from _read_job(name, raw, top / "jobs" / name, inner)
 
 
 def _read_job(name: str, raw: object, place: Place, scope: _Scope) -> Iterator[WorkflowJob]:
@@ -149,20 +167,27 @@ def _read_job(name: str, raw: object, place: Place, scope: _Scope) -> Iterator[W
     uses, steps = table.get("uses"), table.get("steps")
     if bool(uses) == bool(steps):
         place.fail("needs either `steps` or `uses`")
-    legs = list(_expand_matrix(_get(table, "strategy", "matrix")))
+    legs = list(expand_matrix(get_value(table, "strategy", "matrix")))
     for leg in legs:
         known = scope.known | {f"matrix.{key}": value for key, value in leg.items()}
         shown = f" ({', '.join(leg.values())})" if leg else ""
-        title = _text(table, "name", known) or name + shown
+        title = read_text(table, "name", known) or name + shown
         inner = replace(
             scope,
             name=f"{scope.name}/{name}{shown}",
             title=f"{scope.title} / {title}" if scope.title else title,
             known=known,
-            conditions=(*scope.conditions, *filter(None, [_text(table, "if", known)])),
-            cwd=_folder(table, known) or scope.cwd,
+            conditions=(
+                *scope.conditions,
+                *filter(None, [read_text(table, "if", known)]),
+                *list_ignored_failures(table, known),
+            ),
+            cwd=read_folder(table, known) or scope.cwd,
         )
-        if steps:
+        step = WorkflowStep(where=(place / "uses").where, name=str(uses), uses=str(uses or ""))
+        options = read_texts(table, "with", known, place)
+        if steps or not step.uses.startswith("./"):  # no job of another repository is visible
+            outside = replace(step, options=options, conditions=inner.conditions)
             yield WorkflowJob(
                 name=inner.name,
                 title=inner.title,
@@ -170,17 +195,18 @@ def _read_job(name: str, raw: object, place: Place, scope: _Scope) -> Iterator[W
                 workflow_name=scope.workflow_name,
                 events=scope.events,
                 conditions=inner.conditions,
-                runs_on=_text(table, "runs-on", known),
-                container=_text(table, "container", known),
-                env=scope.env | _texts(table, "env", known, place),
-                steps=tuple(_read_steps(steps, place / "steps", inner)),
+                runs_on=read_text(table, "runs-on", known),
+                container=read_text(table, "container", known),
+                env=scope.env | read_texts(table, "env", known, place),
+                steps=tuple(_read_steps(steps, place / "steps", inner)) if steps else (outside,),
                 leg_of=f"{scope.name}/{name}" if len(legs) > 1 else "",
+                filters=scope.filters,
             )
-        elif str(uses).startswith("./"):  # one of another repository has no visible job
+        else:
             path = Path(scope.root, str(uses))
             if not path.is_file():
                 (place / "uses").fail(f"there is no workflow {uses}")
-            yield from _read_file(path, inner.enter(path, _texts(table, "with", known, place)))
+            yield from _read_file(path, inner.enter(path, options))
 
 
 def _read_steps(rows: object, place: Place, scope: _Scope) -> Iterator[WorkflowStep]:
@@ -190,20 +216,26 @@ def _read_steps(rows: object, place: Place, scope: _Scope) -> Iterator[WorkflowS
         decode(raw, _STEP, here)
         if ("run" in raw) == ("uses" in raw):
             here.fail("needs either `run` or `uses`")
-        run, uses = _text(raw, "run", known), _text(raw, "uses", known)
+        run, uses = read_text(raw, "run", known), read_text(raw, "uses", known)
         labels = document.labels.get(here.keys, {}) if isinstance(document, YamlFile) else {}
         lines = document.text_lines if isinstance(document, YamlFile) else {}
         first_line = run.strip().partition("\n")[0]
+        is_shell = re.match(r"$|(ba)?sh\b", read_text(raw, "shell", known)) is not None
         step = WorkflowStep(
             where=here.where,
-            name=_text(raw, "name", known) or f"Run {uses or first_line}",
-            id=_text(raw, "id", known),
-            run=run if re.match(r"$|(ba)?sh\b", _text(raw, "shell", known)) else "",
+            name=read_text(raw, "name", known) or f"Run {uses or first_line}",
+            id=read_text(raw, "id", known),
+            run=run if is_shell else "",
+            is_foreign=not is_shell,
             uses=uses,
-            options=_texts(raw, "with", known, here),
-            env=_texts(raw, "env", known, here),
-            cwd=_text(raw, "working-directory", known) or ("" if uses else scope.cwd),
-            conditions=(*scope.conditions, *filter(None, [_text(raw, "if", known)])),
+            options=read_texts(raw, "with", known, here),
+            env=read_texts(raw, "env", known, here),
+            cwd=read_text(raw, "working-directory", known) or ("" if uses else scope.cwd),
+            conditions=(
+                *scope.conditions,
+                *filter(None, [read_text(raw, "if", known)]),
+                *list_ignored_failures(raw, known),
+            ),
             does=labels.get("does", ""),
             seconds=60 * float(labels.get("minutes", 0)),
             run_line=lines.get((*here.keys, "run"), 0),
@@ -216,76 +248,13 @@ def _read_action(step: WorkflowStep, scope: _Scope) -> Iterator[WorkflowStep]:
     paths = (Path(scope.root, step.uses, name) for name in ("action.yml", "action.yaml"))
     path = next((path for path in paths if path.is_file()), None)
     document = None if path is None else YamlFile(path)
-    rows = None if document is None else _get(document.table, "runs", "steps")
+    rows = None if document is None else get_value(document.table, "runs", "steps")
     if path is None or document is None or not isinstance(rows, list):
         yield step
         return
-    inputs = _defaults(document.table.get("inputs"), "") | step.options
+    inputs = read_defaults(document.table.get("inputs"), "") | step.options
     inner = scope.enter(path, {key: fill(text, scope.known) for key, text in inputs.items()})
     place = Place(document=document) / "runs" / "steps"
     for one in _read_steps(rows, place, replace(inner, conditions=step.conditions)):
         is_setup = one.is_setup or "setup" in path.parent.name
         yield replace(one, env=step.env | one.env, is_setup=is_setup)
-
-
-def _expand_matrix(raw: object) -> Iterator[dict[str, str]]:
-    """The combinations of a matrix; one if there is no matrix, or only a run knows it."""
-    table = raw if isinstance(raw, dict) else {}
-    axes = {key: value for key, value in table.items() if key not in ("include", "exclude")}
-    lists = {key: value for key, value in axes.items() if isinstance(value, list)}
-    combined = product(*lists.values()) if lists else ()
-    legs = [{k: _say(v, {}) for k, v in zip(lists, values, strict=True)} for values in combined]
-    for rule in _rows(table.get("exclude")):
-        legs = [leg for leg in legs if any(leg.get(key) != text for key, text in rule.items())]
-    for extra in _rows(table.get("include")):
-        common = {key: text for key, text in extra.items() if key in lists}
-        fits = [leg for leg in legs if lists and leg.items() >= common.items()]
-        for leg in fits:
-            leg.update(extra)
-        legs += [] if fits else [dict(extra)]
-    yield from legs or [{}]
-
-
-def _rows(raw: object) -> list[dict[str, str]]:
-    rows = raw if isinstance(raw, list) else []
-    return [
-        {key: _say(value, {}) for key, value in row.items()}
-        for row in rows
-        if isinstance(row, dict)
-    ]
-
-
-def _get(raw: object, *keys: str) -> object:
-    for key in keys:
-        raw = raw.get(key) if isinstance(raw, dict) else None
-    return raw
-
-
-def _defaults(inputs: object, prefix: str = "inputs.") -> dict[str, str]:
-    rows = inputs.items() if isinstance(inputs, dict) else ()
-    found = {key: _get(row, "default") for key, row in rows}
-    return {f"{prefix}{key}": str(text) for key, text in found.items() if text is not None}
-
-
-def _folder(table: object, known: Mapping[str, str]) -> str:
-    return _say(_get(table, "defaults", "run", "working-directory"), known)
-
-
-def _text(table: object, key: str, known: Mapping[str, str]) -> str:
-    return _say(_get(table, key), known)
-
-
-def _texts(table: object, key: str, known: Mapping[str, str], place: Place) -> dict[str, str]:
-    """A table of texts, filled in; one that is an expression is known only in a run."""
-    raw = _get(table, key)
-    if raw is not None and not isinstance(raw, str | dict):
-        (place / key).fail("is not a table")
-    return {name: _say(text, known) for name, text in raw.items()} if isinstance(raw, dict) else {}
-
-
-def _say(raw: object, known: Mapping[str, str]) -> str:
-    if isinstance(raw, list):
-        return ", ".join(_say(one, known) for one in raw)
-    if isinstance(raw, dict):
-        return _say(raw.get("image", str(raw)), known)
-    return fill(str(raw), known) if raw is not None else ""

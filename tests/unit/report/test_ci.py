@@ -90,8 +90,6 @@ def test_findings_in_workflows_are_told_with_their_places() -> None:
         "/w/a.yml:3 a: make, if x == '1'",
         "/w/b.yml:3 b: make",
         "tests of the same names in t and u: 1 name in both, 1 of them with other content; t has more",
-        "/w/a.yml:3",
-        "/w/b.yml:3",
         "1 thing done more than once; doing each once saves 60 s of 2 min 0 s",
     ]
     assert lines_of(console)[3:] == expected

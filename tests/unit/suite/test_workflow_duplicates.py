@@ -12,6 +12,7 @@ from tileyard.suite.imports import ImportedTime
 from tileyard.suite.jobs_duplicates import Duplicates, Finding, find_duplicates
 from tileyard.suite.workflow_duplicates import (
     find_copies,
+    list_unseen,
     make_jobs,
     name_keepers,
 )
@@ -374,3 +375,152 @@ def test_times_of_steps_and_tests_are_read(tmp_path: Path) -> None:
     ]
     (timed,) = find_in_workflows([tmp_path], {}, times).work
     assert (timed.seconds, timed.is_guess) == (2.0, False)
+
+
+def list_able(read: InWorkflows) -> str:
+    """The letters of the jobs that may keep all that is found; one of them does, if there is any."""
+    found = [one for one in read.findings if not one.because]
+    made = find_duplicates(make_jobs(read.jobs, read.work, read.findings))
+    able = {spot.job[0] for one in found for spot in one.spots if spot.can_keep}
+    assert {one.keeper[0] for one in made.duplicates} <= able
+    assert len(made.duplicates) == len(found)
+    return "".join(sorted(able))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "able"),
+    [
+        ("if: github.ref == 'r', ", "", "b"),
+        ("if: github.ref == 'r', ", "if: github.ref == 'r', ", "ab"),
+        ("if: vars.X == 'r', ", "if: steps.s.outputs.x == 'r', ", ""),
+        ("if: steps.s.outputs.x == 'r', ", "if: steps.s.outputs.x == 'r', ", ""),
+        ("if: success() && !cancelled(), ", "", "ab"),
+        ("continue-on-error: true, ", "", "b"),
+        ("needs: z, ", "", "b"),
+        ("needs: z, if: always(), ", "", "ab"),
+    ],
+)
+def test_only_a_job_that_runs_whenever_the_other_does_keeps_what_both_do(
+    tmp_path: Path, first: str, second: str, able: str
+) -> None:
+    """By conditions of its own and of the jobs that it needs; ignored failures check nothing."""
+    jobs = {"a": steps("tool", more=first), "b": steps("tool", "other", more=second)}
+    find(tmp_path, **jobs)
+    path = tmp_path / ".github" / "workflows" / "a.yml"
+    extra = "  z: {if: vars.Z == '1', steps: [{run: zz}]}\n"
+    path.write_text(path.read_text(encoding="utf-8") + extra, encoding="utf-8")
+    assert list_able(look(tmp_path)) == able
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "able"),
+    [
+        ("if [ -d t ]; then tool; fi", "tool", "b"),
+        ("tool || true", "tool", "b"),
+        ("tool || { echo no; exit 1; }", "tool", "ab"),
+        ("for x in 1 2; do tool; done", "tool", "ab"),
+        ("bash -c 'tool || true'", "tool", "b"),
+        ("make -C t one", "make -C t one", "ab"),
+        ("cmake -B o; cmake --build o --target one", "cmake -B o; cmake --build o", "b"),
+        ("cmake -B o -DA=1; make -C o", "cmake -B o -DA=2; make -C o", ""),
+        ("CC=a cargo build", "cargo build", ""),
+        ("cargo build; ./x", "CC=a cargo build; ./x", ""),
+    ],
+)
+def test_what_a_script_may_leave_out_or_builds_in_another_way_is_no_substitute(
+    tmp_path: Path, first: str, second: str, able: str
+) -> None:
+    """Branches of scripts, failures that they ignore, parts of a build, other options, and checks of other builds."""
+    find(tmp_path, a=steps(first), b=steps(second, "other"))
+    assert list_able(look(tmp_path)) == able
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "able"),
+    [
+        ("{pull_request: {paths: [src]}}", "pull_request", "b"),
+        ("{pull_request: {paths: [src]}}", "{pull_request: {paths: [src]}}", "ab"),
+        ("{pull_request: {paths: [src]}}", "{pull_request: {paths: [doc]}}", ""),
+        ("pull_request", "{pull_request: {types: [labeled]}}", ""),
+        ("{schedule: [{cron: 0 3 * * *}]}", "{schedule: [{cron: 0 4 * * *}]}", "ab"),
+        ("{schedule: [{cron: 0 3 * * 1}]}", "{schedule: [{cron: 0 4 * * *}]}", ""),
+        ("[push, pull_request]", "{push: {branches: [main]}, schedule: [{cron: 0 3 * * *}]}", "a"),
+    ],
+)  # fmt: skip
+def test_an_event_starts_a_workflow_only_where_its_filters_fit(
+    tmp_path: Path, first: str, second: str, able: str
+) -> None:
+    """Paths, branches, types, and days of schedules; at events that only one has, it does its work as before."""
+    find(tmp_path, a=steps("tool"), b=steps("tool", "other"))
+    for name, on in (("a", first), ("b", second)):
+        path = tmp_path / ".github" / "workflows" / f"{name}.yml"
+        text = path.read_text(encoding="utf-8").replace("on: push", f"on: {on}")
+        path.write_text(text, encoding="utf-8")
+    assert list_able(look(tmp_path)) == able
+
+
+CMAKE = """
+# a comment ( with signs
+set(dir "${CMAKE_CURRENT_SOURCE_DIR}/t")
+file(GLOB files RELATIVE "${dir}" CONFIGURE_DEPENDS "${dir}/test_*.py")
+function(add_one name script)
+  add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} "${dir}/${script}" WORKING_DIRECTORY ${dir})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 9 LABELS "fast;unit" ENVIRONMENT "A=$<TARGET_FILE:x>")
+endfunction()
+foreach(file IN LISTS files)
+  get_filename_component(stem "${file}" NAME_WE)
+  add_one(py_${stem} ${file})
+endforeach()
+add_test(plain ${CMAKE_COMMAND} -E env B=1 s.sh)
+add_test(NAME program COMMAND program --all)
+set_property(TEST plain program PROPERTY LABELS slow)
+if(X)
+  set(label one)
+else()
+  set(label two)
+endif()
+add_test(NAME n_${label} COMMAND other)
+gtest_discover_tests(g PROPERTIES LABELS "g")
+add_subdirectory(sub)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "ids", "is_seen"),
+    [
+        ("-L fast", {"t/test_a.py", "t/test_c.py"}, True),
+        ("-L '^unit$' -E _c", {"t/test_a.py"}, True),
+        ("-R ^py_test_c", {"t/test_c.py"}, False),
+        ("-L slow", {"ctest plain of .", "ctest program of ."}, True),
+        ("-LE 'fast|slow|g'", {"ctest n_${label} of .", "t/test_a.py"}, True),
+        ("-L g", {"ctest of ."}, False),
+        ("-L none", {"ctest of ."}, False),
+    ],
+)
+def test_ctest_runs_what_cmake_declares(
+    tmp_path: Path, words: str, ids: set[str], is_seen: bool
+) -> None:
+    """Loops, functions, globs, labels and subdirectories; names that only a build knows are not seen."""
+    for name in ("t/test_a.py", "t/test_c.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE, encoding="utf-8")
+    (tmp_path / "sub").mkdir()
+    text = "add_test(NAME sub COMMAND python3 -m pytest ${CMAKE_SOURCE_DIR}/t/test_a.py)\n"
+    (tmp_path / "sub" / "CMakeLists.txt").write_text(text, encoding="utf-8")
+    find(tmp_path, a=steps(f"cmake -B b; ctest --test-dir b {words}"), b=steps("tool"))
+    (work,) = (one for one in look(tmp_path).work if one.kind == "tests")
+    found = {one.replace(str(tmp_path), ".") for one in work.tests.ids}
+    assert (found, work.is_seen) == (ids, is_seen)
+
+
+def test_jobs_of_other_repositories_and_scripts_for_no_shell_are_not_seen(tmp_path: Path) -> None:
+    """Neither is a script of the checkout; a tool and a labelled step are."""
+    find(tmp_path, a="uses: o/r/.github/workflows/x.yml@main", b="steps: [{run: x, shell: python}]")
+    read = look(tmp_path)
+    expected = ["o/r/.github/workflows/x.yml@main", "Run x"]
+    assert [one.command for one in list_unseen(read.work, read.findings)] == expected
+    runs = ("bash s.sh", "python s.py", "python -m a.b", "./b", "ruff check a.py", "/usr/bin/x")
+    find(tmp_path, a=steps(*runs), b=steps("ls"))
+    read = look(tmp_path)
+    assert [one.command for one in list_unseen(read.work, read.findings)] == [*runs[:4]]
