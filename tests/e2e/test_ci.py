@@ -138,7 +138,7 @@ def test_workflows_are_read_as_they_are(cli: CommandLine) -> None:
     assert (kinds, len(found["duplicates"])) == (expected, 6)  # three builds are not the same
     library = next(one for one in found["findings"] if one["what"] == "lib")
     assert [spot["where"] for spot in library["spots"]] == [
-        f"{inside.cwd}/.github/workflows/{place}" for place in ("build.yml:23", "nightly.yml:26")
+        f".github/workflows/{place}" for place in ("build.yml:23", "nightly.yml:26")
     ]
     assert library["differences"]["WITH_TRACE"] == ["OFF", "ON"]
     jobs = duplicates(
@@ -306,6 +306,11 @@ def test_changed_files_leave_what_they_touch(cli: CommandLine, suite: Path) -> N
     )
     output = cli.cwd / "output"
     changed = (*arguments, "--changed-files", "changed", "--jobs-file", "jobs.toml")
+    every = cli.run_json(*changed)["details"]
+    assert (every["cases"], every["suite"]) == (4, "suite/suite.toml")
+    assert every["touched"]["why_all"] == "no step names README.md"
+    with suite.open("a", encoding="utf-8") as file:
+        file.write('[[belongs]]\nfiles = ["../*.md"]\ncases = []\n')
     cli.run(*changed, "--github-output", GITHUB_OUTPUT=str(output))
     assert output.read_text(encoding="utf-8").splitlines()[-1] == 'commands=["rows"]'
     found = cli.run_json(*changed)
@@ -313,7 +318,7 @@ def test_changed_files_leave_what_they_touch(cli: CommandLine, suite: Path) -> N
     assert because == [("rows", "suite/kernels/row.pto"), ("cols", "")]
     expected = {"cases": 2, "left_out": 2}
     assert {name: found["details"][name] for name in expected} == expected
-    assert found["details"]["touched"]["unnamed"] == ["README.md"]
+    assert found["details"]["touched"]["unnamed"] == []
     assert "--select row" in found["matrix"]["include"][0]["arguments"]
     done = subprocess.run(
         [sys.executable, "-m", "tileyard", *arguments, "--changed-files", "-"],

@@ -33,7 +33,7 @@ from tileyard.suite.jobs import (
     list_checks,
     read_jobs,
 )
-from tileyard.suite.jobs_duplicates import Duplicates, find_duplicates
+from tileyard.suite.jobs_duplicates import Duplicates, Spot, find_duplicates
 from tileyard.suite.jobs_matrix import Matrix, MatrixRequest, decide_commands, make_matrix
 from tileyard.suite.memory import read_memory
 from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of
@@ -47,6 +47,7 @@ from tileyard.suite.workflow_duplicates import (
 )
 from tileyard.suite.workflow_reading import find_in_workflows, read_step_times
 from tileyard.suite.workflow_work import GUESSES_S
+from tileyard.wording import shorten_path
 
 
 class _Yard:
@@ -117,10 +118,16 @@ def find(
     completed += [replace(job, is_independent=job.name in independent) for job in seen]
     found = find_duplicates(completed)
     named = name_keepers(read.findings, found.duplicates)
+    named = tuple(replace(one, spots=_shorten(one.spots)) for one in named)
     hidden = list_unseen(read.work, read.findings) if len(completed) > 1 else ()
-    found = replace(found, findings=(*named, *read.copies), unseen=hidden)
+    found = replace(found, findings=(*named, *read.copies), unseen=_shorten(hidden))
     present(found, as_json, print_duplicates)
     return found
+
+
+def _shorten(spots: Sequence[Spot]) -> tuple[Spot, ...]:
+    """The places with paths that mean the same on the machine that reads them."""
+    return tuple(replace(spot, where=shorten_path(spot.where)) for spot in spots)
 
 
 def _split_arguments(

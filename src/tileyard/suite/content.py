@@ -19,6 +19,7 @@ import msgspec
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, Digest, KernelWork, Record, Step
+from tileyard.suite.choosing import is_about
 from tileyard.suite.reading import WILDCARDS
 from tileyard.suite.records import Suite, SuiteCase
 from tileyard.workers.file_digests import FileDigests
@@ -207,7 +208,7 @@ class Change(Record):
 class Touched(Record):
     """The cases that a change touches, by their ids. If ``why_all`` is not empty, these are all.
 
-    ``unnamed`` are changed files that no step names and that are in no suite.
+    ``unnamed`` are changed files that no step names and of which the suite does not say to which cases they belong.
     """
 
     cases: tuple[str, ...]
@@ -230,17 +231,20 @@ def parse_changed(text: str) -> tuple[str, ...]:
 def find_touched(suite: Suite, change: Change) -> Touched:
     """The cases of a suite that a change touches.
 
-    A file in the suite's folder that no step names may be a part of the suite itself, such as a program that lists its
-    cases: it touches all of them. So do files of ``change.always``, and those in which cases are declared.
+    A file that no step names touches all of them, unless the suite says where it belongs: it may be a part of the suite
+    itself, a module that its steps import or the source of a program. So do files of ``change.always``, and those in which
+    cases are declared.
     """
-    named_files, folder = NamedFiles(), Path(suite.folder)
-    patterns = {case.id: named_files.by_case(case, folder) for case in suite.cases}
+    named_files = NamedFiles()
+    patterns = {case.id: _list_files(suite, case, named_files) for case in suite.cases}
     files = [_absolute(change.root, file) for file in change.files]
     ignore = [_absolute(change.root, text) for text in change.ignore]
     files = [file for file in files if not any(is_named(file, one) for one in ignore)]
     distinct = {pattern for those in patterns.values() for pattern in those}
     hits = {pattern: [file for file in files if is_named(file, pattern)] for pattern in distinct}
     named = {file for found in hits.values() for file in found}
+    idle = [text for one in suite.belongs for text in one.files]
+    named |= {file for file in files if any(is_named(file, text) for text in idle)}
     why_all, unnamed = _find_reason(suite, change, files, named)
     touched = tuple(
         case for case, those in patterns.items() if why_all or any(hits[one] for one in those)
@@ -250,6 +254,13 @@ def find_touched(suite: Suite, change: Change) -> Touched:
         why_all=why_all,
         unnamed=tuple(os.path.relpath(file, change.root) for file in unnamed),
     )
+
+
+def _list_files(suite: Suite, case: SuiteCase, named_files: NamedFiles) -> tuple[str, ...]:
+    """The files that a case's steps name, and those that the suite says belong to it."""
+    belonging = (one for one in suite.belongs if any(is_about(text, case) for text in one.cases))
+    named = named_files.by_case(case, Path(suite.folder))
+    return (*named, *(file for one in belonging for file in one.files))
 
 
 def touches_step(step: Step, change: Change, also: Iterable[str] = ()) -> str:
@@ -268,8 +279,8 @@ def touches_step(step: Step, change: Change, also: Iterable[str] = ()) -> str:
     return ""
 
 
-def list_filters(cases: Iterable[SuiteCase], folder: Path, root: Path) -> dict[str, list[str]]:
-    """For each family the files on which its cases depend, as globs relative to ``root`` if they are below it.
+def list_filters(suite: Suite, cases: Iterable[SuiteCase], root: Path) -> dict[str, list[str]]:
+    """For each family of these cases the files on which its cases depend, as globs relative to ``root`` if they are below it.
 
     A folder is written as ``folder/**``, like filters of paths in workflows.
     """
@@ -277,7 +288,7 @@ def list_filters(cases: Iterable[SuiteCase], folder: Path, root: Path) -> dict[s
     found: dict[str, set[str]] = {}
     for case in cases:
         family = case.family or case.testcase
-        found.setdefault(family, set()).update(named_files.by_case(case, folder))
+        found.setdefault(family, set()).update(_list_files(suite, case, named_files))
     shown: dict[str, str] = {}
     for pattern in {one for those in found.values() for one in those}:
         path = Path(pattern)
@@ -309,7 +320,7 @@ def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 def _find_reason(
     suite: Suite, change: Change, files: Sequence[str], named: set[str]
 ) -> tuple[str, list[str]]:
-    """The reason why all cases are touched, if they are; and the changed files that touch nothing."""
+    """The reason why all cases are touched, if they are; and the changed files of which nothing says what they touch."""
     declaring = {suite.path, *(case.where.rpartition(":")[0] for case in suite.cases)}
     always = [_absolute(change.root, text) for text in change.always]
     unnamed = []
@@ -319,12 +330,12 @@ def _find_reason(
             return f"{shown} declares them", []
         if any(is_named(file, one) for one in always):
             return f"all depend on {shown}", []
-        if file in named:
-            continue
-        if is_named(file, suite.folder):
-            return f"{shown} lies in the suite's folder, and no step names it", []
-        unnamed.append(file)
-    return "", unnamed
+        if file not in named:
+            unnamed.append(file)
+    if not unnamed:
+        return "", []
+    more = f" and {len(unnamed) - 1} more" if len(unnamed) > 1 else ""
+    return f"no step names {os.path.relpath(unnamed[0], change.root)}{more}", unnamed
 
 
 def _absolute(root: Path, text: str) -> str:

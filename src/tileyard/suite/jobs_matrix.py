@@ -3,6 +3,7 @@
 import datetime
 import json
 import math
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,14 @@ import msgspec
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.choosing import choose, find_policy
-from tileyard.suite.content import Change, Touched, find_touched, list_filters, touches_step
+from tileyard.suite.content import (
+    Change,
+    Touched,
+    find_root,
+    find_touched,
+    list_filters,
+    touches_step,
+)
 from tileyard.suite.durations import DEFAULT_S
 from tileyard.suite.jobs import DraftJob
 from tileyard.suite.pieces import Costs
@@ -68,7 +76,7 @@ class CommandJob(Record):
 
 
 class Matrix(Record):
-    """The jobs that have something to run. ``left_out`` counts the cases that no changed file touches.
+    """The jobs that have something to run, of the ``suite`` at a path from the top of its checkout. ``left_out`` counts the cases that no changed file touches.
 
     ``total_s`` is the time of all cases, one after another. ``filters`` are for each family the files
     on which it depends. ``commands`` are what other jobs run besides, None if not requested.
@@ -140,12 +148,14 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
     expected_s = {case: one.seconds for case, one in shared.items()}
     selection = choose(suite, request.wish, today, expected_s)
     notes = list(selection.notes)
+    change = request.change
+    root = find_root([Path(suite.folder)]) if change is None else change.root
     touched = None
     filters: dict[str, list[str]] = {}
     cases = selection.cases
-    if request.change is not None:
-        touched = find_touched(suite, request.change)
-        filters = list_filters(cases, Path(suite.folder), request.change.root)
+    if change is not None:
+        touched = find_touched(suite, change)
+        filters = list_filters(suite, cases, root)
         ids = frozenset(touched.cases)
         cases = tuple(case for case in cases if case.id in ids)
     select = request.wish.select
@@ -169,7 +179,7 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
         if not request.durations:
             notes.append("without --durations jobs are cut by the number of cases, not by time")
     return Matrix(
-        suite=suite.path,
+        suite=os.path.relpath(suite.path, root),
         policy=selection.policy,
         jobs=jobs,
         cases=len(cases),

@@ -55,7 +55,7 @@ from tileyard.suite.files.tables import (
     TestcaseTable,
     check_name,
 )
-from tileyard.suite.records import Policy, PolicyTable, Rule, Suite, SuiteCase
+from tileyard.suite.records import Belonging, Policy, PolicyTable, Rule, Suite, SuiteCase
 
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["
@@ -185,6 +185,7 @@ class _Reader:
         if table.require is not None:
             draft.require = draft.require.joined(read_require(table.require, top / "require"))
         draft.quarantine += decode_all(table.quarantine, Quarantine, top / "quarantine")
+        self._read_belongs(table, top, draft)
         allow = decode_all(table.allow, Rule, top / "allow")
         if document.path == draft.path:
             draft.allow += allow
@@ -193,6 +194,17 @@ class _Reader:
         if not table.include and len(draft.cases) == first:
             top.fail("has no testcase")
         return table.name
+
+    def _read_belongs(self, table: SuiteTable, top: Place, draft: Draft) -> None:
+        """To which cases files belong, as absolute globs."""
+        at, folder = top / "belongs", top.document.folder
+        for number, one in enumerate(decode_all(table.belongs, Belonging, at)):
+            named = at / number / "cases"
+            draft.texts.setdefault(at.where, []).extend(
+                (text, named / index) for index, text in enumerate(one.cases)
+            )
+            files = tuple(os.path.normpath(folder / text) for text in one.files)
+            draft.belongs.append(msgspec.structs.replace(one, files=files))
 
 
 def _read_policy(name: str, raw: object, place: Place) -> Policy:

@@ -69,6 +69,13 @@ class Rule(Record):
     reason: Text
 
 
+class Belonging(Record):
+    """Files, named as inputs are, that belong to the cases which these texts name, besides those of their steps; to none without a text."""
+
+    files: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
+    cases: tuple[Text, ...]
+
+
 class PolicyTable(Record):
     """A selection of cases, as written. Empty fields select everything.
 
@@ -100,7 +107,8 @@ class Suite(Record):
     paths.
 
     ``parameters`` are the values for which it was read. ``allow``, if not empty, names the only cases
-    that may run; ``skip`` those that must not. ``require`` is what a host must have.
+    that may run; ``skip`` those that must not. ``require`` is what a host must have. ``belongs`` is to which cases files
+    belong that no step names, with absolute globs.
     """
 
     name: str
@@ -113,6 +121,7 @@ class Suite(Record):
     skip: tuple[Rule, ...] = ()
     quarantine: tuple[Quarantine, ...] = ()
     require: Prerequisites = Prerequisites()
+    belongs: tuple[Belonging, ...] = ()
 
     @property
     def settings(self) -> tuple[str, ...]:

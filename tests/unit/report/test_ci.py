@@ -135,7 +135,7 @@ def test_a_matrix_is_told_job_by_job() -> None:
         "4 cases in 2 jobs, 90 s of work (1 never ran: guessed)",
         "the longest job takes 60 s, the mean 45 s",
         "left out: 7 cases of which no input has changed",
-        "1 changed file that no step names: README.md",
+        "no step names README.md: say where they belong, with `[[belongs]]` or --ignore",
         "wheel runs, because of src/a.c: make",
         "docs is left out: no input of it has changed: docs",
         "note: give times",

@@ -22,7 +22,7 @@ from tileyard.suite.jobs_matrix import (
     decide_commands,
     make_matrix,
 )
-from tileyard.suite.records import Expected, Policy, Suite, SuiteCase, Wish
+from tileyard.suite.records import Belonging, Expected, Policy, Suite, SuiteCase, Wish
 from tileyard.suite.shards import parse_shard, take_shard
 
 TODAY = datetime.date(2026, 11, 21)
@@ -48,7 +48,12 @@ def make_suite(times_s: Mapping[str, float], **policies: Policy) -> Suite:
             )
         )
     return Suite(
-        name="s", path="/r/s/suite.toml", folder="/r/s", cases=tuple(cases), policies=policies
+        name="s",
+        path="/r/s/suite.toml",
+        folder="/r/s",
+        cases=tuple(cases),
+        policies=policies,
+        belongs=(Belonging(files=("/r/README.md",), cases=()),),
     )
 
 

@@ -28,6 +28,12 @@ case = [{ name = "a" }, { name = "b" }]
 [[testcase]]
 name = "max"
 golden = { argv = ["true"], inputs = ["../tools", "golden/max.py"] }
+[[belongs]]
+files = ["../../src/sum", "../../src/*.h"]
+cases = ["*/a"]
+[[belongs]]
+files = ["../../doc"]
+cases = []
 """
 
 
@@ -64,8 +70,8 @@ def touch(suite: Suite, *files: str, always: str = "", ignore: str = "") -> Touc
         ("tests/suite/data/x.bin", ("sum/a", "sum/b")),
         ("tests/tools/cmake/gone.cmake", ("max/default",)),
         ("tests/suite/run.sh", ("sum/a", "sum/b", "max/default")),
-        ("README.md", ()),
-        ("tests/tools.md", ()),
+        ("doc/README.md", ()),
+        ("src/sum/a.c", ("sum/a",)),
     ],
 )
 def test_a_file_touches_the_cases_whose_steps_name_it(
@@ -75,24 +81,25 @@ def test_a_file_touches_the_cases_whose_steps_name_it(
     assert touch(suite, file).cases == expected
 
 
-def test_files_that_nobody_names_are_told(suite: Suite) -> None:
-    """What is outside of the suite's folder touches nothing, and is not passed over in silence."""
+def test_files_that_nobody_names_touch_all_and_are_told(suite: Suite) -> None:
+    """Wherever they are: nothing says that no case depends on them."""
     found = touch(suite, "README.md", "tests/suite/golden/max.py", "docs/a.md")
-    expected = Touched(cases=("max/default",), unnamed=("README.md", "docs/a.md"))
-    assert found == expected
+    every = tuple(case.id for case in suite.cases)
+    unnamed = ("README.md", "docs/a.md")
+    assert found == Touched(every, why_all="no step names README.md and 1 more", unnamed=unnamed)
 
 
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
         ("tests/suite/suite.toml", "tests/suite/suite.toml declares them"),
-        ("tests/suite/cases.py", "tests/suite/cases.py lies in the suite's folder"),
+        ("tests/suite/cases.py", "no step names tests/suite/cases.py"),
         ("src/compiler/a.cpp", "all depend on src/compiler/a.cpp"),
     ],
 )
 def test_what_may_concern_all_cases_touches_all(suite: Suite, file: str, expected: str) -> None:
     """The suite's own file, files of its folder that no step names, and what is said to be."""
-    found = touch(suite, "README.md", file, always="src/**/*.cpp")
+    found = touch(suite, "doc/README.md", file, always="src/**/*.cpp")
     assert len(found.cases) == 3
     assert found.why_all.startswith(expected)
 
@@ -108,13 +115,15 @@ def test_filters_are_globs_from_the_top(suite: Suite, tmp_path: Path) -> None:
     """For each family, with folders as filters of paths in workflows have them."""
     expected = {
         "sum": [
+            "src/*.h",
+            "src/sum",
             "tests/suite/data/**/*.bin",
             "tests/suite/golden/sum.py",
             "tests/suite/run.sh",
         ],
         "max": ["tests/suite/golden/max.py", "tests/suite/run.sh", "tests/tools/**"],
     }
-    assert list_filters(suite.cases, Path(suite.folder), tmp_path) == expected
+    assert list_filters(suite, suite.cases, tmp_path) == expected
 
 
 def test_git_prints_paths_with_and_without_quotes() -> None:

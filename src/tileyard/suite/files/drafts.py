@@ -57,7 +57,7 @@ from tileyard.suite.files.tables import (
     TestcaseTable,
     check_name,
 )
-from tileyard.suite.records import Policy, Rule, Suite, SuiteCase
+from tileyard.suite.records import Belonging, Policy, Rule, Suite, SuiteCase
 from tileyard.wording import count_of
 
 TAKEN = frozenset(
@@ -129,7 +129,7 @@ class KernelFile:
 class Draft:
     """A suite as far as its files alone define it; authors are still to be asked about ``kernel_files``.
 
-    ``texts`` are those with which each policy names cases, and their places.
+    ``texts`` are those with which each policy, or file, names cases, and their places.
     """
 
     name: str
@@ -143,6 +143,7 @@ class Draft:
     skip: list[Rule] = field(default_factory=list)
     quarantine: list[Quarantine] = field(default_factory=list)
     require: Prerequisites = field(default_factory=Prerequisites)
+    belongs: list[Belonging] = field(default_factory=list)
 
     def finish(self, cases: Iterable[SuiteCase]) -> Suite:
         """The suite with these cases.
@@ -173,6 +174,7 @@ class Draft:
             skip=tuple(self.skip),
             quarantine=tuple(self.quarantine),
             require=self.require,
+            belongs=tuple(self.belongs),
         )
 
 

@@ -137,6 +137,7 @@ class SuiteTable(StepsTable, kw_only=True):
     allow: tuple[Table, ...] = ()
     skip: tuple[Table, ...] = ()
     quarantine: tuple[Table, ...] = ()
+    belongs: tuple[Table, ...] = ()
     require: object = None
 
 
