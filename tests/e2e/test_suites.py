@@ -364,6 +364,11 @@ run = ["tool", "{suite}/source.txt"]
 [[testcase]]
 name = "all"
 inherit = true
+[[testcase]]
+name = "levels"
+env = { LEVEL = "1", ONLY = { value = "1", steps = ["run"] } }
+golden = ["cp", "{suite}/source.txt", "{out}"]
+check = ["cmp", "{suite}/source.txt", "source.txt"]
 """
 
 
@@ -384,6 +389,7 @@ def test_what_a_case_uses_outside_of_its_suite_decides_whether_it_is_proven(
 
     first = explain(MODE="sim")
     shutil.copy("/usr/bin/head", cli.cwd / "bin" / "tool")
+    suite.write_text(USING.replace('"1"', '"2"'))
     other = explain(MODE="npu")
     said = "cannot be proven: run step: with `inherit = true` it gets every variable"
     assert first.pop("all/default") == other["all/default"] == said
@@ -391,6 +397,8 @@ def test_what_a_case_uses_outside_of_its_suite_decides_whether_it_is_proven(
     assert other["same/default"].startswith("proven by run ")
     assert other["variable/default"].endswith(": run step: variable MODE")
     assert other["program/default"].endswith(": run step: program tool")
+    told = "variable LEVEL of the golden, run and check steps; variable ONLY of the run step"
+    assert other["levels/default"].endswith(f": {told}")
 
 
 def test_failures_decide_the_exit_status(cli: CommandLine, suite: Path) -> None:

@@ -262,7 +262,7 @@ class Programs:
         build = self._builds.get(case.key, Ground())
         ground.parts.update(build.parts)
         ground.doubts += [*build.doubts, *self._site.doubts]
-        run = canonical_json([ground.parts[f"run {name}"] for name in ("step", "inputs")])
+        run = canonical_json([ground.parts.get(f"run {n}") for n in ("step", "env", "inputs")])
         # Its variables name the checkout if it has modules of its own: these are not among the named inputs.
         used = digest_parts("used", tree, work.part.path, run, canonical_json(site.env))
         golden = Golden(

@@ -50,8 +50,11 @@ class StepGrounds:
 
     async def add(self, ground: Ground, title: str, step: Step, site: StepSite) -> None:
         """Add the text of a step, without the locations of its suite and Python, and its inputs."""
-        told = canonical_json((step.argv, step.env, step.cwd, step.inherits, step.inherits_all))
+        told = canonical_json((step.argv, step.cwd, step.inherits, step.inherits_all))
         ground.parts[f"{title} step"] = digest_parts(site.generalize(told))
+        env = {name: digest_parts(site.generalize(text)) for name, text in step.env.items()}
+        if env:
+            ground.parts[f"{title} env"] = canonical_json(env)
         ground.parts[f"{title} inputs"] = await self.digest_inputs(step, site)
 
     async def add_uses(
@@ -143,15 +146,24 @@ def put_ground(golden: Golden, ground: Ground, *, is_partial: bool) -> Golden:
 
 def describe_change(before: Golden, now: Golden, objects: ObjectStore) -> tuple[str, ...]:
     """The parts that differ from those with which a case passed."""
-    changed = []
+    changed, variables = [], dict[str, list[str]]()
     for name in _find_different(before.parts, now.parts):
         old, new = before.parts.get(name, ""), now.parts.get(name, "")
         inner = []
+        if name.endswith(" env"):
+            env = [decode_json(one or "{}", dict[str, str]) for one in (old, new)]
+            for variable in _find_different(*env):
+                variables.setdefault(variable, []).append(name.removesuffix(" env"))
+            continue
         if name.endswith(" uses"):
             uses = [_read_uses(one, objects) for one in (old, new)]
             inner = [f"{name[:-5]} step: {part}" for part in _find_different(*uses)]
         changed += inner or [name]
-    return tuple(changed)
+    told = []
+    for variable, (*titles, last) in variables.items():
+        which = f"{', '.join(titles)} and {last} steps" if titles else f"{last} step"
+        told.append(f"variable {variable} of the {which}")
+    return (*changed, *told)
 
 
 def _find_different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

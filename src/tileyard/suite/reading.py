@@ -43,6 +43,7 @@ from tileyard.suite.files.steps import (
     Env,
     double,
     find_program,
+    join_env,
     read_env,
     read_step,
     read_text,
@@ -239,7 +240,7 @@ class _File:
         self._shared = {**_shared_values(table, top), **parameters.chosen}
         found = self._read_script()
         self._given = Given(env=found, parameters=frozenset(parameters.chosen), files=InputFiles())
-        self._env = {**found, **read_env(table, top)}
+        self._env = join_env(found, read_env(table, top))
 
     def _read_script(self) -> Env:
         """The variables that the file's script sets; its steps get them unless they set others."""
@@ -288,7 +289,7 @@ class _File:
             at = place / "case" / number
             rows.append((decode(raw, CaseTable, at), at))
         if testcase.list is not None:
-            env = {**self._env, **read_env(testcase, place)}
+            env = join_env(self._env, read_env(testcase, place))
             known = {**self._shared, "testcase": testcase.name}
             for row, at in _list_cases(testcase.list, place / "list", self._environ, env, known):
                 if row.testcase not in ("", testcase.name):
@@ -413,10 +414,11 @@ def _list_cases(
     states how it failed, or which of its lines is not a case.
     """
     folder = place.document.folder
+    given = {name: text.for_step("list") for name, text in env.items()}
     told = {
         name: text
-        for name, text in env.items()
-        if text.names <= values.keys() and not text.is_passed
+        for name, text in given.items()
+        if text is not None and text.names <= values.keys() and not text.is_passed
     }
     step = read_step(raw, "list", place, told).fill_in(values, folder)
     argv = tuple(read_text(text, place).fill({}) for text in step.argv)

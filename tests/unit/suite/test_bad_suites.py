@@ -409,6 +409,11 @@ BAD = {
         'file = "suite.toml"\ndevices = 2',
         "suite.toml:35: testcase[1].devices: is 2, and a kernel runs on one device",
     ),
+    "a variable for some steps in one of them": (
+        'target = "{case}"',
+        'target = "{case}"\nenv = { A = { value = "1", steps = ["run"] } }',
+        "suite.toml:7: build.env.A.steps: belongs to a variable of a suite or testcase",
+    ),
     "a variable of the environment": (
         'target = "{case}"',
         'target = "{case}"\nenv = { "A-B" = "1" }',

@@ -440,6 +440,35 @@ case = [{ name = "c", seed = 3 }]
     assert work.build.env == {"SEED": "3"}
 
 
+def test_a_variable_for_some_steps_leaves_the_others_the_wider_one(
+    tmp_path: Path, settings: Settings
+) -> None:
+    """Also one that is passed on; hot runs are runs, and lists get it where they are named."""
+    text = """
+name = "levels"
+env = { A = "1", B = { value = "b", steps = ["run"] }, C = { steps = ["golden"] }, N = { value = "2", steps = ["list"] } }
+golden = ["true"]
+check = ["true"]
+[[testcase]]
+name = "sum"
+env = { A = { value = "2", steps = ["check", "run"] } }
+list = ["sh", "-c", "echo '{{\\"name\\": \\"'$N$B'\\"}}'"]
+[testcase.run]
+argv = ["true"]
+hot = { argv = ["true", "{cases}"], began = "(?P<case>.)", ended = "(?P<case>.)(?P<verdict>.)", verdicts = { a = "passed" } }
+"""
+    (case,) = read_suite(write(tmp_path, text), settings).cases
+    work = work_of(case)
+    assert case.name == "2"
+    assert work.golden is not None
+    assert work.check is not None
+    assert work.hot is not None
+    assert (work.golden.env, work.golden.inherits) == ({"A": "1"}, ("C",))
+    assert work.check.env == {"A": "2"}
+    expected = {"A": "2", "B": "b"}
+    assert (work.run.env, work.hot.step.env, work.run.inherits) == (expected, expected, ())
+
+
 def test_memory_is_limited_by_the_suite_or_for_kernels_as_usual(
     tmp_path: Path, settings: Settings
 ) -> None:

@@ -40,6 +40,7 @@ from tileyard.suite.files.steps import (
     GoldenPlan,
     StepPlan,
     Text,
+    join_env,
     read_env,
     read_pattern,
     read_run,
@@ -286,7 +287,7 @@ class CommandPlan:
         self._files = given.files
         levels = (testcase, suite)
         own, general = (read_env(table, place) for table, place in levels)
-        env = {**given.env, **general, **own}
+        env = join_env(join_env(given.env, general), own)
         place = testcase[1]
         build, run = _find("build", levels), _find("run", levels)
         golden, check, output = (_find(name, levels) for name in ("golden", "check", "output"))

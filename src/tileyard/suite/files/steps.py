@@ -10,7 +10,7 @@ import re
 import shutil
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 from tileyard.artifacts.prerequisites import find_near
 from tileyard.model import PLACES, Step
 from tileyard.parts import GoldenPart
-from tileyard.places import Place
+from tileyard.places import Place, Table
 from tileyard.processes.answers import VARIABLE
 from tileyard.strict import decode
 from tileyard.suite.files.inputs import name_nearest
@@ -30,6 +30,7 @@ from tileyard.suite.files.tables import (
     RunTable,
     StepsTable,
     StepTable,
+    VariableTable,
 )
 from tileyard.workers.file_digests import find_problem
 
@@ -65,6 +66,7 @@ class Text:
     """A parsed text: literal pieces, each with the name that follows it, empty for none.
 
     ``names`` are all names in it. One that ``is_passed`` on has no text of its own: it keeps the value that the variable already has.
+    That of a variable for some ``steps`` alone leaves the others a ``wider`` one.
     """
 
     text: str
@@ -72,6 +74,15 @@ class Text:
     pieces: tuple[tuple[str, str], ...] = ()
     names: frozenset[str] = frozenset()
     is_passed: bool = False
+    steps: frozenset[str] = frozenset()
+    wider: "Text | None" = None
+
+    def for_step(self, kind: "Kind") -> "Text | None":
+        """The text that a step of this kind gets; hot runs are runs."""
+        name = "run" if kind == "hot" else kind
+        if self.steps and name not in self.steps:
+            return None if self.wider is None else self.wider.for_step(kind)
+        return self
 
     @property
     def first(self) -> str:
@@ -162,7 +173,12 @@ class StepPlan:
         for text in self._argv:
             if text.names.intersection(ALONE) and not text.is_lone:
                 text.place.fail("becomes several arguments, so it must be an argument of its own")
-        told = {name: text for name, text in env.items() if text.names & _PLACES <= self._later}
+        given = {name: text.for_step(kind) for name, text in env.items()}
+        told = {
+            name: text
+            for name, text in given.items()
+            if text is not None and text.names & _PLACES <= self._later
+        }
         env = {**told, **read_env(table, place)}
         self._env = {name: text for name, text in env.items() if not text.is_passed}
         self._passed = {name: text for name, text in env.items() if text.is_passed}
@@ -314,12 +330,26 @@ def read_run(
     return plan, (hot, step)
 
 
+def join_env(wide: Env, narrow: Env) -> Env:
+    """Variables of two tables; those of the narrower one take precedence, for the steps that they are for."""
+    joined = {
+        name: replace(text, wider=wide.get(name)) if text.steps else text
+        for name, text in narrow.items()
+    }
+    return {**wide, **joined}
+
+
 def read_env(table: StepTable | StepsTable, place: Place) -> Env:
     """The variables that a table at a place sets, and those that it passes on."""
     at = place / "env"
     texts: dict[str, Text] = {}
     if isinstance(table.env, dict):
-        rows = [(name, text, at / name) for name, text in table.env.items()]
+        rows = [(n, text, at / n) for n, text in table.env.items() if isinstance(text, str)]
+        for name, raw in table.env.items():
+            if not isinstance(raw, str):
+                texts[name] = _read_variable(name, raw, at / name)
+                if isinstance(table, StepTable):
+                    (at / name / "steps").fail("belongs to a variable of a suite or testcase")
     else:
         rows = []
         for number, row in enumerate(table.env):
@@ -335,6 +365,14 @@ def read_env(table: StepTable | StepsTable, place: Place) -> Env:
     if table.inherit is not None:
         texts[ALL] = Text(text=str(table.inherit), place=place / "inherit", is_passed=True)
     return texts
+
+
+def _read_variable(name: str, raw: Table, place: Place) -> Text:
+    """A variable for some steps, as a table."""
+    table = decode(raw, VariableTable, place)
+    passed = Text(text=name, place=place, is_passed=True)
+    text = passed if table.value is None else read_text(table.value, place / "value")
+    return replace(text, steps=frozenset(table.steps))
 
 
 def _read_all(texts: Iterable[str], place: Place) -> list[Text]:

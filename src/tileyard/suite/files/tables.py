@@ -18,8 +18,17 @@ Name = Annotated[str, msgspec.Meta(max_length=200)]
 Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
 Distance = Annotated[float, msgspec.Meta(ge=0)]
-EnvTable = dict[str, str] | tuple[str, ...]
+EnvTable = dict[str, str | Table] | tuple[str, ...]
 """Variables that are set, or as a list ``NAME`` for one that is passed on and ``NAME=text`` for one that is set."""
+
+
+class VariableTable(Strict):
+    """A variable for some kinds of steps; without a ``value`` it is passed on."""
+
+    steps: Annotated[
+        tuple[Literal["build", "golden", "run", "check", "list"], ...], msgspec.Meta(min_length=1)
+    ]
+    value: str | None = None
 
 
 class StepTable(Strict):
