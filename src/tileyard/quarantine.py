@@ -29,6 +29,8 @@ class Listed(Protocol):
 
 
 Entry = TypeVar("Entry", bound=Quarantine)
+NAMED = 8
+"""Entries that a note names before it counts the others."""
 NO_OTHERS: Mapping[str, str] = {}
 
 
@@ -76,10 +78,11 @@ def find_quarantined(
 
 
 def find_idle(kind: str, entries: Iterable[Listed], cases: Sequence[str]) -> Iterator[str]:
-    """A line for each entry that matches no case, for instance after a case was renamed."""
-    for entry in entries:
-        if not any(fits_entry(entry, case) for case in cases):
-            yield f"{kind}: {entry.cases} matches no case"
+    """A line for the entries that match no case, for instance after a case was renamed."""
+    idle = [one.cases for one in entries if not any(fits_entry(one, case) for case in cases)]
+    if idle:
+        names = ", ".join(idle[:NAMED]) + (f" and {len(idle) - NAMED} more" * (len(idle) > NAMED))
+        yield f"{kind}: {names} {'matches' if len(idle) == 1 else 'match'} no case"
 
 
 @lru_cache(maxsize=1024)

@@ -27,7 +27,8 @@ def run(suite: str, options: TestOptions, *, as_json: bool) -> int:
     if as_json:
         print_json(ran.result)
     else:
-        print_suite(console, ran.result, ran.rerun, str(options.get("summary") or ""))
+        rest, is_verbose = str(options.get("summary") or ""), bool(options.get("verbose"))
+        print_suite(console, ran.result, ran.rerun, rest, is_verbose=is_verbose)
         _annotate(ran.result, ran.rerun)
     if ran.errors:
         raise ran.errors[0]

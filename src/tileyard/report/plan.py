@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.report.console import new_table, print_table, say
-from tileyard.report.suite_words import describe_guess
+from tileyard.report.suite_words import describe_guess, group_by_kind
 from tileyard.report.words import clean_line, format_seconds, format_share
 from tileyard.suite.outlook import IN_SHARD
 from tileyard.suite.plan import Prediction, WhatIf
@@ -15,7 +15,9 @@ from tileyard.wording import count_of
 LEAST_S = 1.0
 """A prediction is compared with no lower bound below this."""
 LISTED = 20
-"""Maximum number of left-out cases in the list."""
+"""Maximum number of reasons in the list of left-out cases."""
+FEW = 5
+"""Names of cases of a kind."""
 
 
 def print_prediction(console: Console, prediction: Prediction) -> None:
@@ -91,14 +93,16 @@ def _say_shards(console: Console, prediction: Prediction) -> None:
 
 
 def _say_left_out(console: Console, left_out: tuple[LeftOut, ...]) -> None:
-    """Print the cases that are left out. All are counted; those in other shards are not listed."""
+    """Print the cases that are left out, a line per kind of reason. All are counted; those in other shards are not listed."""
     if left_out:
         say(console, f"left out: {count_of(len(left_out), 'case')}")
     told = [left for left in left_out if not left.reason.startswith(IN_SHARD)]
-    for left in told[:LISTED]:
-        console.print(Text(f"  {clean_line(left.case)}: {clean_line(left.reason)}"), soft_wrap=True)
-    if len(told) > LISTED:
-        say(console, f"and {len(told) - LISTED} more, which --json lists")
+    groups = group_by_kind((left.case, left.reason) for left in told)
+    for reason, cases in groups[:LISTED]:
+        few = ", ".join(map(clean_line, cases[:FEW])) + (", ..." if len(cases) > FEW else "")
+        console.print(Text(f"  {len(cases)}  {clean_line(reason)}: {few}"), soft_wrap=True)
+    if any(len(cases) > FEW for _, cases in groups) or len(groups) > LISTED:
+        say(console, "--json lists all")
 
 
 def _sources(prediction: Prediction) -> str:

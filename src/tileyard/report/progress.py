@@ -26,9 +26,11 @@ HOLDER_LENGTH = 160
 Layout = StudyLayout | SuiteLayout
 """The look of the progress of one kind of run: its ``title``, the ``end`` of an attempt, the view and its ``state``.
 
-A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``. Both happen
-on events, and every ``tick_s`` if that is not 0.
+A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``, less often in a
+long run. Both happen on events, and every ``tick_s`` if that is not 0.
 """
+SHARE, SLOWEST_S = 4, 300.0
+"""The share of a run's time after which a line is printed again, and the longest time without one."""
 
 
 class Progress:
@@ -112,7 +114,8 @@ class Progress:
     def _show(self) -> None:
         now_s = self._clock.monotonic_s()
         layout, live = self._layout, self._live
-        period_s = layout.heartbeat_s if live is None else layout.redraw_s
+        slower_s = min((now_s - self._view.begun_s) / SHARE, SLOWEST_S)
+        period_s = max(layout.heartbeat_s, slower_s) if live is None else layout.redraw_s
         if now_s - self._shown_s < period_s or not self._view.about.run:
             return
         self._shown_s = now_s

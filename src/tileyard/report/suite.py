@@ -1,7 +1,7 @@
 """The result of a suite's run: counts, failures and how to run them again, and where the time went.
 
 Each list is cut after a few lines and states how many more there are, so that a run with thousands of
-failures stays readable.
+failures stays readable. What is no failure has one line per kind.
 """
 
 import re
@@ -26,6 +26,7 @@ from tileyard.report.suite_words import (
     find_longest,
     find_telling,
     group_alike,
+    group_by_kind,
     group_by_reason,
     log_of,
     rerun_command,
@@ -44,14 +45,21 @@ COUNT_WIDTH = 9
 
 
 def print_suite(
-    console: Console, result: SuiteResult, rerun: Rerun | None = None, rest: str = ""
+    console: Console,
+    result: SuiteResult,
+    rerun: Rerun | None = None,
+    rest: str = "",
+    *,
+    is_verbose: bool = False,
 ) -> None:
-    """Print the essential results of a run.
+    """Print the essential results of a run, or if it ``is_verbose`` also each reason for what is no failure.
 
     ``rerun`` gives the command for one case, by default one with the suite's path; ``rest`` states
     where to find what is not shown.
     """
-    _Printer(console, result, rerun or rerun_command(result.path), rest).print()
+    printer = _Printer(console, result, rerun or rerun_command(result.path), rest)
+    printer.few = SHOWN if is_verbose else FEW
+    printer.print()
 
 
 class _Printer:
@@ -62,6 +70,7 @@ class _Printer:
         trials = sum(len(verdict.attempts) for verdict in result.verdicts)
         self._rest = rest or f"tileyard trials --run {result.run} --rows {max(trials, 1)}"
         self._home = Path(result.home)
+        self.few = FEW
 
     def print(self) -> None:
         result = self._result
@@ -78,12 +87,13 @@ class _Printer:
         self._print_groups(
             "passed, with something to look at", [(v.case, v.message) for v in flagged]
         )
-        proofs = [(v.case, v.proof) for v in verdicts if v.proof]
-        self._print_groups("what decided whether cases are proven", proofs, len(proofs))
+        proofs = [(v.case, v.proof) for v in verdicts if v.proof]  # which were asked for
+        self._print_groups("what decided whether cases are proven", proofs, is_asked=True)
         self._print_groups("left out", [(one.case, one.reason) for one in result.left_out])
         if result.uncovered:
-            self._head("families without a run", len(result.uncovered))
-            self._say(_name_few(result.uncovered, SHOWN), indent=2)
+            self._console.print()
+            head = Text("families without a run", "bold") + f" ({len(result.uncovered)}): "
+            self._say(self._name(head, result.uncovered))
         self._print_longest()
         self._print_end()
 
@@ -197,14 +207,25 @@ class _Printer:
         if last.log:
             self._fact("log", str(self._home / last.log))
 
-    def _print_groups(self, title: str, cases: Sequence[tuple[str, str]], few: int = FEW) -> None:
+    def _name(self, head: Text, names: Sequence[str]) -> Text:
+        """A line with as many names as fit into it, at least one."""
+        few = self.few
+        while FEW >= few > 1 and (head + _name_few(names, few)).cell_len > self._console.width:
+            few -= 1
+        return head + _name_few(names, few)
+
+    def _print_groups(
+        self, title: str, cases: Sequence[tuple[str, str]], *, is_asked: bool = False
+    ) -> None:
+        """Print a line per kind or reason; all cases if that ``is_asked`` for."""
         if not cases:
             return
         self._head(title, len(cases))
-        groups = group_by_reason(cases)
+        groups = (group_by_reason if is_asked or self.few > FEW else group_by_kind)(cases)
         for reason, names in groups[:SHOWN]:
             text = Text(f"{len(names):>{COUNT_WIDTH}}  {clean_line(reason)}: ")
-            self._say(text + _name_few(names, few), hang=COUNT_WIDTH + 2)
+            line = text + _name_few(names, len(names)) if is_asked else self._name(text, names)
+            self._say(line, hang=COUNT_WIDTH + 2)
         if len(groups) > SHOWN:
             others = sum(len(names) for _, names in groups[SHOWN:])
             reasons = count_of(len(groups) - SHOWN, "other reason")
@@ -223,8 +244,10 @@ class _Printer:
         self._console.print()
         if result.makespan is not None and (time := describe_time(result.makespan)):
             self._say(Text.assemble(("time: ", "bold"), time))
-        for note in result.notes:
+        for note in result.notes[: self.few]:
             self._say(Text(clean_line(note), style="yellow"))
+        if (more := len(result.notes) - self.few) > 0:
+            self._say(Text(f"and {count_of(more, 'more note')}, with -v all", style="yellow"))
         if question := ask_about_references(result):
             self._say(Text(clean_line(question), style="yellow"), is_kept=True)
         if result.reason != "done":

@@ -17,7 +17,7 @@ from tileyard.report.suite_words import (
     failed_attempts,
     find_longest,
     group_alike,
-    group_by_reason,
+    group_by_kind,
     rerun_command,
     why,
 )
@@ -137,7 +137,7 @@ def _groups(title: str, cases: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Folded, because there may be many and they are rarely new."""
     if not cases:
         return
-    groups = group_by_reason(cases)
+    groups = group_by_kind(cases)
     lines = [
         f"<li>{len(names)}: {text(reason)}: {', '.join(map(code, names[:FEW]))}"
         f"{', ...' if len(names) > FEW else ''}</li>\n"

@@ -135,6 +135,22 @@ def group_by_reason(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[st
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
+def group_by_kind(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Ids of cases by the kind of their phrase, the largest group first: what is before its first colon.
+
+    A kind of which there is one phrase is that phrase.
+    """
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for case, reason in cases:
+        kinds.setdefault(reason.partition(": ")[0], []).append((case, reason))
+    told: list[tuple[str, str]] = []
+    for kind, those in kinds.items():
+        reasons = {reason for _, reason in those}
+        text = those[0][1] if len(reasons) == 1 else f"{kind} ({len(reasons)} reasons)"
+        told += [(case, text) for case, _ in those]
+    return group_by_reason(told)
+
+
 def describe_guess(guess: Makespan | Plan) -> str:
     """States that a prediction is a guess, its range, and why."""
     return (

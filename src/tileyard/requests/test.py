@@ -101,7 +101,11 @@ class TestOptions(TypedDict, total=False):
     summary: Annotated[FilePath, FileOption("Write the result as JSON.")]
     logs: Annotated[FilePath, Option("Copy what each case printed to CASE.log.", metavar="DIR")]
     verbose: Annotated[
-        bool, Switch("Print a line for each case as it ends.", flags=("--verbose", "-v"))
+        bool,
+        Switch(
+            "Print a line for each case as it ends, and each reason for what did not run.",
+            flags=("--verbose", "-v"),
+        ),
     ]
     home: Home
     progress: ShowProgress

@@ -33,6 +33,7 @@ BUILT_IN = {
 }
 LISTED = 8
 """Names that a note lists before it counts the others."""
+BY_SKIP = "left out by --skip"
 NEAREST = 3
 WILD = re.compile(r"[*?]|\[[^]]*\]")
 """The characters of a glob that a name does not have."""
@@ -64,7 +65,9 @@ def choose(
         today,
         others={case.id: case.plain_id for case in chosen} if suite.parameters else {},
     )
-    uncovered = find_uncovered(suite.cases, chosen)
+    asked = [case for case in suite.cases if case.id in meant]
+    asked = [c for c in asked if not sieve.reasons.get(c.id, "").startswith(BY_SKIP)]
+    uncovered = find_uncovered(asked, chosen)
     return Selection(
         policy=policy.name,
         cases=chosen,
@@ -165,7 +168,7 @@ def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
     for text in wish.skip:
         asked = f"--skip {text}"
         skipped = _find_asked(suite, asked, text)
-        reason = f"left out by {asked}"
+        reason = f"{BY_SKIP} {text}"
         sieve.drop({case.id: reason for case in sieve.rest if case.id in skipped})
     if wish.rerun is not None:
         meant = meant.intersection(wish.rerun)
@@ -232,7 +235,8 @@ def _follow_policy(
         stands = choose_smoke(sieve.rest, expected_s)
         sieve.drop(
             {
-                case.id: f"policy {policy.name}: {stands[stand_of(case)][0]} represents it"
+                case.id: f"policy {policy.name} runs another case of its family:"
+                f" {stands[stand_of(case)][0]}"
                 for case in sieve.rest
                 if case.id not in stands[stand_of(case)]
             }

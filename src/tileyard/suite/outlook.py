@@ -160,10 +160,12 @@ def _keep(selection: Selection, narrowed: Narrowed) -> Selection:
     """The selection without what is left out."""
     kept = {one.case for one in narrowed.expected}
     cases = tuple(case for case in selection.cases if case.id in kept)
+    elsewhere = {one.case for one in narrowed.left_out if one.reason.startswith(IN_SHARD)}
+    here = (case for case in selection.cases if case.id not in elsewhere)
     return msgspec.structs.replace(
         selection,
         cases=cases,
         left_out=(*selection.left_out, *narrowed.left_out),
-        uncovered=(*selection.uncovered, *find_uncovered(selection.cases, cases)),
+        uncovered=(*selection.uncovered, *find_uncovered(here, cases)),
         quarantined={c.id: q for c in cases if (q := selection.quarantined.get(c.id))},
     )

@@ -158,7 +158,7 @@ class LeftOut(Record):
 
 
 class Selection(Record):
-    """The selected cases of a suite. ``uncovered`` are families of which nothing runs now.
+    """The selected cases of a suite. ``uncovered`` are requested families of which nothing runs now.
 
     ``quarantined`` are the cases that run and do not gate, by their ids. ``notes`` are lines for the
     user, such as a quarantine that has ended.

@@ -50,14 +50,14 @@ def test_bounds_prediction_and_reason_are_shown() -> None:
 
 
 def test_what_is_left_out_is_listed_with_reasons() -> None:
-    """Up to a limit; cases that another shard runs are counted only."""
-    left = [LeftOut(case=f"x/{i}", reason="not wanted") for i in range(LISTED + 3)]
+    """A line per kind of reason; cases that another shard runs are counted only."""
+    left = [LeftOut(case=f"x/{i}", reason=f"not wanted: {i}") for i in range(LISTED + 3)]
     left.append(LeftOut(case="y/0", reason="another shard than 1/2 runs it"))
     lines = shown(make_expected(1), left_out=tuple(left))
     expected = [
         f"left out: {LISTED + 4} cases",
-        "  x/0: not wanted",
-        "and 3 more, which --json lists",
+        f"  {LISTED + 3}  not wanted ({LISTED + 3} reasons): x/0, x/1, x/2, x/3, x/4, ...",
+        "--json lists all",
     ]
     assert [line for line in lines if line in expected] == expected
     assert not any("y/0" in line for line in lines)

@@ -126,6 +126,13 @@ def test_without_a_terminal_there_is_a_line_in_half_a_minute() -> None:
     )
     assert not early
     assert watched.said() == expected
+    with watch() as watched:
+        watched.tell(started(), planned("row/a"))
+        watched.said()
+        for _ in range(3600):
+            watched.clock.now_s += 1.0
+            watched.progress.tick()
+    assert len(watched.said().splitlines()) == 19
 
 
 def test_a_failure_that_will_be_tried_again_is_none_yet() -> None:

@@ -57,12 +57,10 @@ skipped (1)
         1  proven by run q: col/f32
 
 left out (8)
-        7  not in the smoke run: gemm/big0, gemm/big1, gemm/big2, gemm/big3,
-           gemm/big4, ...
+        7  not in the smoke run: gemm/big0, gemm/big1, gemm/big2, gemm/big3, ...
         1  skip list: takes a day: gemm/tiny
 
-families without a run (2)
-  gemm, softmax
+families without a run (2): gemm, softmax
 
 longest (5)
         30 s   85.7%  row/f16
