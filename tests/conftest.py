@@ -194,6 +194,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(
             Costs(budget, config.getoption("cost_file"), has_table=config.getoption("cost_table"))
         )
+    os.environ["PATH"] += (
+        f"{os.pathsep}{Path(sys.executable).parent}"  # Ninja, if it is nowhere else
+    )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -64,6 +64,13 @@ class BuildEnded(Record, tag="build_ended"):
     reused: bool
 
 
+class TargetsBuilt(Record, tag="targets_built"):
+    """The number of targets of build steps that are built so far, of all that were missing."""
+
+    built: int
+    total: int
+
+
 class _OfDevice(Record):
     """An event of a device, with its time."""
 
@@ -153,6 +160,7 @@ Event = (
     | CasePlanned
     | BuildStarted
     | BuildEnded
+    | TargetsBuilt
     | DeviceAsked
     | DeviceAwaited
     | DeviceLeased

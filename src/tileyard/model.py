@@ -10,7 +10,7 @@ import msgspec
 
 from tileyard.draws import USUAL_DRAW, Draw
 from tileyard.measures import Measure
-from tileyard.parts import WHOLE, GoldenPart
+from tileyard.parts import WHOLE, BuildPart, GoldenPart
 from tileyard.rules import Rule
 
 Value = bool | int | float | str
@@ -237,7 +237,7 @@ class Limits(Record):
 class CommandWork(Record, tag="command"):
     """A case that is a sequence of programs. Only ``run`` holds a device, or ``devices`` devices at once.
 
-    A ``build`` that several cases share is built once. ``target`` is the part of it that this case needs, built from ``target_inputs`` as well. The exit status of ``check`` tells whether the results are right: 0 right, 2 wrong, anything else is an error.
+    A ``build`` that several cases share is built once. ``target`` is what this case needs of it, and ``target_part`` describes that. The exit status of ``check`` tells whether the results are right: 0 right, 2 wrong, anything else is an error.
     The case gets ``part`` of the results of ``golden``. Without ``check`` and ``outputs``, exit status 0 of ``run`` suffices. Versions are compared by ``measure``, None for the default of the place where they run.
     ``variant`` is the end of the name of a case whose programs know it without that end.
     """
@@ -245,7 +245,7 @@ class CommandWork(Record, tag="command"):
     run: Step
     build: Step | None = None
     target: str = ""
-    target_inputs: tuple[str, ...] = ()
+    target_part: BuildPart = BuildPart()
     golden: Step | None = None
     part: GoldenPart = WHOLE
     check: Step | None = None

@@ -1,4 +1,4 @@
-"""Describes the part of a golden step's result that one of several cases gets."""
+"""Describes the parts of the results of shared steps: of a golden step, and of a build."""
 
 import msgspec
 
@@ -12,6 +12,16 @@ class GoldenPart(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str = ""
     is_linked: bool = False
+
+
+class BuildPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A target of a build: the ``inputs`` on which only it depends, and its ``products`` below the build's cache.
+
+    Without products it is in the folder that the whole build fills.
+    """
+
+    inputs: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
 
 
 WHOLE = GoldenPart()

@@ -214,6 +214,74 @@ def test_an_edited_source_is_built_and_run_alone(cli: CommandLine) -> None:
         assert sorted((cli.cwd / "runs").read_text().split()) == list(ran)
 
 
+EARLY = """
+name = "early"
+limits = { build_s = 20 }
+
+[build]
+argv = ["ninja", "-C", "{cache}", "-f", "{suite}/build.ninja", "-k", "0", "-j", "3", "{targets}"]
+target = "{testcase}"
+products = ["bin/{testcase}", "{testcase}.txt"]
+inputs = ["build.ninja"]
+target_inputs = ["{testcase}.in"]
+
+[run]
+argv = ["sh", "-c", "cat {build}/bin/{testcase} {build}/{testcase}.txt >> {suite}/ran"]
+
+[[testcase]]
+name = "a"
+[[testcase]]
+name = "b"
+[[testcase]]
+name = "c"
+"""
+NINJA = """
+rule copy
+  command = cat $in > $out
+rule wait
+  command = for i in $$(seq 999); do test -s SUITE/ran && exec cp $in $out; sleep 0.01; done; exit 1
+build bin/a: copy SUITE/a.in
+build bin/b: wait SUITE/b.in
+build bin/c: copy SUITE/c.in
+build a.txt: copy SUITE/a.in
+build b.txt: copy SUITE/b.in
+build c.txt: copy SUITE/c.in
+build a: phony bin/a a.txt
+build b: phony bin/b b.txt
+build c: phony bin/c c.txt
+"""
+
+
+def test_a_case_starts_when_its_own_target_is_built(cli: CommandLine) -> None:
+    """Here another target is built only once it has run. A target that cannot be built fails its own case, and later it alone is built."""
+    (cli.cwd / "suite.toml").write_text(EARLY)
+    (cli.cwd / "build.ninja").write_text(NINJA.replace("SUITE", str(cli.cwd)))
+    for name in "ab":
+        (cli.cwd / f"{name}.in").write_text(f"{name}\n")
+    (cli.cwd / "c.in").mkdir()  # cat cannot read it
+    (cli.cwd / "c.in" / "file").write_text("")
+    done = cli.run("test", "suite.toml", "--summary", "summary.json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    verdicts = json.loads((cli.cwd / "summary.json").read_text())["result"]["verdicts"]
+    outcomes = [(one["case"], one["outcome"]) for one in verdicts]
+    assert outcomes == [
+        ("a/default", "passed"),
+        ("b/default", "passed"),
+        ("c/default", "compile_error"),
+    ]
+    assert sorted((cli.cwd / "ran").read_text().split()) == ["a", "a", "b", "b"]
+    (events,) = (cli.home / "runs").glob("*.jsonl")
+    told = [json.loads(line) for line in events.read_text().splitlines()]
+    counts = [(one["built"], one["total"]) for one in told if one["type"] == "targets_built"]
+    assert list(dict.fromkeys(counts)) == [(0, 3), (1, 3), (2, 3)]
+
+    shutil.rmtree(cli.cwd / "c.in")
+    (cli.cwd / "c.in").write_text("c\n")
+    (cli.cwd / "a.in").write_text("edited\n")
+    assert cli.run("test", "suite.toml").returncode == 0
+    assert (cli.cwd / "ran").read_text().split()[4:].count("edited") == 2
+
+
 @pytest.mark.slow
 def test_a_build_of_several_targets_may_take_the_limit_of_each(cli: CommandLine) -> None:
     """Two seconds for three targets that take one second each are enough: they are built in one call."""

@@ -1,13 +1,7 @@
 #!/bin/sh
-# Builds what is asked for, and no more: build.sh PYTHON THREADS CACHE OUT TARGET...
+# Builds what is asked for, and no more, in CACHE/bin: build.sh PYTHON THREADS CACHE TARGET...
 set -eu
-python=$1 threads=$2 cache=$3 out=$4
-shift 4
-if [ -z "${CMAKE_GENERATOR:-}" ] && command -v ninja >/dev/null; then
-  export CMAKE_GENERATOR=Ninja
-fi
-cmake -S "$(dirname "$0")" -B "$cache" -DPYTHON="$python"
-cmake --build "$cache" --parallel "$threads" --target "$@"
-for target; do
-  cp "$cache/bin/$target" "$out/"
-done
+python=$1 threads=$2 cache=$3
+shift 3
+cmake -G Ninja -S "$(dirname "$0")" -B "$cache" -DPYTHON="$python"
+ninja -C "$cache" -j "$threads" -k 0 "$@"

@@ -111,12 +111,11 @@ class PlannedCases:
         self.to_build.fail(case)
         self.move(case, Stage.ENDED)
 
-    def split_build(self, fact: CasePrepared) -> None:
-        """A case needs another build than the one it was queued for; the cases that share the old one are queued one by one."""
-        self.to_build.fail(fact.case)
-        self.move(fact.case, Stage.BUILT if fact.built else Stage.PREPARED)
-        if not fact.built and fact.case not in self._dropped:
-            self.to_build.add(fact)
+    def end_build(self, case: str) -> None:
+        """A case was built, and those that share its build; it may have been ready before that."""
+        if self.stages.get(case) is Stage.BUILDING:
+            for name in self.to_build.end(case):
+                self.move(name, Stage.BUILT)
 
     def lose(self, case: str, device: str, *, may_retry: bool) -> None:
         """Have a case run again, on another device if there is one, or give it up."""

@@ -15,14 +15,14 @@ class BatchesPlanned(Record, tag="batches_planned"):
 class CasePrepared(Record, tag="case_prepared"):
     """The author is done with a case.
 
-    ``built``: its artifact already exists. Up to ``group`` kernels of the same ``builder`` are built
-    in one request. ``expected_s`` is the duration of its last run, None if that is not known.
-    ``output_bytes`` is the size of the outputs that the judge will look at.
+    ``built``: its artifact already exists. Up to ``group`` kernels of the same ``builder`` are built in one request, and builds with the same
+    ``cache`` one at a time. ``expected_s`` is the duration of its last run, None if that is not known. ``output_bytes`` is the size of the outputs that the judge will look at.
     """
 
     case: str
     build: BuildKey
     built: bool
+    cache: str = ""
     builder: tuple[str, str] = ("", "")
     group: int = 1
     expected_s: float | None = None
@@ -41,10 +41,11 @@ class BuildFailed(Record, tag="build_failed"):
     case: str
 
 
-class BuildSplit(Record, tag="build_split"):
-    """A build for several targets failed: the case is prepared again, with the build of its own target."""
+class PartBuilt(Record, tag="part_built"):
+    """A compile worker has made one of the builds that it makes together, and goes on."""
 
-    prepared: CasePrepared
+    builder: tuple[str, str]
+    build: BuildKey
 
 
 class CompilerFreed(Record, tag="compiler_freed"):
@@ -167,7 +168,7 @@ Fact = (
     | CasePrepared
     | CaseBuilt
     | BuildFailed
-    | BuildSplit
+    | PartBuilt
     | CompilerFreed
     | CaseFinished
     | CaseRanWell

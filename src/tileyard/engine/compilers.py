@@ -7,20 +7,21 @@ import asyncio
 import contextlib
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from tileyard.artifacts.manifest import Build
 from tileyard.clock import Clock
 from tileyard.errors import WorkerLostError
-from tileyard.model import Device, Outcome, Side
+from tileyard.model import BuildKey, Device, Outcome, Side
 from tileyard.processes.limits import Limit, time_limit
 from tileyard.processes.outcomes import Verdict
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.settings import Settings
 from tileyard.targets.command.target import CommandTarget
 from tileyard.targets.registry import COMMAND, find_needs
+from tileyard.workers.compiler_notices import PartBuilt, SharedBegan, SharedEnded
 from tileyard.workers.environment import host_memory_bytes, worker_environment
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -28,8 +29,6 @@ from tileyard.workers.protocol import (
     BuiltKernels,
     CompilerReply,
     DescribeTarget,
-    SharedBegan,
-    SharedEnded,
     TargetInfo,
 )
 
@@ -47,6 +46,8 @@ less than half is memory."""
 
 Builder = tuple[str, str]
 """A side's name and a target: what a compile worker builds for."""
+TellBuilt = Callable[[BuildKey], None]
+"""Called with a build that is in the store while others are still made together with it."""
 
 
 class CompilePool:
@@ -103,9 +104,10 @@ class CompilePool:
         kernels: Sequence[BuildKernel],
         limits_s: Sequence[float],
         *,
+        tell: TellBuilt,
         anew: bool = False,
     ) -> AsyncIterator[Build]:
-        """Build kernels together, ``anew`` even if their binaries exist; yield a verdict for each.
+        """Build kernels together, ``anew`` even if their binaries exist; yield a verdict for each. ``tell`` gets the builds that are ready before that.
 
         A compiler that hangs, crashes or eats memory becomes an outcome. If that happened to
         several kernels at once, each is built again alone, so that only the guilty one is blamed: a
@@ -115,15 +117,15 @@ class CompilePool:
         """
         left = {k.case: (k, limit_s) for k, limit_s in zip(kernels, limits_s, strict=True)}
         if len(kernels) > 1:
-            for built in await self._try(worker, kernels, max(limits_s), anew=anew):
+            for built in await self._try(worker, kernels, max(limits_s), tell, anew=anew):
                 if built.outcome is not Outcome.INFRA_ERROR:
                     del left[built.case]
                     yield built
         for kernel, limit_s in left.values():
             was_used = worker in self._used
-            (built,) = await self._try(worker, [kernel], limit_s, anew=anew)
+            (built,) = await self._try(worker, [kernel], limit_s, tell, anew=anew)
             if was_used and built.outcome is Outcome.OUT_OF_MEMORY:
-                (built,) = await self._try(worker, [kernel], limit_s, anew=anew)
+                (built,) = await self._try(worker, [kernel], limit_s, tell, anew=anew)
             yield built
 
     async def _try(
@@ -131,6 +133,7 @@ class CompilePool:
         worker: tuple[Builder, int],
         kernels: Sequence[BuildKernel],
         limit_s: float,
+        tell: TellBuilt,
         *,
         anew: bool,
     ) -> Sequence[Build]:
@@ -144,7 +147,7 @@ class CompilePool:
             self._used.add(worker)
             try:
                 async with time_limit(limit_s) as limit:
-                    watch = _BuildWatch(limit, limit_s)
+                    watch = _BuildWatch(limit, limit_s, tell)
                     request = BuildKernels(kernels=tuple(kernels), anew=anew)
                     await process.send(request)
                     while not isinstance(
@@ -250,10 +253,11 @@ class CompilePool:
 
 
 class _BuildWatch:
-    """Stops the clock of a build while its worker makes what many kernels share."""
+    """Stops the clock of a build while its worker makes what many kernels share, and tells of builds that are ready."""
 
-    def __init__(self, running: Limit, limit_s: float) -> None:
+    def __init__(self, running: Limit, limit_s: float, tell: TellBuilt) -> None:
         self._running = running
+        self._tell = tell
         self._own = self.limit = f"build limit of {limit_s:g} s"
         self._left_s = limit_s
 
@@ -267,6 +271,8 @@ class _BuildWatch:
             case SharedEnded():
                 self._running.reset(self._left_s)
                 self.limit = self._own
+            case PartBuilt(build=build):
+                self._tell(build)
             case _:
                 raise AssertionError(f"a compile worker answered a build with {notice}")
 

@@ -19,7 +19,6 @@ from tileyard.engine.commands import (
     BatchesPlanned,
     Build,
     BuildFailed,
-    BuildSplit,
     CaseBuilt,
     CaseFinished,
     CasePrepared,
@@ -34,6 +33,7 @@ from tileyard.engine.commands import (
     LookAfter,
     LookUp,
     NothingKnown,
+    PartBuilt,
     Prepare,
     Release,
     Run,
@@ -57,7 +57,7 @@ from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
 from tileyard.errors import HOST_FAULTS, UsageError
 from tileyard.events import CasePlanned
-from tileyard.model import Outcome, Trial
+from tileyard.model import BuildKey, Outcome, Trial
 from tileyard.modes import make_folder
 
 AHEAD = 2
@@ -340,11 +340,13 @@ class Driver:
         builder = builder_of(progress.case)
         groups = (await self._preparation.describe(builder)).groups
         is_built = self._preparation.is_built(progress)
-        await self._preparation.complete(progress, is_built=is_built)
+        if is_built:
+            await self._preparation.complete(progress.keys.build)
         return CasePrepared(
             case=progress.case.key,
             build=progress.keys.build,
             built=is_built,
+            cache=self._preparation.joint.cache_of(progress),
             builder=builder,
             group=(self._yard.group_size or AUTO_GROUP) if groups else 1,
             expected_s=self._preparation.expected_s(progress),
@@ -352,12 +354,14 @@ class Driver:
         )
 
     async def _build(self, members: Sequence[Progress], worker: int) -> None:
-        async for progress, is_built in self._preparation.build(members, worker):
+        builder = builder_of(members[0].case)
+
+        def tell(build: BuildKey) -> None:
+            self._tell(PartBuilt(builder=builder, build=build))
+
+        async for progress, is_built in self._preparation.build(members, worker, tell):
             case = progress.case.key
-            if is_built is None:
-                self._tell(BuildSplit(prepared=await self._describe(progress)))
-            else:
-                self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
+            self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
         self._tell(CompilerFreed(worker=worker))
 
     async def _judge(self, cases: Sequence[str]) -> None:

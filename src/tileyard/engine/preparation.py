@@ -12,10 +12,10 @@ from functools import partial
 import msgspec
 
 from tileyard.artifacts.keys import build_key, canonical_json, digest_parts, run_key
-from tileyard.artifacts.manifest import TREE_FILE, Build, find_artifact, find_build, publish
-from tileyard.engine.compilers import Builder, CompilePool
+from tileyard.artifacts.manifest import TREE_FILE, Build, find_artifact, find_build
+from tileyard.engine.compilers import Builder, CompilePool, TellBuilt
+from tileyard.engine.joint_builds import JointBuilds, elaborated_of, program_key, programs_of
 from tileyard.engine.ledger import Ledger, Progress, is_measured_anew
-from tileyard.engine.programs import Programs
 from tileyard.engine.sync_checks import SyncChecks
 from tileyard.engine.yard import Yard
 from tileyard.errors import HOST_FAULTS, DamagedError, TileyardError, WorkerLostError
@@ -29,7 +29,6 @@ from tileyard.model import (
     Digest,
     Elaborated,
     GoldenKey,
-    Kernel,
     KernelWork,
     Keys,
     Outcome,
@@ -55,6 +54,7 @@ class Preparation:
         self._yard = yard
         self._ledger = ledger
         self._pool = pool
+        self.joint = JointBuilds(yard)
         self._sync = SyncChecks(yard, ledger)
         self._goldens: dict[str, Golden] = {}
         # The first of the cases that share one has it made.
@@ -126,14 +126,14 @@ class Preparation:
         """Bytes of this case's outputs that the judge will look at."""
         if progress.golden is None or not (progress.golden.outputs and progress.case.check.enabled):
             return 0
-        return count_output_bytes(_elaborated(progress).specs)
+        return count_output_bytes(elaborated_of(progress).specs)
 
     def is_built(self, progress: Progress) -> bool:
         """Whether the case's artifact is in the store already; if so, tells the listeners."""
         key = progress.keys.build
-        if self._yard.rebuild:
-            return False
-        if key not in self._artifacts and find_artifact(key, self._yard.objects) is None:
+        if key not in self._artifacts and (
+            self._yard.rebuild or find_artifact(key, self._yard.objects) is None
+        ):
             return False
         self._artifacts.add(key)
         progress.built = Build(outcome=Outcome.PASSED, build=key, reused=True)
@@ -170,67 +170,73 @@ class Preparation:
         return artifact.manifest.files.get(TREE_FILE, Digest(""))
 
     async def build(
-        self, members: Sequence[Progress], worker: int
-    ) -> AsyncIterator[tuple[Progress, bool | None]]:
+        self, members: Sequence[Progress], worker: int, tell: TellBuilt
+    ) -> AsyncIterator[tuple[Progress, bool]]:
         """Build artifacts of one builder on a compile worker, together; yield for each whether it exists now.
 
-        That is None if a build for several targets failed: the case needs the build of its own target.
+        ``tell`` gets further builds that exist by now, made in the same call of a build step.
         """
         yard = self._yard
         left: dict[str, Progress] = {}
         for progress in members:
-            if progress.keys.build in self._failed and await self._turn_to_own(progress):
-                yield progress, None
-                continue
             is_built: bool | None = None
             with contextlib.suppress(*HOST_FAULTS):  # what cannot be looked up is built
                 is_built = self._find_built(progress)
             if is_built is None:
                 yard.emit(BuildStarted(case=progress.case.key, at=yard.clock.wall_s()))
+                self.joint.count_built(progress, 0)
                 left[progress.case.key] = progress
             else:
-                await self.complete(progress, is_built=is_built)
+                if is_built:
+                    await self.complete(progress.keys.build)
                 yield progress, is_built
-        while left:
-            async for built in self._build(tuple(left.values()), worker):
-                progress = left[built.case]
-                is_lost = built.outcome is Outcome.INFRA_ERROR
-                if built.outcome not in (Outcome.PASSED, *INFRASTRUCTURE):
-                    self._failed.setdefault(progress.keys.build, (built, progress))
-                    if await self._turn_to_own(progress):
+        ready: list[asyncio.Task[None]] = []
+
+        def take(build: BuildKey) -> None:
+            ready.append(asyncio.create_task(self._take_ready(members[0], build, tell)))
+
+        try:
+            while left:
+                async for built in self._build(tuple(left.values()), worker, take):
+                    progress = left[built.case]
+                    await asyncio.gather(*ready)
+                    if (is_built := await self._settle(progress, built, tell)) is not None:
                         del left[built.case]
-                        yield progress, None
-                        continue
-                if not (is_lost and self._ledger.may_retry(progress, built.message)):
-                    del left[built.case]
-                    is_built = self._take_verdict(progress, built)
-                    await self.complete(progress, is_built=is_built)
-                    yield progress, is_built
+                        yield progress, is_built
+        finally:
+            for task in ready:
+                task.cancel()
 
-    async def _turn_to_own(self, progress: Progress) -> bool:
-        """Switch a case from a build for several targets to the build of its own; False if it had that already."""
-        command, elaborated = progress.command, _elaborated(progress)
-        if command is None:
-            return False
-        parts = self._list_parts(progress)
-        own = [one for one in parts if digest_parts("own build", one) == command.own_build]
-        if not own:
-            return False
-        kernel = msgspec.structs.replace(elaborated.kernel, program=own[0])
-        progress.elaborated = msgspec.structs.replace(elaborated, kernel=kernel)
-        fingerprint = (await self.describe(builder_of(progress.case))).fingerprint
-        key = program_key(progress.case, own[0], fingerprint)
-        progress.keys = msgspec.structs.replace(progress.keys, build=key)
-        self.keep(progress)
-        return True
+    async def _take_ready(self, progress: Progress, build: BuildKey, tell: TellBuilt) -> None:
+        """Take in a build that was made together with that of a case."""
+        self._artifacts.add(build)
+        await self.complete(build)
+        self.joint.count_built(progress)
+        tell(build)
 
-    async def complete(self, progress: Progress, *, is_built: bool) -> None:
+    async def _settle(self, progress: Progress, built: Build, tell: TellBuilt) -> bool | None:
+        """Whether a case is built, after the verdict of a worker; None if it is to be built again."""
+        is_ready = progress.keys.build in self._artifacts  # whatever has become of the others
+        is_lost = built.outcome is Outcome.INFRA_ERROR and not is_ready
+        if is_lost and self._ledger.may_retry(progress, built.message):
+            return None
+        others = self.joint.list_together(progress)
+        self.joint.part(progress)  # which of them fails, a build of each alone shows
+        if others and not is_ready and built.outcome not in (Outcome.PASSED, *INFRASTRUCTURE):
+            return None
+        if is_ready:
+            built = msgspec.structs.replace(built, outcome=Outcome.PASSED)
+        is_built = self._take_verdict(progress, built)
+        if is_built and not is_ready:
+            await self.complete(progress.keys.build)
+            self.joint.count_built(progress)
+            for key in self.joint.publish_also(progress, others):
+                await self._take_ready(progress, key, tell)
+        return is_built
+
+    async def complete(self, build: BuildKey) -> None:
         """Complete the keys of all cases of a finished build; a case that cannot be looked at is not proven by this run."""
-        if not is_built:
-            return
-        others = self._partial.pop(progress.keys.build, [])
-        # A case that another call has taken is looked at here, too: it continues with complete keys.
-        for one in (progress, *(other for other in others if other is not progress)):
+        for one in self._partial.pop(build, []):
             if self._ledger.is_open(one.case.key) and _is_partial(one):
                 with contextlib.suppress(TileyardError):
                     await self.look_at_built(one)
@@ -248,25 +254,32 @@ class Preparation:
             return False
         return True if self.is_built(progress) else None
 
-    async def _build(self, members: Sequence[Progress], worker: int) -> AsyncIterator[Build]:
+    async def _build(
+        self, members: Sequence[Progress], worker: int, tell: TellBuilt
+    ) -> AsyncIterator[Build]:
         """A verdict for each member, in order, even if no worker could be started for them."""
+        fingerprint = (await self.describe(builder_of(members[0].case))).fingerprint
         requests = [
             BuildKernel(
                 case=progress.case.key,
                 build=progress.keys.build,
-                elaborated=_elaborated(progress),
+                elaborated=elaborated_of(progress),
                 options=progress.case.options,
+                together={
+                    program: program_key(progress.case, program, fingerprint)
+                    for program in self.joint.list_together(progress)
+                },
             )
             for progress in members
         ]
         limits_s = [
-            progress.case.limits.build_s * max(1, len(self._list_parts(progress)))
-            for progress in members
+            progress.case.limits.build_s * (1 + len(request.together))
+            for progress, request in zip(members, requests, strict=True)
         ]
         process, done = (builder_of(members[0].case), worker), 0
         try:
             async for built in self._pool.build(
-                process, requests, limits_s, anew=self._yard.rebuild
+                process, requests, limits_s, tell=tell, anew=self._yard.rebuild
             ):
                 done += 1
                 yield built
@@ -286,28 +299,13 @@ class Preparation:
         at = self._yard.clock.wall_s()
         self._yard.emit(BuildEnded(case=progress.case.key, at=at, ok=ok, reused=False))
         if ok:
-            self._publish_parts(progress)
             progress.flags += (built.message,) if built.message else ()
         else:
+            if built.outcome not in INFRASTRUCTURE:
+                self._failed[progress.keys.build] = (built, progress)
             progress.keys = Keys(build=progress.keys.build)
             self._ledger.finish(progress, built.outcome, built.message)
         return ok
-
-    def _list_parts(self, progress: Progress) -> tuple[str, ...]:
-        """The own builds that the build of a case makes together, if it is one for several targets."""
-        if isinstance(progress.case.work, KernelWork):
-            return ()
-        return programs_of(self._yard).builds.parts_of(_elaborated(progress).kernel.program)
-
-    def _publish_parts(self, progress: Progress) -> None:
-        """Publish a build for several targets as the own build of each."""
-        case, objects = progress.case, self._yard.objects
-        parts = self._list_parts(progress)
-        artifact = find_artifact(progress.keys.build, objects) if parts else None
-        if artifact is not None:
-            for program in parts:
-                key = program_key(case, program, artifact.manifest.fingerprint)
-                publish(msgspec.structs.replace(artifact.manifest, build=key), objects)
 
     def _is_program_built(self, case: Case, fingerprint: str, program: str) -> bool:
         key = program_key(case, program, fingerprint)
@@ -364,7 +362,7 @@ class Preparation:
 
     async def _make_golden(self, progress: Progress) -> bool:
         """Make inputs and reference outputs, once for all configs that share them."""
-        case, elaborated = progress.case, _elaborated(progress)
+        case, elaborated = progress.case, elaborated_of(progress)
         if case.until in ("checked", "built"):
             progress.golden = Golden(key=GoldenKey(""), inputs=(), outputs=())
             return True
@@ -441,19 +439,6 @@ def builder_of(case: Case) -> Builder:
     return case.side, case.target
 
 
-def programs_of(yard: Yard) -> Programs:
-    """The Programs of a run that has cases of programs."""
-    if yard.programs is None:
-        raise AssertionError("a run without a place for programs was given some")
-    return yard.programs
-
-
-def program_key(case: Case, program: str, fingerprint: str) -> BuildKey:
-    """The key of a build of programs that this case needs or takes part in."""
-    kernel = Kernel(name=case.testcase, program=program)
-    return build_key(kernel, case.target, fingerprint, case.options)
-
-
 def _shared_golden(case: Case, elaborated: Elaborated) -> str:
     """The key that cases with the same inputs and reference share; programs share them by their key alone."""
     work = case.work
@@ -478,7 +463,7 @@ def own_build(progress: Progress) -> BuildKey:
 
 def run_entry(progress: Progress) -> RunEntry:
     """The entry with which a runner runs a prepared and built case."""
-    elaborated = _elaborated(progress)
+    elaborated = elaborated_of(progress)
     if progress.golden is None:
         raise AssertionError(f"case {progress.case.key} has no inputs yet")
     return RunEntry(
@@ -492,9 +477,3 @@ def run_entry(progress: Progress) -> RunEntry:
         lines=elaborated.lines,
         rule=elaborated.rule,
     )
-
-
-def _elaborated(progress: Progress) -> Elaborated:
-    if progress.elaborated is None:
-        raise AssertionError(f"case {progress.case.key} is not elaborated yet")
-    return progress.elaborated

@@ -1,7 +1,7 @@
-"""Chooses the build step that is run for a case of programs: one run for all targets that are not built yet.
+"""Plans the builds of programs: one call of a build step makes all targets that are not built yet.
 
-Each target has its own key, over the step, its shared inputs and the inputs of the target alone. A build for several targets
-is found later by the key of each, so that a change of one target's inputs builds that target alone.
+Each target has a build of its own, with its own key over the step, its shared inputs and the inputs of the target alone. So a
+change of one target's inputs builds that target alone.
 """
 
 import asyncio
@@ -13,33 +13,46 @@ from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.engine.proofs import StepGrounds
 from tileyard.errors import TileyardError
 from tileyard.model import CommandWork, Step
+from tileyard.parts import BuildPart
 from tileyard.targets.command.step_site import StepSite
 from tileyard.targets.command.target import BuildCommand
 
-Targets = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""For each build step, as canonical JSON, what each needed target depends on besides the step's inputs."""
+Targets = Mapping[str, Mapping[str, BuildPart]]
+"""For each build step, as canonical JSON, each needed target."""
 IsBuilt = Callable[[str], bool]
 """Whether a build, given as its program, is in the store."""
 
 
 class ProgramBuilds:
-    """The builds of one run."""
+    """The builds of one run, each given as its program."""
 
     def __init__(self, targets: Targets, grounds: StepGrounds) -> None:
         self._targets = targets
         self._grounds = grounds
-        # The targets that were not built when the first case asked. This stays fixed: all these cases wait for one build.
-        self._missing: dict[str, asyncio.Task[dict[str, BuildCommand]]] = {}
-        self._parts: dict[str, tuple[str, ...]] = {}
+        self.targets = 0
+        """Number of targets that were missing when they were first asked for."""
+        # What is missing when the first case asks is made in one call.
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._together: dict[str, tuple[str, ...]] = {}
+        self._caches: dict[str, str] = {}
 
-    def parts_of(self, program: str) -> tuple[str, ...]:
-        """The own builds of the targets that a build makes together, as programs; empty for any other build."""
-        return self._parts.get(program, ())
+    def list_together(self, program: str) -> tuple[str, ...]:
+        """The builds that are made in one call with this one, itself included; empty if it is made alone."""
+        return self._together.get(program, ())
+
+    def part(self, program: str) -> None:
+        """From now on make each of these builds alone."""
+        for one in self.list_together(program):
+            del self._together[one]
+
+    def cache_of(self, program: str) -> str:
+        """The name of the cache that a build shares with those of other targets, empty for none."""
+        return self._caches.get(program, "")
 
     async def plan(
         self, work: CommandWork, step: Step, site: StepSite, uses: str, is_built: IsBuilt
-    ) -> tuple[BuildCommand, BuildCommand]:
-        """The build that is run for a case, and the case's own part of it. Raises TileyardError.
+    ) -> BuildCommand:
+        """The build of a case. Raises TileyardError.
 
         ``uses`` identifies what the step uses outside of its suite.
         """
@@ -53,48 +66,47 @@ class ProgramBuilds:
             uses=uses,
         )
         if not work.target:
-            return build, build
+            return build
         needed = self._targets.get(canonical_json(step), {})
-        inputs = needed.get(work.target, work.target_inputs)
-        own = await self._narrow(build, work.target, inputs, site)
+        part = needed.get(work.target, work.target_part)
+        own = await self._narrow(build, work.target, part, site)
         asked = canonical_json((step, site.tree))
-        if asked not in self._missing:
-            finding = self._find_missing(build, needed, site, is_built)
-            self._missing[asked] = asyncio.create_task(finding)
+        self._caches[canonical_json(own)] = asked
+        if asked not in self._looking:
+            looking = self._find_missing(build, needed, site, is_built)
+            self._looking[asked] = asyncio.create_task(looking)
         try:
-            missing = await asyncio.shield(self._missing[asked])
+            await asyncio.shield(self._looking[asked])
         except TileyardError:  # after a failure for one case, the next case asks again
-            self._missing.pop(asked, None)
+            self._looking.pop(asked, None)
             raise
-        if work.target not in missing or len(missing) == 1:
-            return own, own
-        content = digest_parts("targets", *(one.inputs for one in missing.values()))
-        joint = msgspec.structs.replace(build, targets=tuple(missing), inputs=content)
-        program = canonical_json(joint)
-        if program not in self._parts:
-            self._parts[program] = tuple(map(canonical_json, missing.values()))
-        return joint, own
+        return own
 
     async def _find_missing(
         self,
         build: BuildCommand,
-        needed: Mapping[str, tuple[str, ...]],
+        needed: Mapping[str, BuildPart],
         site: StepSite,
         is_built: IsBuilt,
-    ) -> dict[str, BuildCommand]:
-        """The own builds of all targets of a step that the run needs and that are not built, by target."""
-        owns = {
-            target: await self._narrow(build, target, needed[target], site)
+    ) -> None:
+        """Find the builds of all targets of a step that the run needs and that are not built; they are made together."""
+        owns = [
+            canonical_json(await self._narrow(build, target, needed[target], site))
             for target in sorted(needed)
-        }
-        return {name: own for name, own in owns.items() if not is_built(canonical_json(own))}
+        ]
+        missing = tuple(own for own in owns if not is_built(own))
+        self.targets += len(missing)
+        if len(missing) > 1:
+            self._together.update(dict.fromkeys(missing, missing))
 
     async def _narrow(
-        self, build: BuildCommand, target: str, inputs: tuple[str, ...], site: StepSite
+        self, build: BuildCommand, target: str, part: BuildPart, site: StepSite
     ) -> BuildCommand:
         content = build.inputs
-        if inputs:
+        if part.inputs:
             content = digest_parts(
-                "target", content, await self._grounds.digest_files(inputs, site)
+                "target", content, await self._grounds.digest_files(part.inputs, site)
             )
-        return msgspec.structs.replace(build, targets=(target,), inputs=content)
+        return msgspec.structs.replace(
+            build, targets=(target,), inputs=content, products=part.products
+        )

@@ -41,6 +41,7 @@ from tileyard.model import (
     Step,
     Trial,
 )
+from tileyard.parts import BuildPart
 from tileyard.processes.steps import describe_complaints
 from tileyard.targets.command.step_site import StepSite
 from tileyard.targets.command.target import BuildCommand
@@ -72,8 +73,7 @@ class ProgramSite:
     """Where programs are run. ``sites`` give, by side, the place of its suite and the variables of its steps.
 
     ``lanes`` golden and check steps run at once, and each may use ``threads`` threads. ``identities`` are those of the devices, and
-    ``doubts`` are the reasons why nothing that is run there is proven. ``targets`` has for each build step, as canonical JSON, what each
-    needed target depends on besides the step's inputs. Unless ``proves`` is set, nothing is proven by what runs here, and the use of
+    ``doubts`` are the reasons why nothing that is run there is proven. ``targets`` has each needed target of each build step, which is given as canonical JSON. Unless ``proves`` is set, nothing is proven by what runs here, and the use of
     the steps after the build is not examined.
     """
 
@@ -82,7 +82,7 @@ class ProgramSite:
     threads: int
     identities: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    targets: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    targets: Mapping[str, Mapping[str, BuildPart]] = field(default_factory=dict)
     proves: bool = True
 
 
@@ -193,15 +193,15 @@ class Programs:
         """The build of a case, and what runs after it. ``is_built`` returns whether the build with a given program exists."""
         self._note_hot(case)
         site = self._site.sites[case.side]
-        build = own = BuildCommand()
+        build = BuildCommand()
         if work.build is not None:
             ground = Ground()
             await self._grounds.add(ground, "build", work.build, site)
             await self._grounds.add_uses(ground, "build", (work.build, site))
             self._builds[case.key] = ground
             uses = ground.parts["build uses"]
-            build, own = await self.builds.plan(work, work.build, site, uses, is_built)
-            ground.parts["build inputs"] = own.inputs
+            build = await self.builds.plan(work, work.build, site, uses, is_built)
+            ground.parts["build inputs"] = build.inputs
         kernel = Kernel(name=case.testcase, program=canonical_json(build))
         return ElaboratedConfig(
             elaborated=Elaborated(kernel=kernel),
@@ -215,7 +215,7 @@ class Programs:
                 memory_bytes=case.limits.memory_bytes,
                 env=self._case_env(case),
                 is_judged=bool(work.check or work.outputs),
-                own_build=digest_parts("own build", canonical_json(own)),
+                own_build=digest_parts("own build", kernel.program),
             ),
         )
 

@@ -31,7 +31,7 @@ LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.WAITING: frozenset({Stage.PREPARING, Stage.ENDED}),
     Stage.PREPARING: frozenset({Stage.PREPARED, Stage.BUILT, Stage.ENDED}),
     Stage.PREPARED: frozenset({Stage.BUILDING, Stage.BUILT, Stage.ENDED}),
-    Stage.BUILDING: frozenset({Stage.PREPARED, Stage.BUILT, Stage.ENDED}),
+    Stage.BUILDING: frozenset({Stage.BUILT, Stage.ENDED}),
     Stage.BUILT: frozenset({Stage.RUNNING, Stage.ENDED}),
     Stage.RUNNING: frozenset({Stage.BUILT, Stage.JUDGING, Stage.ENDED}),
     Stage.JUDGING: frozenset({Stage.ENDED}),

@@ -19,7 +19,6 @@ from tileyard.engine.commands import (
     BatchesPlanned,
     Build,
     BuildFailed,
-    BuildSplit,
     CaseBuilt,
     CaseFinished,
     CaseLost,
@@ -36,6 +35,7 @@ from tileyard.engine.commands import (
     LingerOver,
     LookAfter,
     NothingKnown,
+    PartBuilt,
     Prepare,
     Readmitted,
     Release,
@@ -119,7 +119,7 @@ class EngineState:
                 self.cases.plan(fact)
             case CasePrepared():
                 self.cases.prepare(fact)
-            case CaseBuilt() | BuildFailed() | BuildSplit() | CompilerFreed():
+            case CaseBuilt() | BuildFailed() | PartBuilt() | CompilerFreed():
                 self._build_step(fact)
             case CaseFinished():
                 self._expect_more()
@@ -148,18 +148,19 @@ class EngineState:
             case _:
                 assert_never(fact)
 
-    def _build_step(self, fact: CaseBuilt | BuildFailed | BuildSplit | CompilerFreed) -> None:
+    def _build_step(self, fact: CaseBuilt | BuildFailed | PartBuilt | CompilerFreed) -> None:
         match fact:
             case CaseBuilt(case=case):
-                for name in self.cases.to_build.end(case):
-                    self.cases.move(name, Stage.BUILT)
+                self.cases.end_build(case)
             case BuildFailed(case=case):
                 self._expect_more()
                 self.cases.fail_build(case)
-            case BuildSplit(prepared=prepared):
-                self.cases.split_build(prepared)
+            case PartBuilt(builder=builder, build=build):
+                for name in self.cases.to_build.end_early(builder, build):
+                    self.cases.move(name, Stage.BUILT)
             case CompilerFreed(worker=worker):
                 self._building.remove(worker)
+                self.cases.to_build.free(worker)
 
     def _author_step(self, fact: AuthorFreed | AuthorAwaited | AuthorStarted) -> None:
         match fact:
@@ -429,7 +430,9 @@ class EngineState:
                 return
             if worker in self._building or core in held:
                 continue
-            cases = self.cases.to_build.take(len(self.site.workers))
+            cases = self.cases.to_build.take(worker, len(self.site.workers))
+            if not cases:
+                return
             for case in cases:
                 self.cases.move(case, Stage.BUILDING)
             self._building.add(worker)

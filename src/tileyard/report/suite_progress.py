@@ -140,7 +140,10 @@ def _counts(view: RunView) -> list[Text]:
 def _slots(view: RunView) -> list[Text]:
     slots = count_of(len(view.about.devices), "slot")
     parts = [Text(f"{len(view.on_device)}/{slots} in use")] if view.about.devices else []
-    if view.building:
+    if view.targets is not None and view.targets.built < view.targets.total:
+        built = f"{view.targets.built}/{count_of(view.targets.total, 'target')} built"
+        parts.append(Text(built))
+    elif view.building:
         parts.append(Text(f"{len(view.building)} building"))
     if view.awaited:
         few = ", ".join(list(view.awaited)[:3]) + (", ..." if len(view.awaited) > 3 else "")

@@ -26,6 +26,7 @@ from tileyard.events import (
     RunStarted,
     StepEnded,
     StopReason,
+    TargetsBuilt,
 )
 from tileyard.model import WELL, Case, Outcome, Record, Trial
 from tileyard.report.suite_words import why
@@ -96,7 +97,7 @@ class RunView:
     those of them that are no configs of their own: finals and controls.
     ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
     ended, which took ``steps_s``.
-    ``pairs`` says how far a comparison is.
+    ``pairs`` says how far a comparison is, ``targets`` how far a build.
     """
 
     about: RunStarted = NO_RUN
@@ -129,6 +130,7 @@ class RunView:
     steps: int = 0
     steps_s: float = 0.0
     pairs: PairsCounted | None = None
+    targets: TargetsBuilt | None = None
 
     # ---- the fold ----------------------------------------------------------------------------
 
@@ -146,6 +148,8 @@ class RunView:
                     self.building[key] = None
             case BuildEnded(case=key):
                 self._end_build(key)
+            case PairsCounted() | TargetsBuilt():
+                self._count(event)
             case DeviceAsked():
                 pass
             case DeviceAwaited(device=device):
@@ -167,8 +171,6 @@ class RunView:
                 self._end(trial, at_s)
             case Note():
                 self.changed = event
-            case PairsCounted():
-                self.pairs = event
             case RunEnded():
                 self._stop(event)
             case _:
@@ -184,6 +186,12 @@ class RunView:
         elif (outcome := self.failures.pop(case.id, None)) is not None:
             self.counts[outcome] -= 1  # an attempt that no event had announced
             self.again[case.id] = outcome
+
+    def _count(self, counted: PairsCounted | TargetsBuilt) -> None:
+        if isinstance(counted, PairsCounted):
+            self.pairs = counted
+        else:
+            self.targets = counted
 
     def _end_build(self, key: str) -> None:
         self.building.pop(key, None)

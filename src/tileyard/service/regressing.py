@@ -46,7 +46,7 @@ from tileyard.service.side_stored import (
 from tileyard.service.side_stored_kernels import open_kernels
 from tileyard.service.side_suites import find_common, open_scripts, open_suite, read_sides
 from tileyard.service.verbs import StartRegress
-from tileyard.suite.source import find_target_inputs
+from tileyard.suite.source import find_targets
 from tileyard.targets.command.step_site import site_variables
 from tileyard.targets.registry import COMMAND, list_shifted
 from tileyard.wording import count_of
@@ -195,7 +195,7 @@ async def _open_programs(
             lanes=bench.settings.lanes,
             threads=bench.settings.step_threads,
             proves=False,
-            targets=find_target_inputs(compared),
+            targets=find_targets(compared),
         ),
         notes=_tell_of_spared(max(suite.quarantined for suite in suites.values())),
         packed=find_entries(stored, cases) if stored else None,

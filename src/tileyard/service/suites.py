@@ -49,7 +49,7 @@ from tileyard.suite.proven import explain_cases
 from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, fails_run, judge_cases, skip_unbegun
 from tileyard.suite.shards import parse_shard
-from tileyard.suite.source import Part, SuiteSource, find_target_inputs
+from tileyard.suite.source import Part, SuiteSource, find_targets
 from tileyard.suite.step_times import Goldens, KnownSteps, add_steps, learn_steps
 from tileyard.targets.command.step_site import StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND, is_timed
@@ -225,7 +225,7 @@ class _OpenSuite:
                 for name in self._start.devices
                 if is_queue(name)
             ),
-            targets=find_target_inputs(cases),
+            targets=find_targets(cases),
         )
 
     # ---- after it ran --------------------------------------------------------------------------

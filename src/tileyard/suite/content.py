@@ -172,8 +172,8 @@ def _steps_of(work: CommandWork, folder: Path) -> tuple[tuple[Step | None, Path 
     """All steps in their order, each with the directory that it runs in if it names none."""
     hot = None if work.hot is None else work.hot.step
     build = work.build
-    if build is not None and work.target_inputs:
-        inputs = (*build.inputs, *work.target_inputs)
+    if build is not None and work.target_part.inputs:
+        inputs = (*build.inputs, *work.target_part.inputs)
         build = msgspec.structs.replace(build, inputs=inputs)
     return (
         (build, folder),

@@ -18,6 +18,7 @@ from tileyard.model import (
     Record,
     Trial,
 )
+from tileyard.parts import BuildPart
 from tileyard.suite.records import Plan, SuiteCase, is_retried
 
 
@@ -122,15 +123,18 @@ class _Turns:
         self.begun = 0
 
 
-def find_target_inputs(cases: Iterable[SuiteCase]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """For each build step, as canonical JSON, the dependencies of each target that these cases need, besides the step's inputs."""
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
+def find_targets(cases: Iterable[SuiteCase]) -> dict[str, dict[str, BuildPart]]:
+    """For each build step, as canonical JSON, each target that these cases need."""
+    found: dict[str, dict[str, BuildPart]] = {}
     for case in cases:
         work = case.work
         if isinstance(work, CommandWork) and work.build is not None and work.target:
-            inputs = found.setdefault(canonical_json(work.build), {})
-            known = inputs.get(work.target, ())
-            inputs[work.target] = tuple(dict.fromkeys((*known, *work.target_inputs)))
+            parts, part = found.setdefault(canonical_json(work.build), {}), work.target_part
+            known = parts.get(work.target, part)
+            parts[work.target] = BuildPart(
+                inputs=tuple(dict.fromkeys((*known.inputs, *part.inputs))),
+                products=tuple(dict.fromkeys((*known.products, *part.products))),
+            )
     return found
 
 

@@ -23,10 +23,14 @@ Array = NDArray[np.generic]
 
 
 class Source(Record):
-    """One thing to build: a kernel with its source lines (for messages only) and options."""
+    """One thing to build: a kernel with its source lines (for messages only) and options.
+
+    ``together`` are the programs of others that are built in the same call, by a target that ``HandsOver``.
+    """
 
     elaborated: Elaborated
     options: dict[str, Value] = {}
+    together: tuple[str, ...] = ()
 
 
 class Binaries(Protocol):
@@ -208,6 +212,17 @@ class KeepsCaches(Protocol):
     """A target whose tools keep files between builds, below the directory ``caches``."""
 
     caches: Path
+
+
+HandOver = Callable[[str, Path], None]
+"""Takes the program of a build and the folder with its files. Raises TileyardError if they cannot be kept."""
+
+
+@runtime_checkable
+class HandsOver(Protocol):
+    """A target that hands over what it builds together one by one, also from another thread."""
+
+    hand_over: HandOver
 
 
 Aside = Callable[[], AbstractContextManager[None]]

@@ -23,6 +23,7 @@ from tileyard.targets.base import (
     NO_BINARIES,
     Binaries,
     Groups,
+    HandsOver,
     KeepsCaches,
     MakesShared,
     Source,
@@ -32,17 +33,15 @@ from tileyard.targets.base import (
 from tileyard.targets.needs import PROGRAM_FILE
 from tileyard.targets.registry import make_target
 from tileyard.wording import name_line
+from tileyard.workers.compiler_notices import CompilerNotice, PartBuilt, SharedBegan, SharedEnded
 from tileyard.workers.protocol import (
     BuildKernel,
     BuildKernels,
     BuildRefused,
     BuiltKernels,
-    CompilerNotice,
     CompilerReply,
     CompilerRequest,
     DescribeTarget,
-    SharedBegan,
-    SharedEnded,
     TargetInfo,
 )
 
@@ -75,7 +74,7 @@ class StoredBinaries:
 class Compiler:
     """Answers requests about one target. ``home`` is the directory with the object store.
 
-    ``tell`` is called when work that many kernels share begins and ends.
+    ``tell`` is called when work that many kernels share begins and ends, and with each of the builds that are made together.
     """
 
     def __init__(
@@ -85,9 +84,10 @@ class Compiler:
         self._objects = ObjectStore(home / "objects")
         self._scratch = home / "tmp"
         self._target: Target | None = None
-        self._fingerprint = ""
+        self._name = self._fingerprint = ""
         self._tell = tell
         self._aside_s = 0.0
+        self._building: Sequence[BuildKernel] = ()
 
     def answer(self, request: CompilerRequest) -> CompilerReply:
         """Carry out one request; every error of the user's kernel becomes an outcome."""
@@ -95,12 +95,15 @@ class Compiler:
             case DescribeTarget(target=name, plugins=plugins):
                 try:
                     self._target = make_target(name, plugins)
+                    self._name = self._target.name
                     if isinstance(self._target, KeepsCaches):
                         self._target.caches = self._home / CACHES / request.caches
                     if isinstance(self._target, Groups):
                         self._target.group_size = request.group_size
                     if isinstance(self._target, MakesShared):
                         self._target.aside = self._aside
+                    if isinstance(self._target, HandsOver):
+                        self._target.hand_over = self._hand_over
                     self._fingerprint = self._target.fingerprint()
                 except TileyardError as error:
                     return BuildRefused(message=error.message, hint=error.hint)
@@ -155,16 +158,17 @@ class Compiler:
     def _build(self, kernels: Sequence[BuildKernel], known: Binaries) -> Iterator[Build]:
         if self._target is None:
             raise AssertionError("a build was asked for before its target was named")
-        started, aside_s = time.monotonic(), self._aside_s
+        started, aside_s, self._building = time.monotonic(), self._aside_s, kernels
         make_folder(self._scratch)
         with scratch_folder(self._scratch) as out:
-            sources = [Source(elaborated=k.elaborated, options=k.options) for k in kernels]
+            sources = [
+                Source(elaborated=k.elaborated, options=k.options, together=tuple(k.together))
+                for k in kernels
+            ]
             builds = list(self._target.build(sources, out, known))
             for number, (kernel, build) in enumerate(zip(kernels, builds, strict=True)):
                 if build.outcome is Outcome.PASSED:
-                    builds[number] = self._publish(
-                        kernel, build, out / str(number), self._target.name
-                    )
+                    builds[number] = self._publish(kernel, build, out / str(number))
             # The time of what was done together is divided equally.
             spent_s = time.monotonic() - started - (self._aside_s - aside_s)
         for kernel, build in zip(kernels, builds, strict=True):
@@ -176,7 +180,7 @@ class Compiler:
                 message=_describe(build.diagnostic),
             )
 
-    def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> Build:
+    def _publish(self, request: BuildKernel, build: Build, folder: Path) -> Build:
         """Store a build; return the build itself, or a failed one if it cannot be stored."""
         kernel = request.elaborated.kernel
         files: dict[str, Digest] = {}
@@ -197,7 +201,7 @@ class Compiler:
             files[PROGRAM_FILE] = self._objects.put_bytes(kernel.program.encode())
         manifest = Manifest(
             kernel=kernel.name,
-            target=target,
+            target=self._name,
             fingerprint=self._fingerprint,
             build=request.build,
             binary=build.binary,
@@ -206,6 +210,20 @@ class Compiler:
         )
         publish(manifest, self._objects)
         return replace(build, files=tuple(files))
+
+    def _hand_over(self, program: str, folder: Path) -> None:
+        """Publish one of the builds that are made together. Raises TileyardError."""
+        (request,) = self._building
+        kernel = replace(request.elaborated.kernel, program=program)
+        part = BuildKernel(
+            case=request.case,
+            build=request.together.get(program, request.build),
+            elaborated=replace(request.elaborated, kernel=kernel),
+            options=request.options,
+        )
+        build = Build(outcome=Outcome.PASSED, files=(f"{folder.name}/",))
+        if self._publish(part, build, folder.parent).outcome is Outcome.PASSED:
+            self._tell(PartBuilt(build=part.build))
 
 
 def _describe(found: Diagnostic | None) -> str:

@@ -33,6 +33,7 @@ from tileyard.model import (
 from tileyard.parts import WHOLE, GoldenPart
 from tileyard.rules import Rule
 from tileyard.targets.own_sources import digest_own_sources
+from tileyard.workers.compiler_notices import CompilerNotice
 from tileyard.workers.failure_protocol import FailureFound, FindFailure
 from tileyard.workers.program_replies import PassesShown, SyncChecked
 from tileyard.workers.question import Question, Spent
@@ -284,12 +285,16 @@ class Answered(Record, tag="answered"):
 
 
 class BuildKernel(Record):
-    """A kernel to be built into the object store."""
+    """A kernel to be built into the object store.
+
+    ``together`` are other builds that are made in the same call, with their keys, given as their programs.
+    """
 
     case: str
     build: BuildKey
     elaborated: Elaborated
     options: dict[str, Value]
+    together: dict[str, BuildKey] = {}
 
 
 class TargetInfo(Record, tag="target_info"):
@@ -342,19 +347,7 @@ class BuildKernels(Question[BuiltKernels], tag="build_kernels"):
     anew: bool = False
 
 
-class SharedBegan(Record, tag="shared_began"):
-    """Before an answer: the worker turned to what many kernels share, such as precompiled headers.
-
-    The time from here on counts against no kernel.
-    """
-
-
-class SharedEnded(Record, tag="shared_ended"):
-    """After SharedBegan: the worker returned to the kernels."""
-
-
 CompilerRequest = DescribeTarget | BuildKernels
-CompilerNotice = SharedBegan | SharedEnded
 CompilerReply = TargetInfo | BuildRefused | BuiltKernels | CompilerNotice
 
 

@@ -13,7 +13,7 @@ from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.errors import HomeError
 from tileyard.model import BuildKey, Case, CommandWork, Digest, HotRun, Outcome, OutputCheck, Step
-from tileyard.parts import GoldenPart
+from tileyard.parts import BuildPart, GoldenPart
 from tileyard.processes.steps import StepEnd
 from tileyard.suite.packed import find_named
 from tileyard.targets.command.step_site import StepSite
@@ -253,61 +253,52 @@ def test_where_nothing_is_proven_nobody_looks_at_what_late_steps_use(tmp_path: P
     assert host.steps[0].key == keys(folder, case)["golden"]
 
 
-def test_what_is_built_beside_a_case_proves_nothing_about_it(tmp_path: Path) -> None:
-    """A shared build of more targets is another build, and the case's own part of it is the same."""
-    folder = write_suite(tmp_path / "suite")
-    alone, beside = (plan_builds(folder, names)[0]["a"] for names in ("a", "ab"))
-    assert alone.elaborated.kernel.program != beside.elaborated.kernel.program
-    assert alone.command is not None
-    assert beside.command is not None
-    assert alone.command.own_build == beside.command.own_build
-
-
 def plan_builds(
     folder: Path, names: Sequence[str], built: Collection[str] = ()
 ) -> tuple[dict[str, ElaboratedConfig], dict[str, tuple[str, ...]]]:
-    """What is built for cases whose targets each have an input, where these own builds are in the store; and its parts."""
+    """What is built for cases whose targets each have an input, where these builds are in the store; and what together with it."""
     build = Step(argv=("sh", f"{folder}/build.sh", "{out}"))
     cases = [
         make_case(
-            folder, id=name, build=build, target=name, target_inputs=(f"{folder}/src/{name}.c",)
+            folder,
+            id=name,
+            build=build,
+            target=name,
+            target_part=BuildPart(inputs=(f"{folder}/src/{name}.c",)),
         )
         for name in names
     ]
     works = [case.work for case in cases if isinstance(case.work, CommandWork)]
-    inputs = {work.target: work.target_inputs for work in works}
-    site = replace(make_site(folder), targets={canonical_json(works[0].build): inputs})
+    needed = {work.target: work.target_part for work in works}
+    site = replace(make_site(folder), targets={canonical_json(works[0].build): needed})
 
     async def talk() -> tuple[dict[str, ElaboratedConfig], dict[str, tuple[str, ...]]]:
         programs = Programs(site, Path("/home-of-it"), "r", FakeHost())
-        found, parts = {}, {}
+        found, together = {}, {}
         for case, work in zip(cases, works, strict=True):
             reply = await programs.elaborate(case, work, built.__contains__)
             assert isinstance(reply, ElaboratedConfig)
             found[case.id] = reply
-            parts[case.id] = programs.builds.parts_of(reply.elaborated.kernel.program)
-        return found, parts
+            program = reply.elaborated.kernel.program
+            together[case.id] = programs.builds.list_together(program)
+        return found, together
 
     return asyncio.run(talk())
 
 
 def test_an_edited_source_builds_the_targets_that_are_made_of_it(tmp_path: Path) -> None:
-    """All that are not built are built in one call, those that are built stay as they are, and so do their run keys."""
+    """All that are not built are built in one call. Those that are built stay as they are, and so do their run keys."""
     folder = write_suite(tmp_path / "suite")
     for name in "abc":
         (folder / "src" / f"{name}.c").write_text(name)
-    before, parts = plan_builds(folder, "abc")
-    assert len({one.elaborated.kernel.program for one in before.values()}) == 1
-    assert len(parts["a"]) == 3
+    before, together = plan_builds(folder, "abc")
+    built = [one.elaborated.kernel.program for one in before.values()]
+    assert list(together.values()) == [tuple(built)] * 3
     (folder / "src" / "a.c").write_text("edited")
     (folder / "src" / "b.c").write_text("edited")
-    after, _ = plan_builds(folder, "abc", built=parts["a"])
-    commands = [one.elaborated.kernel.program for one in after.values()]
-    assert [msgspec.json.decode(text)["targets"] for text in commands] == [
-        ["a", "b"],
-        ["a", "b"],
-        ["c"],
-    ]
+    after, together = plan_builds(folder, "abc", built=built)
+    edited = tuple(after[name].elaborated.kernel.program for name in "ab")
+    assert together == {"a": edited, "b": edited, "c": ()}
     own = {name: one.command.own_build for name, one in after.items() if one.command is not None}
     was = {name: one.command.own_build for name, one in before.items() if one.command is not None}
     assert {name for name in own if own[name] != was[name]} == {"a", "b"}

@@ -17,7 +17,6 @@ from tileyard.engine.commands import (
     BatchesPlanned,
     Build,
     BuildFailed,
-    BuildSplit,
     CaseBuilt,
     CaseFinished,
     CaseLost,
@@ -38,6 +37,7 @@ from tileyard.engine.commands import (
     LookAfter,
     LookUp,
     NothingKnown,
+    PartBuilt,
     Prepare,
     Readmitted,
     Release,
@@ -71,14 +71,14 @@ class World:
         self.state = state
         self.left = list(batches)
         self.random = random.Random(seed)
-        self.group = 1
+        self.group, self.cache = 1, ""
         self.under_way: list[Command] = []
         self.ended: list[str] = []
         self.built: list[str] = []
         self.runs: list[Run] = []
         self.key_of: dict[str, str] = {}
         self.failing: set[str] = set()
-        self.own_key_of: dict[str, str] = {}
+        self.together: list[str] = []
         self.losses: dict[str, int] = {}
         self.held: set[str] = set()
         self.held_at_build = 0
@@ -112,6 +112,13 @@ class World:
                 return [BatchesPlanned(batches=tuple(given), exhausted=not self.left)]
             case Prepare(cases=cases):
                 return [*map(self._prepare, cases), AuthorFreed()]
+            case Build() if self.together:
+                self.under_way.append(command)  # and goes on
+                build = self.together.pop()
+                if build in self.failing:
+                    return []
+                self.built.append(build)
+                return [PartBuilt(builder=("", ""), build=BuildKey(build))]
             case Build(cases=cases, worker=worker):
                 return [*map(self._build, cases), CompilerFreed(worker=worker)]
             case LookUp(batch=name):
@@ -147,14 +154,10 @@ class World:
             build=key,
             built=built and key not in self.failing,
             group=self.group,
+            cache=self.cache,
         )
 
     def _build(self, case: str) -> Fact:
-        if self.key_of.get(case) in self.failing and case in self.own_key_of:
-            self.key_of[case] = self.own_key_of.pop(case)
-            prepared_anew = self._prepare(case)
-            assert isinstance(prepared_anew, CasePrepared)
-            return BuildSplit(prepared=prepared_anew)
         self.built.append(case)
         if self.key_of.get(case, case) in self.failing:
             self.ended.append(case)
@@ -239,13 +242,14 @@ def test_every_case_ends_once(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_after_a_joint_build_that_failed_each_target_has_its_own(seed: int) -> None:
-    """Only cases of the target that cannot be built fail, and each other one runs once."""
+def test_cases_run_once_their_own_target_of_a_joint_build_is_built(seed: int) -> None:
+    """The first build goes on meanwhile. Only cases of the target that cannot be built fail, and each other one runs once."""
     targets = {f"c{i}": f"t{i % 4}" for i in range(20)}
     world = World(EngineState(all_cores()), [batch(case) for case in targets], seed)
-    world.key_of, world.own_key_of = dict.fromkeys(targets, "joint"), dict(targets)
-    world.failing = {"joint", "t1"}
+    world.key_of, world.cache, world.together = targets, "cache", [f"t{i}" for i in range(4)]
+    world.failing = {"t1"}
     world.drive()
+    assert world.peak_builds == 1
     assert Counter(world.ended) == Counter([*targets])
     assert world.state.is_idle
     ran = {case for run in world.runs for case in run.cases}

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from tests.unit.report.run_events import begun, ended, planned, started
 
-from tileyard.events import DeviceAwaited, DeviceLeased, Event, Note
+from tileyard.events import DeviceAwaited, DeviceLeased, Event, Note, TargetsBuilt
 from tileyard.model import Outcome
 from tileyard.report.progress import Progress
 from tileyard.report.suite_progress import SuiteLayout
@@ -109,6 +109,7 @@ def test_without_a_terminal_there_is_a_line_in_half_a_minute() -> None:
     """A heartbeat comes after thirty seconds, with or without events, and has counts and the time left."""
     with watch() as watched:
         watched.tell(started(), planned("row/a"), planned("row/b", 30.0))
+        watched.tell(TargetsBuilt(built=3, total=20))
         watched.tell(begun("row/a", "slot:0"))
         watched.tell(begun("row/b", "slot:1"))
         watched.clock.now_s += 10.0
@@ -121,7 +122,7 @@ def test_without_a_terminal_there_is_a_line_in_half_a_minute() -> None:
         watched.progress.tick()
         watched.progress.tick()
     expected = (
-        "30 s: 1/10 cases; 1 passed; 1/2 slots in use; about 30 s left; "
+        "30 s: 1/10 cases; 1 passed; 1/2 slots in use; 3/20 targets built; about 30 s left; "
         "longest: row/b, about 0.0 s left\n"
     )
     assert not early

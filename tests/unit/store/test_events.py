@@ -25,6 +25,7 @@ from tileyard.events import (
     RunEnded,
     RunStarted,
     StepEnded,
+    TargetsBuilt,
 )
 from tileyard.model import Case, Device, KernelWork, Mismatch, Outcome, Trial
 from tileyard.store.events import (
@@ -63,6 +64,7 @@ def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -
         CasePlanned(case=Case(id="c1", work=work)),
         BuildStarted(case="c1", at=1.0),
         BuildEnded(case="c1", at=2.0, ok=True, reused=False),
+        TargetsBuilt(built=1, total=2),
         DeviceAsked(device="cpu:0", at=2.1),
         DeviceAwaited(device="cpu:0", at=2.2, place=1, holder="ada, pid 7"),
         DeviceLeased(device="cpu:0", at=2.3, lease=8),

@@ -104,6 +104,21 @@ BAD = {
         'argv = ["python3", "build.py"]\ntarget_inputs = ["a.c"]',
         "suite.toml:6: build.target_inputs: belongs to a `target`, which says what a case needs",
     ),
+    "products of no target": (
+        'argv = ["python3", "build.py", "{targets}"]\ntarget = "{case}"',
+        'argv = ["python3", "build.py"]\nproducts = ["a"]',
+        "suite.toml:6: build.products: belongs to a `target`, which says what a case needs",
+    ),
+    "products beside an output": (
+        'argv = ["python3", "build.py", "{targets}"]\ntarget = "{case}"',
+        'argv = ["python3", "build.py", "{cache}", "{out}"]\ntarget = "{case}"\nproducts = ["a"]',
+        "suite.toml:7: build.products: are taken from {cache}, and nothing from {out}",
+    ),
+    "products that lead out": (
+        'argv = ["python3", "build.py", "{targets}"]\ntarget = "{case}"',
+        'argv = ["python3", "build.py", "{cache}"]\ntarget = "{case}"\nproducts = ["/{case}"]',
+        "suite.toml:7: build.products[0]: '/one' is not a plain path below {cache}",
+    ),
     "inputs of a target that name nothing known": (
         'target = "{case}"',
         'target = "{case}"\ntarget_inputs = ["{testcse}.c"]',

@@ -7,8 +7,9 @@ import pytest
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.model import Batch, CommandWork, KernelWork, Limits, Outcome, Step, Trial
+from tileyard.parts import BuildPart
 from tileyard.suite.records import Piece, Plan, SuiteCase
-from tileyard.suite.source import Part, SuiteSource, find_target_inputs
+from tileyard.suite.source import Part, SuiteSource, find_targets
 
 RUN = Step(argv=("true",))
 CASES = tuple(
@@ -176,19 +177,21 @@ def test_parts_take_turns_by_their_slots() -> None:
     assert (given.count("cpu"), given.count("command")) == (2, 4)
 
 
-def test_what_the_targets_of_a_shared_build_depend_on_is_known_before_any_is_built() -> None:
+def test_the_targets_of_a_shared_build_are_known_before_any_is_built() -> None:
     """By step and target, whichever case comes first; two cases with one target add up."""
     build = Step(argv=("make", "{targets}"))
     cases = tuple(
         SuiteCase(
             testcase="t",
             name=f"{target}{number}",
-            work=CommandWork(run=RUN, build=build, target=target, target_inputs=inputs),
+            work=CommandWork(
+                run=RUN, build=build, target=target, target_part=BuildPart(inputs=inputs)
+            ),
         )
         for number, (target, inputs) in enumerate([("b", ("x",)), ("a", ()), ("b", ("x", "y"))])
     )
-    expected = {canonical_json(build): {"b": ("x", "y"), "a": ()}}
-    assert find_target_inputs(cases) == expected
+    parts = {"b": BuildPart(inputs=("x", "y")), "a": BuildPart()}
+    assert find_targets(cases) == {canonical_json(build): parts}
 
 
 def test_no_name_of_a_case_is_that_of_an_attempt() -> None:

@@ -150,3 +150,32 @@ def test_a_cache_is_for_one_build_at_a_time(target: CommandTarget, tmp_path: Pat
         building.join()
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert (target.caches / path.stem).is_dir()
+
+
+def test_products_that_no_ninja_tells_of_are_taken_at_the_end(
+    target: CommandTarget, tmp_path: Path
+) -> None:
+    """Those of each build that are there, under their names; of what is missing, its own build says so."""
+    argv = ("sh", "-euc", "cd $1; mkdir -p bin; touch bin/a bin/b", "sh", "{cache}", "{targets}")
+    commands = [
+        BuildCommand(argv=argv, cwd="{suite}", targets=(name,), products=(f"bin/{name}",))
+        for name in "abc"
+    ]
+    own, *others = map(canonical_json, commands)
+    handed_over = {}
+    target.hand_over = lambda program, folder: handed_over.update(
+        {program: [path.name for path in folder.rglob("*")]}
+    )
+    source = Source(
+        elaborated=Elaborated(kernel=Kernel(name="t", program=own)), together=tuple(others)
+    )
+    (tmp_path / "out" / "0").mkdir(parents=True)
+    (verdict,) = target.build([source], tmp_path / "out")
+    assert verdict.outcome is Outcome.PASSED
+    assert (tmp_path / "out/0/built/bin/a").is_file()
+    assert handed_over == {others[0]: ["bin", "b"]}
+
+    missing = build(target, tmp_path / "alone", *argv, targets=("c",), products=("bin/c",))
+    assert missing.outcome is Outcome.COMPILE_ERROR
+    assert missing.diagnostic is not None
+    assert missing.diagnostic.message == "build step: made no bin/c in {cache}"

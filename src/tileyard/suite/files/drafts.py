@@ -25,7 +25,7 @@ from tileyard.model import (
     Step,
     Tolerance,
 )
-from tileyard.parts import WHOLE
+from tileyard.parts import WHOLE, BuildPart
 from tileyard.places import Place
 from tileyard.quarantine import Quarantine
 from tileyard.strict import decode
@@ -322,12 +322,12 @@ class CommandPlan:
     ) -> CommandWork:
         """The work of one case, which is declared at ``case``."""
         build, target, hot = None, "", None
-        target_inputs: tuple[str, ...] = ()
+        target_part = BuildPart()
         if self._build is not None:
             build = self._fill_in(self._build.step, values)
             target = self._build.target.fill(values)
-            target_inputs = self._build.find_inputs(values)
-            self._files.look(self._build.inputs, target_inputs)
+            target_part = self._build.find_part(values)
+            self._files.look(self._build.inputs, target_part.inputs)
         if self._hot is not None:
             table, step = self._hot
             shared = {name: value for name, value in values.items() if name in self._shared}
@@ -346,7 +346,7 @@ class CommandPlan:
             run=self._fill_in(self._run, values),
             build=build,
             target=target,
-            target_inputs=target_inputs,
+            target_part=target_part,
             golden=golden,
             part=part,
             check=check,

@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 
 from tileyard.artifacts.prerequisites import find_near
 from tileyard.model import PLACES, Step
-from tileyard.parts import GoldenPart
+from tileyard.parts import BuildPart, GoldenPart
 from tileyard.places import Place, Table
 from tileyard.processes.answers import VARIABLE
 from tileyard.strict import decode
@@ -285,14 +285,21 @@ class BuildPlan:
         table, self.step = _read(raw, BuildTable, "build", place, env)
         if "targets" in self.step.names and not table.target:
             place.fail("asks for {targets}, and no `target` says what a case needs")
-        if table.target_inputs and not table.target:
-            (place / "target_inputs").fail("belongs to a `target`, which says what a case needs")
+        for key in ("target_inputs", "products"):
+            if getattr(table, key) and not table.target:
+                (place / key).fail("belongs to a `target`, which says what a case needs")
+        if table.products and ("out" in self.step.names or "cache" not in self.step.names):
+            (place / "products").fail("are taken from {cache}, and nothing from {out}")
         self.target = read_text(table.target, place / "target")
         self.inputs = _read_all(table.target_inputs, place / "target_inputs")
+        self._products = _read_all(table.products, place / "products")
 
-    def find_inputs(self, values: Mapping[str, str]) -> tuple[str, ...]:
-        """What the target of a case depends on besides the step's own inputs."""
-        return tuple(self.step.fill_input(text, values) for text in self.inputs)
+    def find_part(self, values: Mapping[str, str]) -> BuildPart:
+        """What the target of a case depends on besides the step's own inputs, and the files that it becomes."""
+        return BuildPart(
+            inputs=tuple(self.step.fill_input(text, values) for text in self.inputs),
+            products=tuple(_fill_plain(text, values, "cache") for text in self._products),
+        )
 
 
 class GoldenPlan:
@@ -305,9 +312,8 @@ class GoldenPlan:
 
     def find_part(self, values: Mapping[str, str]) -> GoldenPart:
         """The part of a case; pattern characters in the values of its names are literal."""
-        path = self._part.fill({name: glob.escape(value) for name, value in values.items()})
-        if path and not {"", ".", ".."}.isdisjoint(path.split("/")):
-            self._part.place.fail(f"{path!r} is not a plain path below {{out}}")
+        escaped = {name: glob.escape(value) for name, value in values.items()}
+        path = _fill_plain(self._part, escaped, "out") if self._part.text else ""
         return GoldenPart(path=path, is_linked=self._is_linked)
 
 
@@ -373,6 +379,14 @@ def _read_variable(name: str, raw: Table, place: Place) -> Text:
     passed = Text(text=name, place=place, is_passed=True)
     text = passed if table.value is None else read_text(table.value, place / "value")
     return replace(text, steps=frozenset(table.steps))
+
+
+def _fill_plain(text: Text, values: Mapping[str, str], root: str) -> str:
+    """A path below the folder ``root`` of a step. Raises UsageError if it is not plain."""
+    path = text.fill(values)
+    if not {"", ".", ".."}.isdisjoint(path.split("/")):
+        text.place.fail(f"{path!r} is not a plain path below {{{root}}}")
+    return path
 
 
 def _read_all(texts: Iterable[str], place: Place) -> list[Text]:

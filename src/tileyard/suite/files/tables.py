@@ -45,10 +45,14 @@ class StepTable(Strict):
 
 
 class BuildTable(StepTable):
-    """A build step; ``target`` is the part that a case needs, and depends on ``target_inputs`` besides ``inputs``."""
+    """A build step; ``target`` is the part that a case needs, and depends on ``target_inputs`` besides ``inputs``.
+
+    ``products`` are the files of that part in ``{cache}``, instead of those in ``{out}``.
+    """
 
     target: str = ""
     target_inputs: tuple[Text, ...] = ()
+    products: tuple[Text, ...] = ()
 
 
 class GoldenTable(StepTable):

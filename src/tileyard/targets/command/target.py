@@ -17,9 +17,10 @@ from tileyard.model import Device, Diagnostic, Outcome, Record, Step
 from tileyard.modes import make_folder
 from tileyard.processes.step_keepers import warm
 from tileyard.processes.steps import StepOrder, describe_complaints, describe_end, insist_on
-from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Binaries, HandOver, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
 from tileyard.targets.command.given import give
+from tileyard.targets.command.products import Products
 from tileyard.targets.command.step_site import find_site
 from tileyard.targets.own_sources import digest_own_sources
 
@@ -32,7 +33,8 @@ LOG_BYTES = 4 << 20
 class BuildCommand(Record):
     """The text of such a kernel: the step, and the content of everything it reads, toolchain included.
 
-    ``targets`` are the needed parts of a shared build. ``argv`` is empty if nothing is built. ``uses`` identifies what the step uses outside its suite.
+    ``targets`` are the needed parts of a shared build, whose files are the ``products`` in its cache, or all in its output.
+    ``argv`` is empty if nothing is built. ``uses`` identifies what the step uses outside its suite.
     """
 
     argv: tuple[str, ...] = ()
@@ -43,6 +45,7 @@ class BuildCommand(Record):
     inherits_all: bool = False
     uses: str = ""
     targets: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
 
 
 class CommandTarget:
@@ -52,6 +55,9 @@ class CommandTarget:
     needs_tir = False
     caches = Path()
 
+    def __init__(self) -> None:
+        self.hand_over: HandOver = lambda program, folder: None
+
     def fingerprint(self) -> str:
         """Our own code and the machine; the step has to name everything else that a build depends on."""
         return digest_parts("command", digest_own_sources(__name__), platform.machine())
@@ -60,10 +66,7 @@ class CommandTarget:
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
         """Run the build step once per source. The process that waits for it enforces its time limit."""
-        return [
-            self._build(source.elaborated.kernel.program, out / str(number))
-            for number, source in enumerate(sources)
-        ]
+        return [self._build(source, out / str(number)) for number, source in enumerate(sources)]
 
     def get_ready(self) -> None:
         """Start the process that forks the keepers of programs."""
@@ -73,10 +76,13 @@ class CommandTarget:
         """Refused: this target's artifacts are run as programs, not loaded."""
         raise AssertionError("a built directory cannot be loaded")
 
-    def _build(self, text: str, folder: Path) -> Build:
-        command = msgspec.json.decode(text, type=BuildCommand)
+    def _build(self, source: Source, folder: Path) -> Build:
+        own = source.elaborated.kernel.program
+        command = msgspec.json.decode(own, type=BuildCommand)
         if not command.argv:
             return Build(outcome=Outcome.PASSED)
+        others = {text: msgspec.json.decode(text, type=BuildCommand) for text in source.together}
+        commands = {own: command, **others}
         built, temporary = folder / BUILT, folder / "tmp"
 
         def clear() -> None:
@@ -90,12 +96,14 @@ class CommandTarget:
         # A directory that is kept, for one build at a time, whatever is selected. Build tools
         # record in it where the sources are.
         cache = self.caches / digest_parts("cache", site.suite, command.cwd, *command.argv)[:16]
+        wanted = {program: one.products for program, one in commands.items()}
+        products = Products(cache, wanted, folder, self.hand_over)
         with locked_cache(cache):
             places: dict[str, Place] = {
                 **site.places,
                 "out": str(built),
                 "cache": str(cache),
-                "targets": command.targets,
+                "targets": sum(sorted(one.targets for one in commands.values()), ()),
                 "threads": os.environ.get("OMP_NUM_THREADS", "1"),
             }
             try:
@@ -110,20 +118,30 @@ class CommandTarget:
                     log=str(folder / LOG),
                     title="build",
                 )
-                end = insist_on(order, clear)
+                with products.watched() if others else contextlib.nullcontext():
+                    end = insist_on(order, clear)
+                if end.ok:
+                    products.hand_over_rest(others)
+                if is_made := end.ok or own in products.handed_over:
+                    products.take(own, built)
             except HomeError as error:
                 reason = Diagnostic(message=error.message)
                 return Build(outcome=Outcome.INFRA_ERROR, diagnostic=reason)
             except TileyardError as error:
-                return _failed(str(error), "")
+                return _failed(str(error), _read_log(folder / LOG))
         with contextlib.suppress(OSError):
             remove_folder(temporary)
         log = _read_log(folder / LOG)
-        if end.ok:
+        if is_made:
             flag = describe_complaints(end, "build step ")
             said = Diagnostic(message=flag) if flag else None
             return Build(outcome=Outcome.PASSED, files=(f"{BUILT}/",), printed=log, diagnostic=said)
         return _failed(describe_end(end, order), log, is_lost=end.lost)
+
+
+def names_products(program: str) -> bool:
+    """Whether a build has products in its cache, instead of an output."""
+    return bool(msgspec.json.decode(program, type=BuildCommand).products)
 
 
 def _read_log(path: Path) -> str:
