@@ -159,7 +159,7 @@ class Step(Record):
 
 
 class HotRun(Record):
-    """One process that runs several cases and reports each result on its output.
+    """One process that runs or checks several cases and reports each result on its output.
 
     ``began`` and ``ended`` are regular expressions that are searched in each line; both have a group ``case``, and ``ended`` has a group
     ``verdict``, which ``verdicts`` maps to an outcome.
@@ -238,8 +238,7 @@ class CommandWork(Record, tag="command"):
     """A case that is a sequence of programs. Only ``run`` holds a device, or ``devices`` devices at once.
 
     A ``build`` that several cases share is built once. ``target`` is what this case needs of it, and ``target_part`` describes that. The exit status of ``check`` tells whether the results are right: 0 right, 2 wrong, anything else is an error.
-    The case gets ``part`` of the results of ``golden``. Without ``check`` and ``outputs``, exit status 0 of ``run`` suffices. Versions are compared by ``measure``, None for the default of the place where they run.
-    ``variant`` is the end of the name of a case whose programs know it without that end.
+    The case gets ``part`` of the results of ``golden``. Without ``check`` and ``outputs``, exit status 0 of ``run`` suffices. Versions are compared by ``measure``, None for the default of the place where they run. ``variant`` is the end of the name of a case whose programs know it without that end.
     """
 
     run: Step
@@ -249,6 +248,7 @@ class CommandWork(Record, tag="command"):
     golden: Step | None = None
     part: GoldenPart = WHOLE
     check: Step | None = None
+    check_hot: HotRun | None = None
     outputs: tuple[OutputCheck, ...] = ()
     hot: HotRun | None = None
     measure: Measure | None = None

@@ -361,6 +361,55 @@ def test_a_hot_process_keeps_the_folder_that_it_began_in(cli: CommandLine) -> No
     assert list((cli.home / "work").iterdir()) == []
 
 
+HOT_CHECKS = r"""
+name = "hot"
+run = ["sh", "-c", "echo {case} >> {suite}/ran; echo {case} > made"]
+[check]
+argv = ["false"]
+[check.hot]
+argv = ["sh", "{suite}/check.sh", "{suite}", "{cases}", "{works}"]
+began = '^begin (?P<case>\S+)'
+ended = '^end (?P<case>\S+) (?P<verdict>\w+)'
+verdicts = { ok = "passed", bad = "mismatch" }
+[[testcase]]
+name = "t"
+case = [
+    { name = "a" }, { name = "b" }, { name = "c" }, { name = "crash" },
+    { name = "d" }, { name = "e" }, { name = "f" }, { name = "wrong" },
+]
+"""
+CHECKER = """
+suite=$1; shift
+echo checks >> $suite/checkers
+while test $(wc -l < $suite/ran) -lt 8; do sleep 0.01; done
+cases=$(($# / 2))
+for number in $(seq $cases); do
+    eval "case=\\${$number} work=\\${$((number + cases))}"
+    echo begin $case
+    test $case = crash && exit 7
+    test $case = "$(cat $work/made)" && test $case != wrong && echo end $case ok || echo end $case bad
+done
+"""
+
+
+def test_one_process_checks_all_cases_that_are_ready(cli: CommandLine) -> None:
+    """It begins when the one before has ended. Each case has its verdict, and where a process crashes, another checks the rest."""
+    (cli.cwd / "suite.toml").write_text(HOT_CHECKS)
+    (cli.cwd / "check.sh").write_text(CHECKER)
+    done = cli.run("test", "suite.toml", "--summary", "summary.json", "--logs", "logs")
+    assert done.returncode == 1, done.stdout + done.stderr
+    verdicts = json.loads((cli.cwd / "summary.json").read_text())["result"]["verdicts"]
+    found = {one["case"].removeprefix("t/"): (one["outcome"], one["message"]) for one in verdicts}
+    assert found == {
+        **dict.fromkeys("abcdef", ("passed", "")),
+        "crash": ("runtime_error", "check step: sh ended with exit code 7: begin crash"),
+        "wrong": ("mismatch", "check step: its process said: end wrong bad"),
+    }
+    assert len((cli.cwd / "checkers").read_text().splitlines()) <= 5
+    log = (cli.cwd / "logs/t/wrong.log").read_text()
+    assert log.index("==== run: ") < log.index("==== check: ") < log.index("end wrong bad")
+
+
 def test_git_leaves_results_out(cli: CommandLine, suite: Path) -> None:
     """Of a new home, and of one that an older version made; a file that is there already stays."""
     ignore = cli.home / ".gitignore"

@@ -6,7 +6,7 @@ One module because the steps of a case share its folder, its log and its keys.
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec
@@ -16,6 +16,7 @@ import msgspec
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.engine.hosting import StepHost
+from tileyard.engine.hot_checks import HotChecks
 from tileyard.engine.program_builds import ProgramBuilds
 from tileyard.engine.proofs import (
     NO_BUILD,
@@ -36,6 +37,7 @@ from tileyard.model import (
     Digest,
     Elaborated,
     GoldenKey,
+    HotRun,
     Kernel,
     Outcome,
     Step,
@@ -53,7 +55,14 @@ from tileyard.workers.command_protocol import (
     PrepareFolder,
     StepDone,
 )
-from tileyard.workers.protocol import CommandRun, ElaboratedConfig, Failed, Golden, Judged
+from tileyard.workers.protocol import (
+    CommandRun,
+    ElaboratedConfig,
+    Failed,
+    Golden,
+    Judged,
+    RunEntry,
+)
 from tileyard.workers.question import AnswerT, Question
 
 P = ParamSpec("P")
@@ -134,6 +143,7 @@ class Programs:
         # Preparing and judging run at the same time, and share the cores that steps may use.
         self._lanes = asyncio.Semaphore(site.lanes)
         self._places = asyncio.Semaphore(site.lanes)
+        self._hot_checks = HotChecks(host, self._lane, site.threads)
 
     def share_cores(self, slots: int) -> asyncio.Semaphore:
         """The places for all programs on lanes and on this number of slots: first come, first served."""
@@ -181,7 +191,8 @@ class Programs:
         return self._home / WORK / name_run(self._run, attempt) / case
 
     def _note_hot(self, case: Case) -> None:
-        if isinstance(case.work, CommandWork) and case.work.hot is not None:
+        work = case.work
+        if isinstance(work, CommandWork) and (work.hot is not None or work.check_hot is not None):
             self._hot.add(case.key)
 
     # ---- steps -----------------------------------------------------------------------------------
@@ -205,18 +216,24 @@ class Programs:
         kernel = Kernel(name=case.testcase, program=canonical_json(build))
         return ElaboratedConfig(
             elaborated=Elaborated(kernel=kernel),
-            command=CommandRun(
-                name=case.id.removeprefix(f"{case.testcase}/").removesuffix(work.variant),
-                run=work.run,
-                hot=work.hot,
-                suite=site.suite,
-                toolchain=site.toolchain,
-                folder=str(self._folder(case.id, case.attempt)),
+            command=msgspec.structs.replace(
+                self._command(case, work, work.run, work.hot),
                 memory_bytes=case.limits.memory_bytes,
-                env=self._case_env(case),
                 is_judged=bool(work.check or work.outputs),
                 own_build=digest_parts("own build", kernel.program),
             ),
+        )
+
+    def _command(self, case: Case, work: CommandWork, step: Step, hot: HotRun | None) -> CommandRun:
+        site = self._site.sites[case.side]
+        return CommandRun(
+            name=case.id.removeprefix(f"{case.testcase}/").removesuffix(work.variant),
+            run=step,
+            hot=hot,
+            suite=site.suite,
+            toolchain=site.toolchain,
+            folder=str(self._folder(case.id, case.attempt)),
+            env=self._case_env(case),
         )
 
     @_answering
@@ -327,6 +344,10 @@ class Programs:
                 return reply
         if work.check is None:
             return Judged(outcome=Outcome.PASSED)
+        if work.check_hot is not None:
+            verdict = await self._check_hot(case, work, work.check, build)
+            if verdict is not None:
+                return verdict
         request = msgspec.structs.replace(
             self._request(case, work.check, CHECK), build=build, part=work.part
         )
@@ -339,10 +360,43 @@ class Programs:
             return Judged(outcome=Outcome.MISMATCH, message=message)
         return _failed("check step", done)
 
+    async def _check_hot(
+        self, case: Case, work: CommandWork, step: Step, build: BuildKey
+    ) -> Judged | Failed | None:
+        """The verdict of a process that checks several cases; None if the case has to be checked alone."""
+        tree = self._goldens.get(case.key, NO_TREE)
+        limits = msgspec.structs.replace(
+            case.limits, run_s=step.limit_s or case.limits.golden_s
+        )  # a case is limited from its begin, as in a hot run
+        entry = RunEntry(
+            case=case.key,
+            build=build,
+            golden=Golden(key=NO_KEY, inputs=(), outputs=(), tree=tree, part=work.part),
+            specs=(),
+            scalars=(),
+            log=name_log(self._run, case),
+            command=self._command(case, work, step, work.check_hot),
+        )
+        ran = await self._hot_checks.check(msgspec.structs.replace(case, limits=limits), entry)
+        if ran is None:
+            return None
+        self._tell(case, CHECK, ran.seconds)
+        if ran.outcome is Outcome.PASSED:
+            return Judged(outcome=ran.outcome)
+        message = f"check step: {ran.message}"
+        if ran.outcome is Outcome.MISMATCH:
+            return Judged(outcome=ran.outcome, message=message)
+        return Failed(message=message, outcome=ran.outcome)
+
     # ---- what steps receive -------------------------------------------------------------------
 
-    async def _do(self, case: Case, kind: StepKind, request: Question[AnswerT]) -> AnswerT:
+    @contextlib.asynccontextmanager
+    async def _lane(self) -> AsyncIterator[None]:
         async with self._lanes, self._places:
+            yield
+
+    async def _do(self, case: Case, kind: StepKind, request: Question[AnswerT]) -> AnswerT:
+        async with self._lane():
             began_s = asyncio.get_running_loop().time()
             reply = await self._host.ask(request)
             seconds = asyncio.get_running_loop().time() - began_s

@@ -115,7 +115,8 @@ class StepGrounds:
 def list_late_steps(work: CommandWork) -> dict[str, Step]:
     """The steps that run after the build, by name."""
     hot = None if work.hot is None else work.hot.step
-    steps = {"run": work.run, "hot": hot, "check": work.check}
+    check_hot = None if work.check_hot is None else work.check_hot.step
+    steps = {"run": work.run, "hot": hot, "check": work.check, "hot check": check_hot}
     return {title: step for title, step in steps.items() if step is not None}
 
 

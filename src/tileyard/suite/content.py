@@ -69,8 +69,8 @@ class Contents:
         match case.work:
             case CommandWork() as work:
                 steps = [self._describe(step, base) for step, base in _steps_of(work, folder)]
-                hot = work.hot
-                said = "" if hot is None else canonical_json((hot.began, hot.ended, hot.verdicts))
+                hot = [one for one in (work.hot, work.check_hot) if one is not None]
+                said = "".join(canonical_json((o.began, o.ended, o.verdicts)) for o in hot)
                 held = () if work.devices == 1 else (work.devices,)
                 judged = canonical_json((work.target, work.part.path, work.outputs, said, *held))
                 return digest_parts("case of programs", on, judged, *steps)
@@ -171,6 +171,7 @@ class NamedFiles:
 def _steps_of(work: CommandWork, folder: Path) -> tuple[tuple[Step | None, Path | None], ...]:
     """All steps in their order, each with the directory that it runs in if it names none."""
     hot = None if work.hot is None else work.hot.step
+    late = () if work.check_hot is None else (work.check_hot.step,)
     build = work.build
     if build is not None and work.target_part.inputs:
         inputs = (*build.inputs, *work.target_part.inputs)
@@ -181,6 +182,7 @@ def _steps_of(work: CommandWork, folder: Path) -> tuple[tuple[Step | None, Path 
         (work.run, None),
         (work.check, None),
         (hot, None),
+        *((step, None) for step in late),
     )
 
 

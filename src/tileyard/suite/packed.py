@@ -19,6 +19,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
 from tileyard.engine.programs import Programs
+from tileyard.engine.proofs import list_late_steps
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Case, CommandWork, Digest, Record, Step
 from tileyard.quarantine import Quarantine
@@ -168,8 +169,7 @@ def _late_steps(work: object) -> Sequence[Step]:
     """The steps that run where a bundle is opened."""
     if not isinstance(work, CommandWork):
         return ()
-    hot = work.hot.step if work.hot is not None else None
-    return [step for step in (work.run, work.check, hot) if step is not None]
+    return tuple(list_late_steps(work).values())
 
 
 def _quote(path: str) -> str:

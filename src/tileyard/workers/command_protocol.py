@@ -110,6 +110,16 @@ class CompareOutputs(Question[Judged], tag="compare_outputs"):
     checks: tuple[OutputCheck, ...]
 
 
+class CheckBatch(Question[BatchRan], tag="check_batch"):
+    """Check the cases of a batch by their hot check, which each entry has as its hot run. Answers: CaseBegan and CaseRan for each, then BatchRan.
+
+    A process may use ``threads`` threads.
+    """
+
+    run: RunBatch
+    threads: int
+
+
 class StopBatches(Question[Done], tag="stop_batches"):
     """Begin no further case of the batches that run. Each of them still answers BatchRan."""
 
@@ -123,6 +133,7 @@ HostRequest = (
     | PrepareFolder
     | CompareOutputs
     | RunBatch
+    | CheckBatch
 )
 HostReply = (
     StepDone

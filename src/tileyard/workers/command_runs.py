@@ -43,6 +43,10 @@ class CommandRuns:
     Once ``is_stopped`` returns True, no further case is begun.
     """
 
+    _title = "run"
+    _is_always_hot = False
+    _threads = 1
+
     def __init__(
         self,
         stores: Stores,
@@ -72,7 +76,7 @@ class CommandRuns:
         while left and not self.is_stopped():
             members = _take_group(left)
             hot = members[0].command.hot
-            if hot is not None and len(members) > 1:
+            if hot is not None and (len(members) > 1 or self._is_always_hot):
                 self._run_hot(members, hot, request.device)
             else:
                 self._run_alone(members[0], request.device)
@@ -149,7 +153,7 @@ class CommandRuns:
                 tell_began=self._tell_began,
                 tell_ended=self._answer,
                 is_stopped=self.is_stopped,
-                heading=describe_start(msgspec.structs.replace(order, title="run")),
+                heading=describe_start(msgspec.structs.replace(order, title=self._title)),
                 limit_s=limit_s,
                 limits_cases=self._limited,
             )
@@ -224,7 +228,7 @@ class CommandRuns:
             **find_site().places,
             "work": str(folder / DATA),
             "device": device.name.rpartition(":")[2],
-            "threads": "1",
+            "threads": str(self._threads),
             "cases": tuple(other.command.name for other in members),
             "works": tuple(str(self._home / other.command.folder / DATA) for other in members),
             **self._find_made(member),
@@ -266,6 +270,21 @@ class CommandRuns:
             golden = member.entry.golden
             make_case_folder(folder, golden.tree, self._stores.trees, golden.part)
         write_file(folder / USED, b"")
+
+
+class CheckRuns(CommandRuns):
+    """Checks batches of cases that ran, in the folders as they left them: always by the hot process of their entries."""
+
+    _title = "check"
+    _is_always_hot = True
+
+    def __init__(self, stores: Stores, tell: Tell, threads: int) -> None:
+        """A process may use ``threads`` threads."""
+        super().__init__(stores, tell, lambda: False)
+        self._threads = threads
+
+    def _begin(self, member: Member) -> None:
+        pass
 
 
 def _ended_well(member: Member) -> Outcome:

@@ -27,6 +27,7 @@ from tileyard.targets.command.step_site import find_site
 from tileyard.workers.case_folders import TEMPORARY, Stores, make_case_folder
 from tileyard.workers.command_protocol import (
     Asked,
+    CheckBatch,
     CompareOutputs,
     DigestFiles,
     Done,
@@ -43,7 +44,7 @@ from tileyard.workers.command_protocol import (
     StopBatches,
     Told,
 )
-from tileyard.workers.command_runs import CommandRuns, step_environment
+from tileyard.workers.command_runs import CheckRuns, CommandRuns, step_environment
 from tileyard.workers.file_digests import FileDigests
 from tileyard.workers.protocol import BatchRan, Judged, RunBatch
 from tileyard.workers.step_identity import NOWHERE, USES, StepIdentities, Surroundings
@@ -103,6 +104,10 @@ class StepHost:
                 tell = functools.partial(self._tell, number)
                 CommandRuns(self._stores, tell, self._stopped.is_set).run(request)
                 return BatchRan(batch=request.batch.id)
+            case CheckBatch(run=batch, threads=threads):
+                tell = functools.partial(self._tell, number)
+                CheckRuns(self._stores, tell, threads).run(batch)
+                return BatchRan(batch=batch.batch.id)
             case _:
                 assert_never(request)
 

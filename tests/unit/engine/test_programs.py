@@ -1,7 +1,7 @@
 """Cases of programs: keys that follow content, folders and logs of cases, verdicts of checks."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,26 +11,36 @@ import pytest
 from tileyard.artifacts.keys import build_key, canonical_json
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
-from tileyard.errors import HomeError
+from tileyard.errors import HomeError, WorkerLostError
 from tileyard.model import BuildKey, Case, CommandWork, Digest, HotRun, Outcome, OutputCheck, Step
 from tileyard.parts import BuildPart, GoldenPart
 from tileyard.processes.steps import StepEnd
 from tileyard.suite.packed import find_named
 from tileyard.targets.command.step_site import StepSite
 from tileyard.workers.command_protocol import (
+    CheckBatch,
     CompareOutputs,
     DigestFiles,
     Done,
     DoStep,
     FilesDigested,
     FindGolden,
+    HostReply,
     IdentifyStep,
     PrepareFolder,
     StepDone,
     StepIdentified,
 )
 from tileyard.workers.file_digests import FileDigests
-from tileyard.workers.protocol import CommandRun, ElaboratedConfig, Failed, Golden, Judged
+from tileyard.workers.protocol import (
+    CaseRan,
+    CommandRun,
+    ElaboratedConfig,
+    Failed,
+    Golden,
+    Judged,
+    RunBatch,
+)
 from tileyard.workers.question import AnswerT, Question
 
 CHECK = OutputCheck(file="o.bin", golden="g.bin", dtype="uint8", shape=(4,))
@@ -88,6 +98,18 @@ class SlowHost(FakeHost):
         await asyncio.sleep(0)
         self.at_work -= 1
         return await super().ask(request)
+
+
+class LostHost(FakeHost):
+    """Is lost in each hot check after its first case, which is wrong."""
+
+    async def follow(self, request: Question[AnswerT] | RunBatch) -> AsyncIterator[HostReply]:
+        """One answer, and no more."""
+        self.asked.append(request)
+        assert isinstance(request, CheckBatch)
+        first = request.run.entries[0].case
+        yield CaseRan(case=first, outcome=Outcome.MISMATCH, seconds=0.1, message="wrong")
+        raise WorkerLostError("the step host was killed")
 
 
 def make_case(folder: Path, **changes: object) -> Case:
@@ -302,6 +324,27 @@ def test_an_edited_source_builds_the_targets_that_are_made_of_it(tmp_path: Path)
     own = {name: one.command.own_build for name, one in after.items() if one.command is not None}
     was = {name: one.command.own_build for name, one in before.items() if one.command is not None}
     assert {name for name in own if own[name] != was[name]} == {"a", "b"}
+
+
+def test_where_the_host_of_hot_checks_is_lost_the_rest_is_checked_one_by_one(
+    tmp_path: Path,
+) -> None:
+    """A verdict that it gave before stays."""
+    folder, host = write_suite(tmp_path / "suite"), LostHost()
+    hot = HotRun(step=Step(argv=("check", "{cases}")), began="", ended="", verdicts={})
+    cases = [make_case(folder, id=f"rows/{n}", check_hot=hot, outputs=()) for n in range(3)]
+
+    async def talk() -> list[Judged | Failed]:
+        programs = Programs(make_site(folder), Path("/home-of-it"), "r", host)
+        works = [case.work for case in cases if isinstance(case.work, CommandWork)]
+        asked = [programs.judge(c, w, BuildKey("")) for c, w in zip(cases, works, strict=True)]
+        return await asyncio.gather(*asked)
+
+    verdicts = asyncio.run(talk())
+    assert verdicts[0] == Judged(outcome=Outcome.MISMATCH, message="check step: wrong")
+    assert verdicts[1:] == [Judged(outcome=Outcome.PASSED)] * 2
+    assert [step.argv[0] for step in (one.step for one in host.steps)] == ["sh", "sh"]
+    assert sum(isinstance(one, CheckBatch) for one in host.asked) == 1
 
 
 def test_each_attempt_has_a_folder_and_one_log_for_all_steps(tmp_path: Path) -> None:

@@ -38,13 +38,13 @@ from tileyard.suite.files.steps import (
     BuildPlan,
     Env,
     GoldenPlan,
+    HotPlan,
     StepPlan,
     Text,
     join_env,
     read_env,
+    read_late_step,
     read_pattern,
-    read_run,
-    read_step,
     read_text,
 )
 from tileyard.suite.files.tables import (
@@ -296,8 +296,11 @@ class CommandPlan:
             (place / "run").fail("is missing, here and in the suite")
         self._build = BuildPlan(*build, env) if build else None
         self._golden = GoldenPlan(*golden, env) if golden else None
-        self._run, self._hot = read_run(*run, env)
-        self._check = read_step(check[0], "check", check[1], env) if check else None
+        self._run, self._hot = read_late_step(run[0], "run", run[1], env)
+        self._check: StepPlan | None = None
+        self._check_hot: HotPlan | None = None
+        if check:
+            self._check, self._check_hot = read_late_step(check[0], "check", check[1], env)
         self._outputs = _read_outputs(*output) if output else ()
         self._measure = _read_measure(*measure) if measure else None
         self._check_sources()
@@ -305,8 +308,8 @@ class CommandPlan:
     def _check_sources(self) -> None:
         """Refuse a step that asks for something that no step makes."""
         made = {"build": self._build, "golden": self._golden}
-        hot = None if self._hot is None else self._hot[1]
-        for plan in (self._run, self._check, hot):
+        hot = [one[1] for one in (self._hot, self._check_hot) if one is not None]
+        for plan in (self._run, self._check, *hot):
             if plan is None:
                 continue
             for name in sorted(plan.names & made.keys()):
@@ -321,22 +324,13 @@ class CommandPlan:
         case: Place,
     ) -> CommandWork:
         """The work of one case, which is declared at ``case``."""
-        build, target, hot = None, "", None
+        build, target = None, ""
         target_part = BuildPart()
         if self._build is not None:
             build = self._fill_in(self._build.step, values)
             target = self._build.target.fill(values)
             target_part = self._build.find_part(values)
             self._files.look(self._build.inputs, target_part.inputs)
-        if self._hot is not None:
-            table, step = self._hot
-            shared = {name: value for name, value in values.items() if name in self._shared}
-            hot = HotRun(
-                step=self._fill_in(step, shared),
-                began=table.began,
-                ended=table.ended,
-                verdicts=table.verdicts,
-            )
         golden, part = None, WHOLE
         if self._golden is not None:
             golden = self._fill_in(self._golden.step, values)
@@ -350,9 +344,22 @@ class CommandPlan:
             golden=golden,
             part=part,
             check=check,
+            check_hot=self._fill_hot(self._check_hot, values),
             outputs=tuple(plan.fill(values, shapes, tolerance, case) for plan in self._outputs),
-            hot=hot,
+            hot=self._fill_hot(self._hot, values),
             measure=self._measure,
+        )
+
+    def _fill_hot(self, plan: HotPlan | None, values: Mapping[str, str]) -> HotRun | None:
+        if plan is None:
+            return None
+        table, step = plan
+        shared = {name: value for name, value in values.items() if name in self._shared}
+        return HotRun(
+            step=self._fill_in(step, shared),
+            began=table.began,
+            ended=table.ended,
+            verdicts=table.verdicts,
         )
 
     def _fill_in(self, plan: StepPlan, values: Mapping[str, str]) -> Step:

@@ -34,7 +34,7 @@ from tileyard.suite.files.tables import (
 )
 from tileyard.workers.file_digests import find_problem
 
-Kind = Literal["build", "golden", "run", "check", "hot", "list"]
+Kind = Literal["build", "golden", "run", "check", "hot", "hot check", "list"]
 
 PLACES_OF: dict[Kind, frozenset[str]] = {
     "build": frozenset({"out", "cache", "threads", "toolchain", "targets"}),
@@ -42,10 +42,11 @@ PLACES_OF: dict[Kind, frozenset[str]] = {
     "run": frozenset({"work", "golden", "build", "device", "threads", "toolchain"}),
     "check": frozenset({"work", "golden", "build", "threads", "toolchain"}),
     "hot": frozenset({"work", "build", "device", "threads", "toolchain", "cases", "works"}),
+    "hot check": frozenset({"work", "build", "threads", "toolchain", "cases", "works"}),
     "list": frozenset(),
 }
 """Values that each kind of step receives when it runs. A golden result that knew of a build would depend on it."""
-IN_WORK: frozenset[Kind] = frozenset({"run", "check", "hot"})
+IN_WORK: frozenset[Kind] = frozenset({"run", "check", "hot", "hot check"})
 """Steps that run in the case's work directory unless they say otherwise."""
 ALONE = ("targets", "cases", "works")
 """Places that become several arguments, and so must be arguments of their own."""
@@ -317,16 +318,19 @@ class GoldenPlan:
         return GoldenPart(path=path, is_linked=self._is_linked)
 
 
-def read_run(
-    raw: object, place: Place, env: Env
-) -> tuple[StepPlan, tuple[HotTable, StepPlan] | None]:
-    """A run step, and how several cases of a testcase run in one process."""
-    table, plan = _read(raw, RunTable, "run", place, env)
+HotPlan = tuple[HotTable, StepPlan]
+
+
+def read_late_step(
+    raw: object, kind: Literal["run", "check"], place: Place, env: Env
+) -> tuple[StepPlan, HotPlan | None]:
+    """A run or check step, and how one process does it for several cases of a testcase."""
+    table, plan = _read(raw, RunTable, kind, place, env)
     if table.hot is None:
         return plan, None
     at = place / "hot"
     hot = decode(table.hot, HotTable, at)
-    step = StepPlan(hot, "hot", at, at / "argv", env)
+    step = StepPlan(hot, "hot" if kind == "run" else "hot check", at, at / "argv", env)
     _check_pattern(hot.began, ("case",), at / "began")
     _check_pattern(hot.ended, ("case", "verdict"), at / "ended")
     if "cases" not in step.names:

@@ -63,13 +63,13 @@ class GoldenTable(StepTable):
 
 
 class RunTable(StepTable):
-    """A run step; ``hot`` is how several cases run in one process."""
+    """A run or check step; ``hot`` is how one process does it for several cases."""
 
     hot: object = None
 
 
 class HotTable(StepTable, kw_only=True):
-    """A process that runs several cases."""
+    """A process that runs or checks several cases."""
 
     began: Text
     ended: Text
