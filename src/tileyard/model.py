@@ -122,16 +122,15 @@ class Tolerance(Record):
 # ---- programs --------------------------------------------------------------------------------
 
 PLACES = (
-    *("work", "out", "cache", "golden", "build", "device"),
+    *("work", "out", "cache", "golden", "build", "device", "device_physical"),
     *("threads", "toolchain", "targets", "cases", "works"),
 )
 """The places that a step's templates can name.
 
 ``work`` is the case's private directory, with a copy of its golden step's results. ``out`` is the directory for the results of a build or golden step; ``golden``
-and ``build`` are these results, read-only. ``cache`` is kept between builds, for build tools that do not repeat work. ``device`` is the index or
-name from the lease, ``threads`` the most threads that a step may use. ``toolchain`` is the unpacked toolchain bundle. ``targets`` are the parts of a shared build
-that the selection needs, ``cases`` the cases of a hot batch, ``works`` their directories in the same order; each of these three, alone as an argument, becomes one
-argument per item.
+and ``build`` are these results, read-only. ``cache`` is kept between builds, for build tools that do not repeat work. ``device`` is what the program opens,
+``device_physical`` the index or name from the lease, ``threads`` the most threads that a step may use. ``toolchain`` is the unpacked toolchain bundle. ``targets`` are the parts of a shared build
+that the selection needs, ``cases`` the cases of a hot batch, ``works`` their directories in the same order; each of these three, alone as an argument, becomes one argument per item.
 """
 
 NanPolicy = Literal["equal", "forbid", "ignore"]
@@ -369,7 +368,7 @@ class Device(Record):
 
     ``identity`` names the silicon and how it is driven; it is part of the measurement key. ``locks`` are the lock files that a holder has, all of them, taken in this order.
     ``env`` are the variables by which a holder's processes find it, such as ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command whose exit code shows whether the device is healthy, empty for none, and ``probe_limit_s`` its time limit. ``arch`` is
-    the architecture of its code, in its maker's words (``sm_90``), empty if not known, and ``driver_api`` the interface version of its driver (``13.0``).
+    the architecture of its code, in its maker's words (``sm_90``), empty if not known, and ``driver_api`` the interface version of its driver (``13.0``). If ``mask``, one of ``env``, hides other devices, programs number theirs from 0.
     ``count`` devices that a case needs at once are one Device here: its ``members`` are held together, or a queue gives that many.
     """
 
@@ -379,6 +378,7 @@ class Device(Record):
     cores: tuple[int, ...] = ()
     locks: tuple[str, ...] = ()
     env: dict[str, str] = {}
+    mask: str = ""
     probe: tuple[str, ...] = ()
     probe_limit_s: float = 30.0
     arch: str = ""

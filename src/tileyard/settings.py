@@ -17,7 +17,12 @@ HOST_CONFIG = Path("/etc/tileyard")
 LOCK_DIR = Path("/run/lock/tileyard")
 PROJECT_FILE = "tileyard.toml"
 PYPROJECT = "pyproject.toml"
-DECLARED = {"device": "[[device]]", "simulators": "[simulators]", "queue": "[[queue]]"}
+DECLARED = {
+    "device": "[[device]]",
+    "classes": "[classes.NAME]",
+    "simulators": "[simulators]",
+    "queue": "[[queue]]",
+}
 """Tables of configuration files that declare devices, and how they are written."""
 GOLDEN_THREADS = "TILEYARD_GOLDEN_THREADS"
 VARIABLES = (

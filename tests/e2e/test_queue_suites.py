@@ -98,7 +98,7 @@ def run_suite(
 
 PAIRS = """
 name = "pairs"
-run = ["sh", "-c", "echo {device} $TASK_DEVICE $LEVEL >> {suite}/told"]
+run = ["sh", "-c", "echo {device} {device_physical} $TASK_DEVICE $LEVEL >> {suite}/told"]
 [[testcase]]
 name = "one"
 [[testcase]]
@@ -119,8 +119,9 @@ def test_several_devices_come_from_a_queue_together(cli: CommandLine) -> None:
         done = cli.run("test", "suite.toml", "--devices", "queue:lab")
     assert done.returncode == 0, done.stderr
     told = sorted((cli.cwd / "told").read_text().splitlines(), key=len)
-    assert told[0] in ("3 3 2", "4 4 2")
-    assert told[1] in ("3,4 3,4 2", "4,3 4,3 2")
+    assert told[0] in ("0 3 0 2", "0 4 0 2")
+    assert told[1] in ("0,1 3,4 0,1 2", "0,1 4,3 0,1 2")
+    assert "{device} and TASK_DEVICE count from 0" in done.stdout
     shutil.rmtree(cli.cwd / "a queue")
     with serve_queue(cli.cwd, "3", **CARD):
         done = cli.run("test", "suite.toml", "--devices", "queue:lab")
@@ -167,9 +168,9 @@ def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Pa
     assert (cli.cwd / "builds").read_text() == "x\n"
     # All need the same build: it is in the log of the one that was ready for it first.
     (first,) = (name for name, log in logs.items() if "==== build:" in log)
-    begun, ended = f"BEGIN {first} card 3", "PYPTO_EXEC_RESULT=PASS"
+    begun, ended = f"BEGIN {first} card 0", "PYPTO_EXEC_RESULT=PASS"
     assert_in_order(logs[first], ("==== golden:", "==== build:", begun))
-    assert_in_order(logs["a"], ("==== golden:", "BEGIN a card 3", ended, "==== check:"))
+    assert_in_order(logs["a"], ("==== golden:", "BEGIN a card 0", ended, "==== check:"))
 
 
 def assert_in_order(log: str, texts: tuple[str, ...]) -> None:
@@ -185,7 +186,7 @@ def test_what_the_device_failed_runs_again_in_a_fresh_folder(cli: CommandLine, q
     No memory of a program is counted: its suite does not.
     """
     verdicts, logs = run_suite(cli, ("a", "infra", "large"))
-    expected = ["BEGIN infra card 3 fresh", "BEGIN infra card 3 fresh"]
+    expected = ["BEGIN infra card 0 fresh", "BEGIN infra card 0 fresh"]
     assert {v["outcome"] for v in verdicts.values()} == {"passed"}
     assert [line for line in logs["infra"].splitlines() if "BEGIN" in line] == expected
     assert len(list((queue / "tasks").iterdir())) == 2

@@ -611,27 +611,41 @@ def test_shards_share_a_suite(cli: CommandLine, suite: Path) -> None:
     assert not set(found[0]) & set(found[1])
 
 
+NUMBERS = "{device} {device_physical} $ASCEND_RT_VISIBLE_DEVICES $TASK_DEVICE"
 PAIR = """
 [[testcase]]
 name = "pair"
 devices = 2
 golden = ["sh", "-c", "echo > {out}/data"]
-run = ["sh", "-c", "echo {device} $ASCEND_RT_VISIBLE_DEVICES $TASK_DEVICE >> {suite}/pairs"]
+run = ["sh", "-c", "echo NUMBERS >> {suite}/pairs"]
 check = ["true"]
 case = [{ name = "one" }, { name = "two" }]
-"""
+""".replace("NUMBERS", NUMBERS)
 
 
 def test_programs_on_two_devices_at_once(cli: CommandLine, suite: Path) -> None:
-    """Both are leased together and named to the program; other cases run on one of them at a time, whose name they get."""
+    """Both are leased together and named to the program; other cases run on one of them at a time, whose name they get.
+
+    Programs number what the class's mask leaves from 0, and get the number on the host beside it; the first run says so.
+    Without a mask there is one number.
+    """
     cards = [f'[[device]]\nname = "npu:{n}"\nid = "card-{n}"\nidentity = "card"\n' for n in (3, 5)]
     (cli.cwd / "tileyard.toml").write_text("".join(cards))
-    names = "echo {device} $ASCEND_RT_VISIBLE_DEVICES $TASK_DEVICE >>"
+    names = f"echo {NUMBERS} >>"
     suite.write_text(SUITE.replace("echo {device} >>", names) + PAIR)
-    verdicts = green(cli, "--devices", "npu")
+    done = cli.run("test", "suite.toml", "--devices", "npu")
+    assert done.returncode == 0, done.stderr
+    warned = "{device} and TASK_DEVICE count from 0 what ASCEND_RT_VISIBLE_DEVICES leaves visible"
+    assert warned in done.stdout
     told = set((cli.cwd / "devices").read_text().splitlines())
-    assert told <= {"3 3 3", "5 5 5"}
+    assert told <= {"0 3 3 0", "0 5 5 0"}
     assert told
+    assert (cli.cwd / "pairs").read_text() == "0,1 3,5 3,5 0,1\n" * 2
+    (cli.cwd / "tileyard.toml").write_text("[classes.npu]\nmask = false\n" + "".join(cards))
+    (cli.cwd / "pairs").unlink()
+    again = cli.run("test", "suite.toml", "--devices", "npu", "--json")
+    verdicts = json.loads(again.stdout)["verdicts"]
+    assert warned not in again.stdout + again.stderr
     assert (cli.cwd / "pairs").read_text() == "3,5 3,5 3,5\n" * 2
     devices = {v["case"]: v["attempts"][0]["device"] for v in verdicts}
     assert {devices.pop("pair/one"), devices.pop("pair/two")} == {"npu:3,5"}

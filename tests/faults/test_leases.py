@@ -36,6 +36,9 @@ from process_worker import start_daemon
 print(os.getpid(), os.getppid(), start_daemon(), flush=True)
 """  # noqa: PTH120 - it is only text here
 
+CARD = "echo $ASCEND_RT_VISIBLE_DEVICES"
+"""Prints the cards of a lease."""
+
 pytestmark = pytest.mark.slow
 
 
@@ -169,17 +172,17 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 def test_the_command_finds_its_device_and_keeps_its_code(host: Host) -> None:
-    """Streams go straight through, the environment names the device, the exit code is unchanged."""
+    """Streams go straight through, the environment numbers the device within its mask, the exit code is unchanged."""
     script = 'cat; echo "$TASK_DEVICE $ASCEND_RT_VISIBLE_DEVICES $TILEYARD_LEASE"; echo err >&2; exit 7'  # fmt: skip
     done = host.run("--devices", "npu:1", "--", "sh", "-c", script, stdin=b"in\n")
-    assert re.fullmatch(rb"in\n1 1 [1-9][0-9]*\n", done.stdout)
+    assert re.fullmatch(rb"in\n0 1 [1-9][0-9]*\n", done.stdout)
     assert done.stderr == b"err\n"
     assert done.returncode == 7
 
 
 def test_several_devices_are_listed(host: Host) -> None:
     """In the order of preference, separated by commas."""
-    done = host.run("--count", "2", "--devices", "npu", "--", "sh", "-c", "echo $TASK_DEVICE")
+    done = host.run("--count", "2", "--devices", "npu", "--", "sh", "-c", CARD)
     assert done.stdout == b"0,1\n"
 
 
@@ -352,7 +355,7 @@ def test_a_nested_request_is_refused_at_once(host: Host, clear: list[str]) -> No
 
 def test_another_device_may_be_had_under_a_lease(host: Host) -> None:
     """Nesting itself is not a fault."""
-    inner = [sys.executable, "-m", "tileyard", "lease", "--", "sh", "-c", "echo $TASK_DEVICE"]
+    inner = [sys.executable, "-m", "tileyard", "lease", "--", "sh", "-c", CARD]
     assert host.run("--devices", "npu:0", "--", *inner).stdout == b"1\n"
 
 
@@ -427,7 +430,7 @@ def test_a_device_that_fails_its_probe_is_given_to_nobody(host: Host) -> None:
     assert done.returncode == 69
     assert b"its probe ended with code 1: all is lost" in done.stderr
     assert host.status()["state"] == "device_sick"
-    assert host.run("--devices", "npu", "--", "sh", "-c", "echo $TASK_DEVICE").stdout == b"1\n"
+    assert host.run("--devices", "npu", "--", "sh", "-c", CARD).stdout == b"1\n"
 
 
 def test_a_device_whose_keeper_was_killed_is_probed_before_it_is_used(host: Host) -> None:
@@ -436,7 +439,7 @@ def test_a_device_whose_keeper_was_killed_is_probed_before_it_is_used(host: Host
         os.kill(int(read_line(process.stdout)), signal.SIGKILL)
         assert process.wait(DEADLINE_S) == 69
     host.declare('probe = ["sh", "-c", "test \'{index}\' != 0"]')
-    done = host.run("--devices", "npu", "--", "sh", "-c", "echo $TASK_DEVICE")
+    done = host.run("--devices", "npu", "--", "sh", "-c", CARD)
     assert done.stdout == b"1\n"
     assert b"put in quarantine: npu:0: its probe ended with code 1" in done.stderr
 
@@ -455,7 +458,7 @@ def test_who_waits_has_a_sick_device_probed_and_waits_no_longer_for_it(host: Hos
     note = host.folder / "note"
     holder = hold_the_first(host, f"probe = ['sh', '-c', 'echo $$ > {note}; exec sleep 1000']")
     wanted = ("--devices", "npu:0", "--devices", "npu:1")
-    with host.start(*wanted, "--", "sh", "-c", "echo $TASK_DEVICE; read line") as waiter:
+    with host.start(*wanted, "--", "sh", "-c", f"{CARD}; read line") as waiter:
         wait_until(lambda: note.exists() and note.read_text(encoding="ascii").endswith("\n"))
         pid = int(note.read_text(encoding="ascii"))
         holder.communicate(b"now\n", DEADLINE_S)
@@ -481,7 +484,7 @@ def test_who_waits_gets_a_device_that_has_come_back(host: Host) -> None:
         "choices = find_choices(Wanted(sys.argv[1:]), read_settings(os.environ, Path.cwd()))\n"
         "class Soon(Reprobing):\n"
         "    every_s = 0.05\n"
-        "command = WrappedCommand(['sh', '-c', 'echo $TASK_DEVICE'], LeaseRequest(choices=choices),\n"
+        "command = WrappedCommand(['sh', '-c', 'echo $ASCEND_RT_VISIBLE_DEVICES'], LeaseRequest(choices=choices),\n"
         "    Limits(), lambda status: None, reprobing=Soon(choices, 0.05))\n"
         "sys.exit(command.run().code)\n"
     )
@@ -509,7 +512,7 @@ def test_a_hung_probe_is_a_failed_one(host: Host) -> None:
 
 def test_several_at_once_without_deadlock(host: Host) -> None:
     """Requests for one, two and three of three devices all get through, and never share."""
-    script = 'set -e; for d in $(echo $TASK_DEVICE | tr , " "); do mkdir busy-$d; done; for d in $(echo $TASK_DEVICE | tr , " "); do rmdir busy-$d; done'  # fmt: skip
+    script = 'set -e; for d in $(echo $ASCEND_RT_VISIBLE_DEVICES | tr , " "); do mkdir busy-$d; done; for d in $(echo $ASCEND_RT_VISIBLE_DEVICES | tr , " "); do rmdir busy-$d; done'  # fmt: skip
     counts = ["2", "1", "3", "2", "1", "2"]
     running = [host.start("--count", count, "--", "sh", "-c", script) for count in counts]
     codes = []

@@ -18,8 +18,8 @@ Usage: tileyard lease [OPTIONS] -- COMMAND [ARGS]...
 
 Wait for a device, run a command while holding it, and release it only once
 the command's whole process tree is gone. The command finds its device in
-TILEYARD_DEVICES (cuda:1), in TASK_DEVICE (1), and in CUDA_VISIBLE_DEVICES or
-the variable of its class.
+TILEYARD_DEVICES (cuda:1), in CUDA_VISIBLE_DEVICES or the variable of its
+class, which hides all others, and in TASK_DEVICE (0, the first of those left).
 
   --devices ID           auto (default), a class such as cuda, or a device such
                          as cuda:1, cpu or cpu:cores=0-3; again for more

@@ -23,7 +23,8 @@ class DeviceClass(Record):
     ``find`` lists those of this host that need no declaration, for names that begin with one of ``prefixes``. ``state``
     makes a function that can be called repeatedly: the device's report on itself while it is used.
 
-    ``env`` is the environment of a holder's processes unless a declaration sets it. Devices that are ``is_declarable``
+    ``env`` is the environment of a holder's processes unless a declaration sets it. Of these variables ``masks`` hide
+    the other devices of the class, and programs number what is left from 0. Devices that are ``is_declarable``
     are declared one by one. Those that are ``is_cores`` are sets of this host's cores. ``is_probed``: without a probe a
     fault would go unnoticed. ``limits_memory``: a runner's address space may be limited. Drivers that reserve an
     address for each byte of the host and its devices could not start with a limit.
@@ -33,6 +34,7 @@ class DeviceClass(Record):
     prefixes: tuple[str, ...] = ()
     state: Callable[[Device], Callable[[], dict[str, str]]] = lambda _: dict
     env: dict[str, str] = {}
+    masks: tuple[str, ...] = ()
     is_declarable: bool = True
     is_cores: bool = False
     is_probed: bool = True

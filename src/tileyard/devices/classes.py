@@ -7,8 +7,12 @@ from tileyard.devices.cuda import CUDA
 CLASSES: dict[str, DeviceClass] = {
     "cpu": CPU,
     "cuda": CUDA,
-    "rocm": DeviceClass(env={"ROCR_VISIBLE_DEVICES": "{id}"}),
-    "npu": DeviceClass(env={"ASCEND_RT_VISIBLE_DEVICES": "{index}"}),
+    "rocm": DeviceClass(
+        env={"ROCR_VISIBLE_DEVICES": "{id}"}, masks=("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+    ),
+    "npu": DeviceClass(
+        env={"ASCEND_RT_VISIBLE_DEVICES": "{index}"}, masks=("ASCEND_RT_VISIBLE_DEVICES",)
+    ),
     "sim": DeviceClass(is_declarable=False, is_probed=False),
 }
 

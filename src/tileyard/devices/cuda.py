@@ -21,6 +21,7 @@ PROBE_LIMIT_S = 60.0
 """Seconds; creating the first context takes several on a host with many cards."""
 DRIVER_SIGNS = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")
 PROGRAM = "tileyard.devices.nvml"
+MASK = "CUDA_VISIBLE_DEVICES"
 REASONS = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -105,7 +106,7 @@ def filter_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu
     Entries are indices or beginnings of UUIDs; as for CUDA, the first one that matches nothing ends the
     list.
     """
-    value = environ.get("CUDA_VISIBLE_DEVICES")
+    value = environ.get(MASK)
     if value is None:
         return tuple(gpus)
     left: list[Gpu] = []
@@ -130,7 +131,8 @@ def make_gpu(gpu: Gpu, lock_dir: Path) -> Device:
         kind="cuda",
         identity=_identify(gpu),
         locks=(device_lock(gpu.uuid, lock_dir),),
-        env={"CUDA_VISIBLE_DEVICES": gpu.uuid},
+        env={MASK: gpu.uuid},
+        mask=MASK,
         probe=nvml_command("probe", gpu.uuid),
         probe_limit_s=PROBE_LIMIT_S,
         arch=_name_arch(gpu),
@@ -172,7 +174,7 @@ def _is_meant(gpu: Gpu, entry: str) -> bool:
 
 def open_state(device: Device) -> Callable[[], dict[str, str]]:
     """A function that can be called repeatedly; without NVML its result is empty."""
-    uuid = device.env.get("CUDA_VISIBLE_DEVICES", "")
+    uuid = device.env.get(MASK, "")
     if not uuid:
         return dict
     try:
@@ -230,6 +232,7 @@ CUDA = DeviceClass(
     find=find_gpus,
     prefixes=("cuda", "gpu-", "mig-"),
     state=open_state,
-    env={"CUDA_VISIBLE_DEVICES": "{id}"},
+    env={MASK: "{id}"},
+    masks=(MASK,),
     limits_memory=False,
 )

@@ -60,10 +60,17 @@ class Simulators(Strict):
     slots: Slots | None = None
 
 
+class ClassOptions(Strict):
+    """``[classes.NAME]``: whether the class's own variable hides its other devices from a holder."""
+
+    mask: bool | None = None
+
+
 class Declarations(Record):
     """The declarations of one file, or of all together."""
 
     device: tuple[Declaration, ...] = ()
+    classes: dict[str, ClassOptions] = {}
     simulators: Simulators = Simulators()
 
 
@@ -74,13 +81,32 @@ def read_devices(settings: Settings) -> tuple[tuple[Device, ...], int]:
     """
     devices: dict[str, Device] = {}
     slots = 0
-    for found, place in read_files(settings):
+    files = tuple(read_files(settings))
+    masked = _read_masks(files)
+    for found, place in files:
         if found.simulators.slots is not None:
             slots = found.simulators.slots
         for number, declaration in enumerate(found.device):
             at = place / "device" / number
-            devices[declaration.name] = make_device(declaration, f"{at.where}: {at.key}", settings)
+            has_mask = masked.get(class_of(declaration.name), True)
+            made = make_device(declaration, f"{at.where}: {at.key}", settings, has_mask=has_mask)
+            devices[declaration.name] = made
     return tuple(devices.values()), slots
+
+
+def is_masked(kind: str, settings: Settings) -> bool:
+    """Whether devices of this class are masked unless a declaration says otherwise. Raises UsageError as above."""
+    return bool(find_class(kind).masks) and _read_masks(read_files(settings)).get(kind, True)
+
+
+def _read_masks(files: Iterable[tuple[Declarations, Place]]) -> dict[str, bool]:
+    """What the files say of masks, by class; the later file wins."""
+    return {
+        kind: options.mask
+        for found, _ in files
+        for kind, options in found.classes.items()
+        if options.mask is not None
+    }
 
 
 def declaration_files(settings: Settings) -> tuple[Path, ...]:
@@ -111,6 +137,11 @@ def _read_table(tables: Table, place: Place, *, is_project: bool) -> Declaration
             (place / key).fail("unknown table", f"write {near}" if near else f"known are {known}")
     own = {key: tables[key] for key in Declarations.__struct_fields__ if key in tables}
     found = decode(own, Declarations, place)
+    for kind in found.classes:
+        if not find_class(kind).masks or find_class(kind).prefixes:
+            (place / "classes" / kind).fail(
+                "the devices of this class are not masked by a declaration"
+            )
     names: set[str] = set()
     for number, declaration in enumerate(found.device):
         at = place / "device" / number / "name"
@@ -132,12 +163,16 @@ def is_declarable(name: str) -> bool:
     return kind not in NO_CLASSES and find_class(kind).is_declarable
 
 
-def make_device(declaration: Declaration, where: str, settings: Settings) -> Device:
-    """The device of a declaration. Raises UsageError that begins with ``where``."""
+def make_device(
+    declaration: Declaration, where: str, settings: Settings, *, has_mask: bool = True
+) -> Device:
+    """The device of a declaration, with the mask of its class if it ``has_mask``. Raises UsageError that begins with ``where``."""
     name = declaration.name
     kind = class_of(name)
     values = {"id": declaration.id, "index": index_of(name), "name": name}
-    templates = find_class(kind).env if declaration.env is None else declaration.env
+    usual, masks = find_class(kind).env, find_class(kind).masks
+    usual = {key: text for key, text in usual.items() if has_mask or key not in masks}
+    templates = usual if declaration.env is None else declaration.env
     cores = parse_cores(declaration.cores, f"{where}.cores") if declaration.cores else ()
     return Device(
         name=name,
@@ -151,6 +186,7 @@ def make_device(declaration: Declaration, where: str, settings: Settings) -> Dev
             *core_locks(cores, settings.lock_dir),
         ),
         env=_fill_env(templates, values, f"{where}.env"),
+        mask=next((name for name in masks if name in templates), ""),
         probe=tuple(
             _fill(text, values, f"{where}.probe[{number}]")
             for number, text in enumerate(declaration.probe)

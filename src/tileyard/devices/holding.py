@@ -197,7 +197,7 @@ class HeldLease:
             for name, items in lists.items()
         }
         marks["TILEYARD_LEASE"] = ",".join(map(str, self.numbers))
-        marks |= variables_of((device.name, device.env) for device in self.devices)
+        marks |= variables_of((device.name, device.env, device.mask) for device in self.devices)
         for name, text in marks.items():
             self._replaced[name] = os.environ.get(name)
             os.environ[name] = text

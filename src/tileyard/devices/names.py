@@ -4,6 +4,8 @@ import pwd
 import re
 from pathlib import Path
 
+from tileyard.model import Device
+
 NAME = re.compile(r"[a-z][a-z0-9_-]*:[A-Za-z0-9][A-Za-z0-9._-]*")
 PCI_ADDRESS = re.compile(
     r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE
@@ -18,6 +20,11 @@ def class_of(name: str) -> str:
 def index_of(name: str) -> str:
     """``0`` of ``npu:0``."""
     return name.partition(":")[2]
+
+
+def number_of(device: Device) -> str:
+    """The number by which a program opens a device, or those held as one: within the mask if there is one, else as ``index_of``."""
+    return ",".join(map(str, range(device.count))) if device.mask else index_of(device.name)
 
 
 def normalize_id(text: str) -> str:

@@ -54,6 +54,7 @@ def _describe_device(device: Device) -> list[str]:
         f"choice={device.name}",
         *(f"lock={lock}" for lock in device.locks),
         *(f"env={name}={text}" for name, text in device.env.items()),
+        f"mask={device.mask}",
         f"device-cores={','.join(map(str, device.cores))}",
         *(f"probe={word}" for word in device.probe),
         f"probe-limit={device.probe_limit_s:f}",

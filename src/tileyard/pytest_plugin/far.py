@@ -83,7 +83,7 @@ def run_far(file: Path, options: Sequence[str]) -> int:
 
     given = options[1] if options[:1] == ["--device"] and len(options) > 1 else ""
     try:
-        device = accept_device(find_device_name(task, given, os.environ))
+        device = accept_device(find_device_name(task, given, os.environ), has_mask=task.has_mask)
     except TileyardError as error:
         return give_up(error.message)
     if device.count < task.devices:

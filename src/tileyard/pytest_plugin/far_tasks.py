@@ -20,7 +20,9 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.keys import digest_bytes
+from tileyard.devices.declared import is_masked
 from tileyard.devices.foreign import ForeignQueue, refuse_several
+from tileyard.devices.names import class_of
 from tileyard.engine.foreign_queue.calls import Deadlines, QueueCall
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.foreign_queue.tasks import RESTART_LIMIT_S, START_LIMIT_S
@@ -191,6 +193,7 @@ class FarTasks:
             device=queue.device,
             device_variable=queue.device_variable,
             prologue=queue.prologue,
+            has_mask=is_masked(class_of(queue.device), active.settings),
             environment={**pytests, **queue.pick_environment(os.environ)},
             cwd=str(config.invocation_params.dir),
             paths=tuple(path for path in sys.path if not path.startswith(OWN)),

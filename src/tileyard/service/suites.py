@@ -24,6 +24,7 @@ from tileyard.events import Note, RunStarted, StepKind
 from tileyard.model import CommandWork, Device, KernelWork, Side, Trial, find_case
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import add_joined, choose_devices, share_cores
+from tileyard.service.masks import warn_of_mask
 from tileyard.service.prerequisites import require_prerequisites
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_suites import open_site
@@ -41,7 +42,7 @@ from tileyard.suite.choosing import find_policy
 from tileyard.suite.durations import learn_imported, note_strangers
 from tileyard.suite.imports import read_times
 from tileyard.suite.kernel_cases import read_suite_with_kernels
-from tileyard.suite.memory import read_memory, update_memory
+from tileyard.suite.memory import Memory, read_memory, update_memory
 from tileyard.suite.outlook import Bounds, Outlook, expect_all, hold_one, look_ahead, target_of
 from tileyard.suite.packed import PackedSuite, check_suite, find_packed, pack_suite, unpack_suite
 from tileyard.suite.plan import make_plan
@@ -126,6 +127,7 @@ class _OpenSuite:
         selected = self._outlook.selection.cases
         joined = () if start.pack_to else selected
         self._devices = {target: add_joined(found, joined) for target, found in devices.items()}
+        self._mask_warning = self._warn_of_mask(selected)
         self._parts = tuple(self._divide())
         self._achieved = Achieved()
         self._halted = ""
@@ -172,7 +174,9 @@ class _OpenSuite:
                 spared=tuple(selection.quarantined),
             ),
             notes=[
-                Note(text=text, level="warning") for text in (*selection.notes, *self._strangers)
+                Note(text=text, level="warning")
+                for text in (*selection.notes, *self._strangers, self._mask_warning)
+                if text
             ],
             listeners=[self._achieved],
             workplace=Workplace(
@@ -253,7 +257,7 @@ class _OpenSuite:
             self._write_bundle(ending.shelf)
         elif not start.pack_to:
             try:
-                update_memory(home, self._suite.remembered_as, verdicts, started, self._learn_steps)
+                update_memory(home, self._suite.remembered_as, verdicts, started, self._learn)
             except HomeError as error:
                 text = f"{error}; --rerun-failed knows nothing of this run"
                 ending.tell(Note(text=text, level="warning"))
@@ -295,8 +299,8 @@ class _OpenSuite:
         slots = self._count_slots()
         return [join_shared(parts, slots[target, 1]) for target, parts in found.items()], started
 
-    def _learn_steps(self, known: KnownSteps) -> KnownSteps:
-        """Knowledge of golden and check steps, with the results of this run."""
+    def _learn(self, known: Memory) -> Memory:
+        """What is remembered, with this run's golden and check steps, and with what its owner was told."""
         testcases = {case.id: case.testcase for case in self._outlook.selection.cases}
         seconds: dict[tuple[str, StepKind], list[float]] = {}
         for one in self._achieved.steps:
@@ -307,7 +311,9 @@ class _OpenSuite:
             for case in self._outlook.selection.cases
             if case.id in self._achieved.made
         )
-        return learn_steps(known, seconds, made)
+        knows_mask = known.knows_mask or bool(self._mask_warning)
+        steps = learn_steps(known.steps, seconds, made)
+        return msgspec.structs.replace(known, steps=steps, knows_mask=knows_mask)
 
     def _write_bundle(self, entries: Mapping[str, RunEntry]) -> None:
         """Pack the builds of the cases that have one."""
@@ -333,6 +339,11 @@ class _OpenSuite:
         site = open_site(start.toolchain, start.commit, folder, self._settings)
         tell_site(site)
         return site.tree
+
+    def _warn_of_mask(self, cases: Sequence[SuiteCase]) -> str:
+        if self._start.pack_to or not self._start.devices or self._memory.knows_mask:
+            return ""
+        return warn_of_mask(cases, self._devices.get(COMMAND, ()), self._settings)
 
     def _find_wish(self) -> Wish:
         wish = self._start.wish

@@ -25,7 +25,8 @@ class Memory(Record):
     """The ids of cases that ended badly in their last run, and the cost of starting, in seconds.
 
     ``startup_s`` is that of a piece, ``launch_s`` the part of it in which no other piece can start, ``lead_s``
-    the time before the first case of a run. ``steps`` contains what is known of golden and check steps.
+    the time before the first case of a run. ``steps`` contains what is known of golden and check steps. ``knows_mask``:
+    its owner was told that devices are numbered within a mask.
     """
 
     failing: tuple[str, ...] = ()
@@ -33,6 +34,7 @@ class Memory(Record):
     launch_s: float = 0.0
     lead_s: float = 0.0
     steps: KnownSteps = KnownSteps()
+    knows_mask: bool = False
 
     def costs(self, lanes: int, *, has_devices: bool) -> Costs:
         """The cost of starting according to earlier runs of the suite, with this number of lanes for steps.
@@ -67,9 +69,9 @@ def update_memory(
     suite: str,
     verdicts: Iterable[CaseVerdict],
     started: Startup | None,
-    learn: Callable[[KnownSteps], KnownSteps],
+    learn: Callable[[Memory], Memory],
 ) -> None:
-    """Add the results of a run; cases that it did not run are unchanged. ``learn`` adds its results for steps.
+    """Add the results of a run; cases that it did not run are unchanged. ``learn`` adds the rest.
 
     Raises HomeError.
     """
@@ -79,7 +81,7 @@ def update_memory(
     costs = {} if started is None else asdict(started)
     told = {name: seconds for name, seconds in costs.items() if seconds is not None}
     memory = replace(known, failing=(*still, *(case for case in is_bad if is_bad[case])), **told)
-    memory = replace(memory, steps=learn(known.steps))
+    memory = learn(memory)
     path = _path(home, suite)
     try:
         make_folder(path.parent)

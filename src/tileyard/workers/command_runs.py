@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.devices.names import index_of, number_of
 from tileyard.errors import HOST_FAULTS, TileyardError, UsageError
 from tileyard.model import Device, HotRun, Outcome, Step, TimingPolicy
 from tileyard.modes import write_file
@@ -227,7 +228,8 @@ class CommandRuns:
         places: dict[str, str | tuple[str, ...]] = {
             **find_site().places,
             "work": str(folder / DATA),
-            "device": device.name.rpartition(":")[2],
+            "device": number_of(device),
+            "device_physical": index_of(device.name),
             "threads": str(self._threads),
             "cases": tuple(other.command.name for other in members),
             "works": tuple(str(self._home / other.command.folder / DATA) for other in members),

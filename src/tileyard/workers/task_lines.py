@@ -22,12 +22,16 @@ MAX_LOG_CHARS: Final = 16_384
 
 
 class Submitted(Record):
-    """The part that every task has: ``device``, ``device_variable`` and ``prologue`` are those of the queue."""
+    """The part that every task has: ``device``, ``device_variable`` and ``prologue`` are those of the queue.
+
+    ``has_mask``: a device that the far side knows nothing of gets the mask of its class.
+    """
 
     token: str
     device: str
     device_variable: str = ""
     prologue: str = ""
+    has_mask: bool = True
 
 
 class Task(Submitted, kw_only=True):

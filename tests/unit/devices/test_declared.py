@@ -104,6 +104,7 @@ def test_no_file_declares_nothing(settings: Settings) -> None:
         ("[[device]", "is not valid TOML: .*line 1"),
         ("[[devices]]", "devices: unknown table .write ..device.."),
         ("[sim]\nslots = 1", ":1: sim: unknown table .write .simulators."),
+        ("[classes.cuda]\nmask = false", "classes.cuda: .* are not masked by a declaration"),
         ("[device]", "device: must be a list, not a table"),
         ('[[device]]\nid = "x"', "device.0.: misses the key `name`"),
         ('[[device]]\nname = "npu:0"', "device.0.: misses the key `id`"),

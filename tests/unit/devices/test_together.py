@@ -12,6 +12,7 @@ def card(number: int, identity: str = "card", kind: str = "npu") -> Device:
         identity=identity,
         locks=(f"/locks/{number}",),
         env={"CARD": str(number)},
+        mask="CARD",
     )
 
 
@@ -26,7 +27,7 @@ def test_neighbours_of_one_kind_are_joined() -> None:
         ("/locks/0", "/locks/1"),
     )
     assert first.env == {
-        "TASK_DEVICE": "0,1",
+        "TASK_DEVICE": "0,1",  # within the mask
         "TILEYARD_DEVICES": "npu:0,npu:1",
         "CARD": "0,1",
     }

@@ -5,17 +5,17 @@ import pytest
 from tileyard.processes.keeper.worker import Options, make_environment
 
 LINE = ["parent=1", "tree=inner", "cwd=/", "grace=0", "confirm=0", "count=2"]
-DEVICES = ["choice=gpu:1", "lock=/locks/a.lock", "env=SEEN=x", "choice=gpu:b", "lock=/locks/b.lock", "env=SEEN=y"]  # fmt: skip
+DEVICES = ["choice=gpu:1", "lock=/locks/a.lock", "env=SEEN=x", "mask=SEEN", "choice=gpu:b", "lock=/locks/b.lock", "env=SEEN=y", "mask="]  # fmt: skip
 
 
 def test_all_devices_of_a_lease_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each variable names all of them; a name that does not end in an index stays whole."""
+    """Each variable names all of them; what a mask leaves is numbered from 0; a name that does not end in an index stays whole."""
     for name in ("TILEYARD_TREE", "TILEYARD_PARTS"):
         monkeypatch.delenv(name, raising=False)
     options = Options([*LINE, *DEVICES, "--", "true"], {})
     environment = make_environment(options, options.devices, [3, 4])
     expected = {
-        "TASK_DEVICE": "1,gpu:b",
+        "TASK_DEVICE": "0,gpu:b",
         "TILEYARD_DEVICES": "gpu:1,gpu:b",
         "SEEN": "x,y",
         "TILEYARD_LEASE": "3,4",

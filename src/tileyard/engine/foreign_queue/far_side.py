@@ -49,7 +49,7 @@ def run_submitted(named: str, objects: Path, device: str, environment: str, tell
             check_environment(task, environment, os.environ)
         given = find_set(task.prologue, os.environ, Path.cwd(), "prologue") if task.prologue else {}
         os.environ.update(given)
-        chosen = accept_device(find_device_name(task, device, os.environ))
+        chosen = accept_device(find_device_name(task, device, os.environ), has_mask=task.has_mask)
     except TileyardError as error:
         tell(TaskEnded(token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message))
         return INFRASTRUCTURE_CODE

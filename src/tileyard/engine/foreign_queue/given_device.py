@@ -4,6 +4,7 @@ A task holds it from its start: every import that finding it needs takes time in
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from tileyard.model import Device
 from tileyard.settings import read_settings
 from tileyard.workers.task_lines import Submitted
 
+RANGE = re.compile(r"\d+-\d+")
+"""An entry of a mask with several devices."""
+
 
 def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) -> str:
     """The local name of the device. Raises DamagedError if the queue did not give one."""
@@ -30,21 +34,24 @@ def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) ->
     return name_device(task.device, value)
 
 
-def accept_device(name: str) -> Device:
+def accept_device(name: str, *, has_mask: bool = True) -> Device:
     """Accept a device that a queue gave, without a lock. Raises UsageError.
 
-    A device of a class that is neither found nor declared on this side is accepted as the queue names it; the
-    queue's settings for it in the environment stay.
+    A device of a class that is neither found nor declared on this side is accepted as the queue names it, with the
+    class's mask if it ``has_mask``; a mask of the queue's that lists just what was given stays.
     """
     if "," not in name:
-        return _accept(name, 0, 1)
+        return _accept(name, 0, 1, has_mask=has_mask)
     kind, ones = class_of(name), index_of(name).split(",")
     return hold_together(
-        [_accept(f"{kind}:{one}", place, len(ones)) for place, one in enumerate(ones)]
+        [
+            _accept(f"{kind}:{one}", place, len(ones), has_mask=has_mask)
+            for place, one in enumerate(ones)
+        ]
     )
 
 
-def _accept(name: str, place: int, count: int) -> Device:
+def _accept(name: str, place: int, count: int, *, has_mask: bool) -> Device:
     """The device at a ``place`` among those given, which may all be listed by one variable."""
     settings = read_settings(os.environ, Path.cwd())
     try:
@@ -53,10 +60,12 @@ def _accept(name: str, place: int, count: int) -> Device:
         if not is_declarable(name) or NAME.fullmatch(name) is None:
             raise
         stated = Declaration(name=name, id=index_of(name))
-        device = make_device(stated, f"device {name!r}", settings)
-        own = {key: os.environ.get(key, value).split(",") for key, value in device.env.items()}
-        env = {key: listed[place] for key, listed in own.items() if len(listed) == count}
-        if count == 1:
-            env = {key: ",".join(listed) for key, listed in own.items()}
+        device = make_device(stated, f"device {name!r}", settings, has_mask=has_mask)
+        own = {key: os.environ.get(key, "").split(",") for key in device.env}
+        env = {
+            key: listed[place]
+            for key, listed in own.items()
+            if len(listed) == count and listed[place] and not RANGE.fullmatch(listed[place])
+        }
         device = msgspec.structs.replace(device, env={**device.env, **env})
     return msgspec.structs.replace(device, locks=())

@@ -10,7 +10,9 @@ from typing import Final
 
 import msgspec
 
+from tileyard.devices.declared import is_masked
 from tileyard.devices.foreign import ForeignQueue, digest_environment
+from tileyard.devices.names import class_of
 from tileyard.engine.foreign_queue.calls import Deadlines, QueueCall
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.provider import LeaseLostError, Watch, case_limit_s
@@ -107,6 +109,7 @@ class QueueTask:
                     device_variable=queue.device_variable,
                     variables=tuple(queue.pick_environment(os.environ)),
                     prologue=queue.prologue,
+                    has_mask=is_masked(class_of(queue.device), self._yard.settings),
                 )
             )
         )

@@ -36,6 +36,7 @@ class Device:
         self.locks = [value for key, value in pairs if key == "lock"]
         self.cores = parse_numbers(one.get("device-cores", ""))
         self.env = [split_pair(value) for key, value in pairs if key == "env"]
+        self.mask = one.get("mask", "")
         self.probe = [value for key, value in pairs if key == "probe"]
         self.probe_limit_s = float(one.get("probe-limit", "0"))
 
@@ -213,7 +214,9 @@ def make_environment(options: Options, held: list[Device], numbers: list[int]) -
     The marks of leases under which this one was taken stay, so that their next holders find this tree too.
     """
     environment = dict(options.environment)
-    environment.update(variables_of((device.name, dict(device.env)) for device in held))
+    environment.update(
+        variables_of((device.name, dict(device.env), device.mask) for device in held)
+    )
     parts = [part for device in held for part in device.choice.parts]
     for name, items in (("TILEYARD_TREE", [options.tree]), ("TILEYARD_PARTS", parts)):
         above = environment.get(name)
@@ -225,14 +228,16 @@ def make_environment(options: Options, held: list[Device], numbers: list[int]) -
     return environment
 
 
-def variables_of(devices: "Iterable[tuple[str, Mapping[str, str]]]") -> dict[str, str]:
-    """The variables by which programs find devices, each of which has a name and its own variables.
+def variables_of(devices: "Iterable[tuple[str, Mapping[str, str], str]]") -> dict[str, str]:
+    """The variables by which programs find devices, each of which has a name, its own variables, and the one that masks others.
 
-    If two devices set the same variable, it lists both.
+    If two devices set the same variable, it lists both. Programs number what a mask leaves from 0.
     """
     found: dict[str, str] = {}
-    for device, own in devices:
-        for name, text in {"TASK_DEVICE": short_name(device), DEVICES: device, **own}.items():
+    for device, own, mask in devices:
+        place = found[mask].count(",") + 1 if mask in found else 0
+        number = str(place) if mask else short_name(device)
+        for name, text in {"TASK_DEVICE": number, DEVICES: device, **own}.items():
             found[name] = f"{found[name]},{text}" if name in found else text
     return found
 

@@ -36,12 +36,13 @@ from tileyard.workers.file_digests import find_problem
 
 Kind = Literal["build", "golden", "run", "check", "hot", "hot check", "list"]
 
+DEVICE = ("device", "device_physical")
 PLACES_OF: dict[Kind, frozenset[str]] = {
     "build": frozenset({"out", "cache", "threads", "toolchain", "targets"}),
     "golden": frozenset({"out", "threads", "toolchain"}),
-    "run": frozenset({"work", "golden", "build", "device", "threads", "toolchain"}),
+    "run": frozenset({"work", "golden", "build", *DEVICE, "threads", "toolchain"}),
     "check": frozenset({"work", "golden", "build", "threads", "toolchain"}),
-    "hot": frozenset({"work", "build", "device", "threads", "toolchain", "cases", "works"}),
+    "hot": frozenset({"work", "build", *DEVICE, "threads", "toolchain", "cases", "works"}),
     "hot check": frozenset({"work", "build", "threads", "toolchain", "cases", "works"}),
     "list": frozenset(),
 }

@@ -55,10 +55,12 @@ def test_an_undeclared_device_is_taken_at_the_queues_word(monkeypatch: pytest.Mo
     assert (device.name, device.kind, device.locks, device.env) == expected
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "7")
     assert accept_device("npu:3").env == {"ASCEND_RT_VISIBLE_DEVICES": "7"}
+    assert accept_device("npu:3", has_mask=False).env == {}
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "7,5")
+    assert accept_device("npu:3").env == {"ASCEND_RT_VISIBLE_DEVICES": "3"}
     both = accept_device("npu:3,4")
     expected_env = {
-        "TASK_DEVICE": "3,4",
+        "TASK_DEVICE": "0,1",
         "TILEYARD_DEVICES": "npu:3,npu:4",
         "ASCEND_RT_VISIBLE_DEVICES": "7,5",
     }
@@ -69,6 +71,7 @@ def test_an_undeclared_device_is_taken_at_the_queues_word(monkeypatch: pytest.Mo
     ]
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0-7")
     assert accept_device("npu:3,4").env["ASCEND_RT_VISIBLE_DEVICES"] == "3,4"
+    assert accept_device("npu:3").env == {"ASCEND_RT_VISIBLE_DEVICES": "3"}
 
 
 def test_what_cannot_be_a_device_is_refused() -> None:
