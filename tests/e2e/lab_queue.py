@@ -2,15 +2,29 @@
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from tests.conftest import ROOT
 
 QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
+PAGE = ROOT / "docs" / "how-to" / "devices-behind-a-queue.md"
+
+
+def declare(folder: Path) -> dict[str, Any]:
+    """The declaration of task-submit that the docs show, with the stand-in as its client."""
+    text = PAGE.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+    (table,) = tomllib.loads(text)["queue"]
+    client = [sys.executable, str(QUEUE), "task-submit", str(folder)]
+    for name in ("submit", "cancel"):
+        assert table[name][0] == "task-submit"
+        table[name] = [*client, *table[name][1:]]
+    return {**table, "slots": 1}
 
 
 def write(value: object) -> str:
@@ -18,21 +32,26 @@ def write(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def is_left(folder: Path) -> bool:
+    """Whether the queue still has a task, waiting or running."""
+    return any(not (task / "code").exists() for task in (folder / "tasks").iterdir())
+
+
 @contextmanager
-def serve_queue(project: Path, served: str, /, *options: str, **declared: object) -> Iterator[Path]:
-    """Declare the queue and serve it; its folder. The server lends ``served``, and ``submit`` gets these options besides."""
+def serve_queue(
+    project: Path, served: str, /, *, counted: bool = True, **declared: object
+) -> Iterator[Path]:
+    """Declare the queue as the docs do, apart from what is ``declared`` here, and serve it; its folder.
+
+    The server lends ``served``. Unless ``counted``, nothing tells it how many devices a task needs.
+    """
     folder = project / "a queue"
     for name in ("tasks", "faults"):
         (folder / name).mkdir(parents=True)
-    client = [sys.executable, str(QUEUE), "task-submit", str(folder), "--device", "auto"]
-    limits = ["--max-time", "{run_limit_s}", "--timeout", "{limit_s}"]
-    fields = {
-        "name": "lab",
-        "submit": [*client, *options, *limits, "{env:--env}", "--run", "{shell_command}"],
-        "cancel": [sys.executable, str(QUEUE), "cancel", str(folder), "{job}"],
-        "job": r"^task (\d+) queued",
-        **declared,
-    }
+    fields = {**declare(folder), **declared}
+    if not counted:
+        words = ("--device-num", "{devices}")
+        fields["submit"] = [word for word in fields["submit"] if word not in words]
     tables = {key: value for key, value in fields.items() if isinstance(value, dict)}
     lines = ["[[queue]]", *(f"{k} = {write(v)}" for k, v in fields.items() if k not in tables)]
     for name, table in tables.items():
@@ -43,5 +62,7 @@ def serve_queue(project: Path, served: str, /, *options: str, **declared: object
         for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):
             environment.delenv(variable, raising=False)
         with subprocess.Popen(server) as process:
-            yield folder
-            process.kill()
+            try:
+                yield folder
+            finally:
+                process.kill()

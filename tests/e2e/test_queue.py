@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import KERNELS, CommandLine
-from tests.e2e.lab_queue import serve_queue
+from tests.e2e.lab_queue import is_left, serve_queue
 from tests.e2e.own_process import refuse_run
 from tests.endings import has_ended
 from tests.samples import sampled
@@ -33,8 +33,22 @@ limits = { run_s = 500 }
 name = "t"
 """
 
-HANG = ("hang", "queue_timeout", "queue limit of 3 s")
-LOSE = ("lose", "infra_error", "no result line came")
+ONCE = """
+name = "s"
+run = ["sh", "-c", "[ -e '{suite}/a queue/tasks/2' ] || exec sleep 600"]
+[[testcase]]
+name = "t"
+"""
+"""A case that runs on in the first task."""
+ENDS = {
+    "killed": ("passed", 2, "ended with code 143"),
+    "hasty-later": ("passed", 2, "ended with code 1 ("),  # the client leaves its task running
+    "hasty hang": ("queue_timeout", 1, "等待超时"),  # the client takes its task back
+    "hang": ("queue_timeout", 1, "queue limit of 3 s"),
+    "reject": ("infra_error", 1, "the task was rejected: "),
+    "lose": ("infra_error", 1, "no result line came"),
+}
+"""By what happens to the first task, or to all: the verdict, the least number of tasks, and what is said of the client."""
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +131,7 @@ def test_a_cancelled_job_leaves_no_task(cli: CommandLine, queue: Path) -> None:
         process.terminate()
         process.communicate()
     assert has_ended(int((queue / "tasks/1/pid").read_text(encoding="ascii")), 60.0)
-    assert (queue / "tasks/1/cancel").exists()
+    assert not is_left(queue)
     assert (cli.cwd / "built").exists()
 
 
@@ -134,7 +148,7 @@ def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, qu
     expected = ["not_run"]
     assert [verdict["outcome"] for verdict in json.loads(output)["verdicts"]] == expected
     assert process.returncode == 130
-    assert (queue / "tasks/1/cancel").exists()
+    assert not is_left(queue)
     (seen,) = json.loads(looked.stdout)["queues"]
     assert (seen["name"], seen["is_tool_found"]) == ("queue:lab", True)
     assert (
@@ -142,16 +156,17 @@ def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, qu
     )  # those of this host: other tests may have theirs in a queue of that name
 
 
-@pytest.mark.parametrize(("faults", "outcome", "said"), sampled([HANG, LOSE], [HANG]))
-def test_a_queue_that_is_of_no_use_fails_no_case(
-    cli: CommandLine, queue: Path, faults: str, outcome: str, said: str
-) -> None:
-    """The run ends, every case says why it could not run, and so does the exit status."""
-    (queue / "faults/all").write_text(faults, encoding="utf-8")
-    (cli.cwd / "suite.toml").write_text('name = "s"\nrun = ["true"]\n[[testcase]]\nname = "t"\n')
+@pytest.mark.parametrize("faults", sampled([*ENDS], [*ENDS][:-1]))
+def test_each_end_of_a_task_has_its_verdict(cli: CommandLine, queue: Path, faults: str) -> None:
+    """No case fails of what a queue or its client does, a case that was begun runs again, and no task is left."""
+    outcome, count, said = ENDS[faults]
+    (queue / "faults" / ("1" if outcome == "passed" else "all")).write_text(faults, "utf-8")
+    (cli.cwd / "suite.toml").write_text(ONCE)
     limit = ("--queue-limit", "3s" if faults == "hang" else "60s", "--json")
     done = cli.run("test", "suite.toml", "--devices", "queue:lab", *limit)
     (verdict,) = json.loads(done.stdout)["verdicts"]
-    assert verdict["outcome"] == outcome
-    assert said in verdict["message"]
-    assert done.returncode == 3
+    assert (verdict["outcome"], done.returncode) == (outcome, 0 if outcome == "passed" else 3)
+    logs = "".join(path.read_text() for path in cli.home.glob("logs/*/t/*"))
+    assert said in verdict["message"] + logs
+    assert not is_left(queue)
+    assert len(list((queue / "tasks").iterdir())) >= count

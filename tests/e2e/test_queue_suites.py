@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
-from tests.e2e.lab_queue import serve_queue
+from tests.e2e.lab_queue import is_left, serve_queue
 
 pytestmark = pytest.mark.slow
 
@@ -75,10 +75,14 @@ case = [CASES]
 """
 
 
+CARD = {"device": "npu:{device}", "identity": "a card"}
+
+
 @pytest.fixture
 def queue(cli: CommandLine) -> Iterator[Path]:
     """A queue with one card of a class that this machine knows nothing of."""
-    with serve_queue(cli.cwd, "3", device="npu:{device}", identity="a card") as folder:
+    probe = ["sh", "-c", f"echo {{device}} >> '{cli.cwd}/probes'"]
+    with serve_queue(cli.cwd, "3", **CARD, probe=probe) as folder:
         yield folder
 
 
@@ -105,7 +109,6 @@ name = "one"
 name = "two"
 devices = 2
 """
-CARD = {"device": "npu:{device}", "identity": "a card"}
 
 
 def test_several_devices_come_from_a_queue_together(cli: CommandLine) -> None:
@@ -115,7 +118,7 @@ def test_several_devices_come_from_a_queue_together(cli: CommandLine) -> None:
     """
     (cli.cwd / "suite.toml").write_text(PAIRS)
     submitted = {**CARD, "prologue": "export LEVEL=$((1 + 1))"}
-    with serve_queue(cli.cwd, "3 4", "--devices", "{devices}", **submitted):
+    with serve_queue(cli.cwd, "3 4", **submitted):
         done = cli.run("test", "suite.toml", "--devices", "queue:lab")
     assert done.returncode == 0, done.stderr
     told = sorted((cli.cwd / "told").read_text().splitlines(), key=len)
@@ -123,10 +126,39 @@ def test_several_devices_come_from_a_queue_together(cli: CommandLine) -> None:
     assert told[1] in ("0,1 3,4 0,1 2", "0,1 4,3 0,1 2")
     assert "{device} and TASK_DEVICE count from 0" in done.stdout
     shutil.rmtree(cli.cwd / "a queue")
-    with serve_queue(cli.cwd, "3", **CARD):
+    with serve_queue(cli.cwd, "3", counted=False, **CARD):
         done = cli.run("test", "suite.toml", "--devices", "queue:lab")
     expected = "a case needs 2 devices, and `submit` of queue 'lab' has no {devices}"
     assert (done.returncode, expected in done.stderr) == (2, True), done.stderr
+
+
+SICK = """
+name = "sick"
+run = ["sh", "-c", "echo {case} {device_physical} >> {suite}/ran; [ {case} != first ] || (echo {device_physical} > {suite}/sick); [ {case} != first ] || kill -SEGV $$"]
+[[testcase]]
+name = "t"
+case = [{ name = "first" }, { name = "second" }, { name = "third" }]
+"""
+
+
+def test_a_card_that_fails_its_probe_is_given_up(cli: CommandLine) -> None:
+    """The rest of its task goes to another card, and the run says so; where there is none, no case is blamed for it."""
+    (cli.cwd / "suite.toml").write_text(SICK)
+    probe = ["sh", "-c", f"echo fan; ! grep -q {{device}} '{cli.cwd}/sick'"]
+    options = ("test", "suite.toml", "--devices", "queue:lab", "--json")
+    ends = {}
+    for cards in ("3 4", "3"):
+        with serve_queue(cli.cwd, cards, **CARD, probe=probe) as folder:
+            done = cli.run(*options)
+            ends[cards] = [v["outcome"] for v in json.loads(done.stdout)["verdicts"]]
+            assert not is_left(folder)
+        assert "npu:3@" in done.stderr
+        assert "was given up: npu:3 is sick: fan" in done.stderr
+        shutil.rmtree(folder)
+    expected = {"3 4": ["crashed", "passed", "passed"], "3": ["crashed", *["infra_error"] * 2]}
+    assert ends == expected
+    ran = [line.split() for line in (cli.cwd / "ran").read_text().splitlines()]
+    assert [card for _, card in ran] == ["3", "4", "4", "3"]
 
 
 def test_a_prologue_that_fails_is_no_fault_of_a_case(cli: CommandLine) -> None:
@@ -140,7 +172,7 @@ def test_a_prologue_that_fails_is_no_fault_of_a_case(cli: CommandLine) -> None:
 
 
 def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Path) -> None:
-    """A crash, a hang and a silent end blame one case each; outputs are compared on this side.
+    """A crash, a hang and a silent end blame one case each, and after the first two the card is probed; outputs are compared on this side.
 
     The one that its process said nothing of runs again by itself, and then exit code 0 says that it ran. Logs hold
     the steps of both sides in order: golden and build step, what the far side printed, and the check step.
@@ -159,6 +191,7 @@ def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Pa
         "d": "passed",
     }
     assert {name: v["outcome"] for name, v in verdicts.items()} == expected
+    assert (cli.cwd / "probes").read_text() == "3\n3\n"
     assert "ran past its run limit of 3 s" in str(verdicts["hang"]["message"])
     assert "output.bin[3] is 5, expected 4" in str(verdicts["wrong"]["message"])
     for name in names:

@@ -521,9 +521,12 @@ def test_what_a_case_uses_outside_of_its_suite_decides_whether_it_is_proven(
 def test_failures_decide_the_exit_status(cli: CommandLine, suite: Path) -> None:
     """Each kind of failure is its own outcome; what ran well is not touched by it, although all ran on one leased device.
 
-    The case that hangs is ended with its lease, and the others go on.
+    The case that hangs is ended with its lease, and the others go on; after it, and after the one that crashes, the device is probed.
     """
-    (cli.cwd / "tileyard.toml").write_text('[[device]]\nname = "npu:0"\nid = "card"\n')
+    probe = ["sh", "-c", f"echo >> '{cli.cwd}/probes'"]
+    (cli.cwd / "tileyard.toml").write_text(
+        f'[[device]]\nname = "npu:0"\nid = "card"\nprobe = {json.dumps(probe)}\n'
+    )
     suite.write_text(
         SUITE
         + HANG
@@ -554,6 +557,7 @@ name = "one"
 """
     )
     done = cli.run("test", "suite.toml", "--devices", "npu:0", "--summary", "summary.json")
+    assert (cli.cwd / "probes").read_text() == "\n" * 2
     expected = {
         "rows/one": "passed",
         "rows/two": "passed",

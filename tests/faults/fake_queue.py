@@ -4,8 +4,14 @@ A server (``serve``) gives devices to tasks in the order in which they came; cli
 in a folder and follow files there, as real ones follow a server's streams. What goes wrong with
 task number N is said in ``faults/N``, or in ``faults/all``. Only the standard library is used.
 
+``task-submit`` has the manners of the public client of that name (pypto-tools/npu-taskqueue): it prints a task's id on
+stderr, hands on all that a task prints on stdout, appends ``--device`` to the command, and ends with 1 for a refusal and for its own
+time-out, which takes back a waiting task and leaves a running one. ``--cancel`` takes waiting tasks only, ``--kill`` both; a killed task
+ends with 143, or 137 if it did not obey. TERM has the client end its task.
+
     fake_queue.py serve DIR DEVICE...
-    fake_queue.py task-submit DIR [--device auto] [--devices N] [--max-time S] [--timeout S] [--env N=V]... --run CMD
+    fake_queue.py task-submit DIR [--device auto] [--device-num N] [--max-time S] [--timeout S] [--env N=V]... --run CMD
+    fake_queue.py task-submit DIR --cancel|--kill ID
     fake_queue.py srun DIR [--time=MIN] [--export=NAMES] COMMAND...
     fake_queue.py enqueue DIR [as task-submit]
     fake_queue.py status DIR JOB
@@ -27,7 +33,12 @@ POLL_S = 0.01
 OWN_LIMIT_S = 2.5
 """When the queue ends a task that has the fault ``limit``, whatever was asked for."""
 BASE = ("HOME", "LANG", "TMPDIR")
-REJECTED, INTERRUPTED, FAILED = 126, 137, 1
+GRACE_S = 1.0
+"""How long a killed task may take to obey TERM."""
+KILL_WAIT_S = 5.0
+"""How long a client waits for a task's end that it has asked for."""
+INTERRUPTED, FAILED = 137, 1
+NAME = "task_20260714_103015_"
 
 
 class Server:
@@ -53,25 +64,31 @@ class Server:
         if task not in self.running:
             if (task / "cancel").exists():
                 finish(task, INTERRUPTED)
-            elif "reject" in faults:
-                finish(task, REJECTED)
             elif self.can_start(task) and "hang" not in faults:
                 self.start(task, faults)
             return
         process, device, until = self.running[task]
-        if "half" in faults and (task / "out").read_text().count("TILEYARD_CASE {") >= 2:
+        begun = (task / "out").read_text().count("TILEYARD_CASE {")
+        if ("killed" in faults and begun) or ("half" in faults and begun > 1):
             (task / "cancel").touch()
         if "server-dies" in faults and "TILEYARD_CASE" in (task / "out").read_text():
             os.killpg(process.pid, signal.SIGKILL)
             os._exit(1)
-        if (task / "cancel").exists() or time.monotonic() > until:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        now = time.monotonic()
+        if (task / "cancel").exists() and until > now:
+            until = now
+            self.running[task] = process, device, until
         code = process.poll()
+        if now >= until and code is None:
+            with contextlib.suppress(ProcessLookupError):
+                late = now > until + GRACE_S
+                os.killpg(process.pid, signal.SIGKILL if late else signal.SIGTERM)
         if code is not None:
+            with contextlib.suppress(ProcessLookupError):  # what it has left
+                os.killpg(process.pid, signal.SIGKILL)
             del self.running[task]
             self.free += device.split(",")
-            finish(task, INTERRUPTED if code < 0 else code)
+            finish(task, 128 - code if code < 0 else code)
 
     def can_start(self, task: Path) -> bool:
         """Whether all devices are free that a task asks for."""
@@ -88,18 +105,18 @@ class Server:
         count = request["devices"]
         device, self.free = ",".join(self.free[:count]), self.free[count:]
         argv = request["argv"]
-        if "append" in faults:
+        if request["appends"] and "no-device" not in faults:
             argv = [*argv[:-1], f"{argv[-1]} --device {device}"]
         base = {name: os.environ[name] for name in BASE if name in os.environ}
-        variable = {} if "no-device" in faults else {request["variable"]: device}
-        with (task / "out").open("wb") as out, (task / "err").open("wb") as err:
+        variable = {} if faults & {"no-device", "unset"} else {request["variable"]: device}
+        with (task / "out").open("wb") as out:
             process = subprocess.Popen(
                 argv,
                 cwd="/",
                 env={**base, **environment, **variable},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=err,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
         (task / "pid").write_text(str(process.pid))
@@ -116,22 +133,31 @@ class Client:
         self.until = time.monotonic() + wait_s
         self.task = new_task(folder)
         self.faults = faults_of(folder, self.task)
+        if "reject" in self.faults:
+            finish(self.task, FAILED)
+            say("错误: no such card", sys.stderr)
+            raise SystemExit(FAILED)
         draft = self.task / "draft"
         draft.write_text(json.dumps(request))
         draft.rename(self.task / "request")
         tell(folder / "waiting", self.task.name)
-        self.done = {"out": 0, "err": 0}
+        self.done = 0
+        self.has_begun = False
 
     def follow(self) -> int:
         """Hand output on until the task has an exit code."""
-        say(f"task {self.task.name} queued", sys.stderr)
+        say(f"submitted {NAME}{self.task.name}", sys.stderr)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, self.leave)
         while not (self.task / "code").exists():
             if "late" not in self.faults:
                 self.hand_on()
-            if "client-dies" in self.faults and self.done["out"]:
+            if "client-dies" in self.faults and self.done:
                 os.kill(os.getpid(), signal.SIGKILL)
-            if time.monotonic() > self.until:
-                say("gave up waiting", sys.stderr)
+            if time.monotonic() > self.until or self.is_hasty:
+                say("错误: 等待超时", sys.stderr)
+                if not (self.task / "pid").exists():
+                    end_task(self.task)
                 return FAILED
             time.sleep(POLL_S)
         self.hand_on()
@@ -140,17 +166,27 @@ class Client:
         code = int((self.task / "code").read_text())
         return 0 if "swallow" in self.faults else FAILED if "fail" in self.faults else code
 
+    @property
+    def is_hasty(self) -> bool:
+        """Whether it takes its time for over, while its task waits or while that runs."""
+        return "hasty" in self.faults or ("hasty-later" in self.faults and self.has_begun)
+
+    def leave(self, number: int, _frame: object) -> None:
+        """End the task, as nobody waits for it any more."""
+        end_task(self.task)
+        raise SystemExit(128 + number)
+
     def hand_on(self) -> None:
         """Whole lines that are new, with whatever this queue does to them."""
-        for name, stream in (("out", sys.stdout), ("err", sys.stderr)):
-            path = self.task / name
-            text = path.read_bytes().decode() if path.exists() else ""
-            text = text[: text.rfind("\n") + 1]
-            lines, self.done[name] = text[self.done[name] :].splitlines(), len(text)
-            for line in lines:
-                self.print_line(line, stream)
+        path = self.task / "out"
+        text = path.read_bytes().decode() if path.exists() else ""
+        text = text[: text.rfind("\n") + 1]
+        lines, self.done = text[self.done :].splitlines(), len(text)
+        for line in lines:
+            self.has_begun |= "TILEYARD_CASE {" in line
+            self.print_line(line)
 
-    def print_line(self, line: str, stream: TextIO) -> None:
+    def print_line(self, line: str) -> None:
         """One line."""
         if "lose" in self.faults or ("lose-results" in self.faults and "RESULT" in line):
             return
@@ -159,7 +195,15 @@ class Client:
         if "decorate" in self.faults:
             line = f"[12:00:00 node7] 0: {line}\r"
         for _ in range(2 if "duplicate" in self.faults else 1):
-            say(line, stream)
+            say(line, sys.stdout)
+
+
+def end_task(task: Path) -> None:
+    """Have a task ended, and wait a while for it."""
+    (task / "cancel").touch()
+    until = time.monotonic() + KILL_WAIT_S
+    while not (task / "code").exists() and time.monotonic() < until:
+        time.sleep(POLL_S)
 
 
 def tell(path: Path, text: str) -> None:
@@ -201,36 +245,57 @@ def finish(task: Path, code: int) -> None:
 
 def submit(folder: Path, arguments: list[str]) -> int:
     """The client that takes the command as one string, and the environment as options."""
+    if arguments[0] in ("--cancel", "--kill"):
+        return end(folder, *arguments)
     options: dict[str, list[str]] = {}
     for name, value in zip(arguments[::2], arguments[1::2], strict=True):
         options.setdefault(name, []).append(value)
     if "TASK_DEVICE" in os.environ:
-        say("task-submit: nested submission is refused", sys.stderr)
-        return REJECTED
+        say("错误: nested submission", sys.stderr)
+        return FAILED
+    is_real = sys.argv[1] == "task-submit"
     request = {
         "argv": ["/bin/sh", "-c", options["--run"][0]],
         "env": dict(pair.split("=", 1) for pair in options.get("--env", [])),
         "limit_s": float(options["--max-time"][0]),
-        "devices": int(options.get("--devices", ["1"])[0]),
+        "devices": int(options.get("--device-num", ["1"])[0]),
         "variable": "TASK_DEVICE",
+        "appends": is_real,
     }
     client = Client(folder, request, float(options["--timeout"][0]))
-    if sys.argv[1] == "enqueue":
-        say(f"task {client.task.name} queued", sys.stdout)
+    if is_real:
+        return client.follow()
+    say(f"submitted {NAME}{client.task.name}", sys.stdout)
+    return 0
+
+
+def end(folder: Path, how: str, name: str) -> int:
+    """Take a task back, or end it; only ``--kill`` ends one that runs."""
+    task = task_of(folder, name)
+    if (task / "code").exists():
         return 0
-    return client.follow()
+    if how == "--cancel" and (task / "pid").exists():
+        say("it runs already: use --kill", sys.stderr)
+        return FAILED
+    end_task(task)
+    return 0
+
+
+def task_of(folder: Path, name: str) -> Path:
+    """The folder of the task with this id."""
+    return folder / "tasks" / name.removeprefix(NAME)
 
 
 def status(folder: Path, arguments: list[str]) -> int:
     """Say how far a task is."""
-    code = folder / "tasks" / arguments[0] / "code"
+    code = task_of(folder, arguments[0]) / "code"
     say(f"state=ended exit={code.read_text()}" if code.exists() else "state=alive", sys.stdout)
     return 0
 
 
 def output(folder: Path, arguments: list[str]) -> int:
     """Print what a task has printed, so far as its lines are whole."""
-    path = folder / "tasks" / arguments[0] / "out"
+    path = task_of(folder, arguments[0]) / "out"
     text = path.read_text() if path.exists() else ""
     sys.stdout.write(text[: text.rfind("\n") + 1])
     return 0
@@ -249,15 +314,9 @@ def srun(folder: Path, arguments: list[str]) -> int:
         "limit_s": float(named["--time"]) * 60,
         "devices": 1,
         "variable": "SLURM_DEVICE",
+        "appends": False,
     }
-    client = Client(folder, request, float("inf"))
-
-    def end(_number: int, _frame: object) -> None:
-        (client.task / "cancel").touch()
-        raise SystemExit(143)
-
-    signal.signal(signal.SIGTERM, end)
-    return client.follow()
+    return Client(folder, request, float("inf")).follow()
 
 
 def command_of(arguments: list[str]) -> str:
@@ -267,7 +326,7 @@ def command_of(arguments: list[str]) -> str:
 
 def cancel(folder: Path, arguments: list[str]) -> int:
     """Take a task out of the queue, or end it."""
-    (folder / "tasks" / arguments[0] / "cancel").touch()
+    (task_of(folder, arguments[0]) / "cancel").touch()
     return 0
 
 

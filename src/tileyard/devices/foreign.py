@@ -74,7 +74,7 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
     that the queue accepts. ``inherit`` names variables that are passed on, ``environment`` gives further ones.
     ``python`` is the far side's interpreter, empty for this one, and ``prologue`` text for bash that sets
     further variables there. ``streams`` is set if the queue passes output on immediately. ``exit_codes`` are
-    those of the queue's client itself. ``margin_s`` is the time that a call may take beyond its stated limits,
+    those of the queue's client itself, ``messages`` regular expressions for its words on stderr. ``probe`` is run on the far side for a device that a case has crashed or hung on; ``{device}`` in it is as in ``device``. ``margin_s`` is the time that a call may take beyond its stated limits,
     ``cancel_limit_s`` the time limit of ``cancel``.
     """
 
@@ -96,6 +96,8 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
     python: str = ""
     streams: bool = True
     exit_codes: dict[int, ExitMeaning] = {}
+    messages: dict[ExitMeaning, str] = {}
+    probe: tuple[str, ...] = ()
     wait: tuple[str, ...] = ()
     status: tuple[str, ...] = ()
     ended: str = ""
@@ -229,12 +231,14 @@ def _check(queue: ForeignQueue) -> None:
             raise ValueError(f"`{field}` has {{job}}, but `job` does not say how to find it")
         if field != "cancel" and getattr(queue, field) and "job" not in names:
             raise ValueError(f"`{field}` has no {{job}}")
-    for field, text in (("job", queue.job), ("ended", queue.ended)):
+    _placeholders(queue.probe, frozenset({"device"}), frozenset(), "probe")
+    said = {f"messages.{meaning}": text for meaning, text in queue.messages.items()}
+    for field, text in {"job": queue.job, "ended": queue.ended, **said}.items():
         try:
             groups = re.compile(text).groups
         except re.error as error:
             raise ValueError(f"`{field}` is not a regular expression: {error}") from error
-        if text and groups != 1:
+        if text and field not in said and groups != 1:
             raise ValueError(f"`{field}` has not exactly one group")
     if bool(queue.status) != bool(queue.ended):
         raise ValueError("`status` and `ended` go together: what is asked, and the exit code in it")

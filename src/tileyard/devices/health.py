@@ -84,6 +84,15 @@ async def probe_device(device: Device, *, rest_s: float = 0.0) -> Probe:
     )
 
 
+async def find_fault(device: Device) -> str:
+    """Why a device that nobody else can have, or one of those held as one, is sick; empty if its probe does not fail."""
+    for one in device.members or (device,):
+        verdict, message = await _run_probe(one)
+        if verdict is Verdict.FAILED:
+            return f"{one.name} is sick: {message[:MESSAGE_LENGTH]}"
+    return ""
+
+
 async def probe_devices(devices: Sequence[Device]) -> tuple[Probe, ...]:
     """Probe several devices at the same time; those that share a lock take turns."""
     turns = {lock: asyncio.Lock() for device in devices for lock in device.locks}

@@ -22,7 +22,7 @@ from tileyard.engine.runner_output import GENERAL, RunnerOutput
 from tileyard.errors import WorkerLostError
 from tileyard.model import Batch, BuildKey, Device, Outcome
 from tileyard.processes.limits import time_limit
-from tileyard.processes.outcomes import judge_end
+from tileyard.processes.outcomes import SUSPECT, judge_end
 from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand
 from tileyard.settings import Settings
 from tileyard.workers.environment import worker_environment
@@ -101,6 +101,7 @@ class RunnerSlot:
         self._output: RunnerOutput | None = None
         self._starting = asyncio.Lock()
         self._is_running = False
+        self.is_suspect = False  # until the next runner starts
         self._ran: set[BuildKey] = set()
         self._telling: asyncio.Future[None] | None = None
 
@@ -151,6 +152,7 @@ class RunnerSlot:
     ) -> Worker:
         """Start the runner; return once it has imported what it needs, with its lease unless ``early``."""
         self._forget()
+        self.is_suspect = False
         worker = self._worker = await Worker.start(
             self._command(memory_bytes), lock_limit_s=limit_s, waiting=waiting
         )
@@ -180,6 +182,7 @@ class RunnerSlot:
         finally:
             self._is_running = False
         if culprit is not None:
+            self.is_suspect = culprit.outcome in SUSPECT
             watch.ran(culprit, self.device.name, culprit.lease)
         elif is_single:
             await self.release()
@@ -240,8 +243,8 @@ class RunnerSlot:
                         case RunnerSpent():
                             limit.reset(None)
                             # Its device is probed before its next use.
-                            reason = "its process can use the device no more"
-                            await worker.kill(reason, is_suspect=True)
+                            self.is_suspect = True
+                            await worker.kill("it is spent", is_suspect=True)
                             self._forget()
                             return None
                         case RunnerReady():

@@ -56,7 +56,9 @@ def _describe_device(device: Device) -> list[str]:
         *(f"env={name}={text}" for name, text in device.env.items()),
         f"mask={device.mask}",
         f"device-cores={','.join(map(str, device.cores))}",
-        *(f"probe={word}" for word in device.probe),
+        *(
+            f"probe={word}" for word in device.probe if device.locks
+        ),  # else its lender has it probed
         f"probe-limit={device.probe_limit_s:f}",
     ]
 

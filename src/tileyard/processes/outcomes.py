@@ -22,6 +22,8 @@ DISK_SIGNS: Final = (
 )
 """The messages of a program that could not write because of a disk, and not because of its input."""
 FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+SUSPECT: Final = frozenset({Outcome.CRASHED, Outcome.TIMEOUT})
+"""After one of these it may be the device that is at fault."""
 NEAR_LIMIT: Final = 0.9
 """Share of its limit from which a worker's memory use counts as the cause of its death."""
 

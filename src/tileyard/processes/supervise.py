@@ -346,7 +346,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     ) -> tuple[Verdict, Ended]:
         """The verdict when no answer came: a worker that ran past its ``limit`` is ended, else it was lost."""
         if isinstance(error, TimeoutError):
-            ended = await self.kill("time limit")
+            ended = await self.kill("time limit", is_suspect=True)
             return judge_end(ended, limit=limit), ended
         ended = await self.ended()
         return judge_end(ended), ended

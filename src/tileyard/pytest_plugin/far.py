@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
+from tileyard.devices.health import find_fault, run_apart
 from tileyard.engine.foreign_queue.given_device import accept_device, find_device_name
 from tileyard.errors import TileyardError
 from tileyard.model import Device, Outcome, Record
@@ -57,6 +58,7 @@ from tileyard.workers.task_lines import (
     TaskStarted,
     exit_code,
     format_line,
+    place_of,
 )
 
 FAR: Final = "tileyard-far"
@@ -83,7 +85,7 @@ def run_far(file: Path, options: Sequence[str]) -> int:
 
     given = options[1] if options[:1] == ["--device"] and len(options) > 1 else ""
     try:
-        device = accept_device(find_device_name(task, given, os.environ), has_mask=task.has_mask)
+        device = accept_device(find_device_name(task, given, os.environ), task)
     except TileyardError as error:
         return give_up(error.message)
     if device.count < task.devices:
@@ -96,6 +98,8 @@ def run_far(file: Path, options: Sequence[str]) -> int:
         token=task.token, host=socket.gethostname(), device=device.name, identity=device.identity
     )
     tell(started)
+    if place_of(started) in task.doubted and (fault := run_apart(find_fault(device))):
+        return give_up(fault)
     turns = Turns(task, device, tell)
     if task.calls:
         return run_calls(turns)
@@ -127,6 +131,7 @@ class Turns:
         self._tell = tell
         self._until = time.monotonic() + task.limit_s
         self._outcomes: set[Outcome] = set()
+        self._fault = ""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -167,6 +172,11 @@ class Turns:
                 self._turn_to(parts[number])
                 yield number, copy, TurnedTo(test=parts[number].name, at=time.monotonic())
             yield number, copy, copy.end
+            is_suspect = copy.end.timed_out or copy.end.signal is not None
+            if is_suspect and number + 1 < len(parts):
+                self._fault = run_apart(find_fault(self.device))
+            if self._fault:
+                break
         lane.close()
 
     def _turn_to(self, part: FarTest | FarCall) -> None:
@@ -191,7 +201,8 @@ class Turns:
         """Report that this is all; returns the exit code."""
         code = exit_code(self._outcomes)
         count = len(self.task.tests) + len(self.task.calls)
-        self._tell(TaskEnded(token=self.task.token, code=code, cases=count))
+        ended = TaskEnded(token=self.task.token, code=code, cases=count, message=self._fault)
+        self._tell(ended)
         return code
 
 

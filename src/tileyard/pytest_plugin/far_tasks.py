@@ -34,7 +34,7 @@ from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_records import FarCall, FarTask, FarTest, lines_of
 from tileyard.pytest_plugin.recording import Recording
 from tileyard.pytest_plugin.records import Hold, TestFacts
-from tileyard.workers.task_lines import CaseResult, Side
+from tileyard.workers.task_lines import CaseResult, Side, place_of
 
 T = TypeVar("T")
 TASKS: Final = "tasks"
@@ -83,6 +83,7 @@ class FarTasks:
         self._config = config
         self._recording = recording
         self._waiting: list[Part] = []
+        self._doubted: set[str] = set()
         self._changed = asyncio.Event()
         self.busy = 0
 
@@ -173,11 +174,13 @@ class FarTasks:
         for fault in faults:
             if fault.case in left:
                 self._lose(left.pop(fault.case), fault.message)
+        if submission.started and submission.ended and submission.ended.message:
+            self._doubted.add(place_of(submission.started))
         if len(left) < len(parts):
             for part in left.values():
                 self._put(part)
             return
-        outcome, message = submission.find_loss(end, queue.exit_codes)
+        outcome, message = submission.find_loss(end, queue)
         for part in left.values():
             if outcome is Outcome.QUEUE_TIMEOUT:
                 part.end(outcome, message)
@@ -194,6 +197,8 @@ class FarTasks:
             device_variable=queue.device_variable,
             prologue=queue.prologue,
             has_mask=is_masked(class_of(queue.device), active.settings),
+            probe=queue.probe,
+            doubted=tuple(self._doubted),
             environment={**pytests, **queue.pick_environment(os.environ)},
             cwd=str(config.invocation_params.dir),
             paths=tuple(path for path in sys.path if not path.startswith(OWN)),
@@ -219,7 +224,7 @@ class FarTasks:
         """Add a line to the ledger: a task holds its device from its first line to the end of its client."""
         given = submission.started
         others = f" and {len(parts) - 1} others" if len(parts) > 1 else ""
-        place = f" {given.device}@{given.host}" if given is not None else ""
+        place = f" {place_of(given)}" if given is not None else ""
         self._recording.borrowed.append(
             Hold(
                 test=parts[0].work.name + others,

@@ -15,6 +15,7 @@ from tileyard.devices.names import index_of, number_of
 from tileyard.errors import HOST_FAULTS, TileyardError, UsageError
 from tileyard.model import Device, HotRun, Outcome, Step, TimingPolicy
 from tileyard.modes import write_file
+from tileyard.processes.outcomes import SUSPECT
 from tileyard.processes.steps import (
     Heard,
     StepEnd,
@@ -41,7 +42,7 @@ class CommandRuns:
     """Runs batches of such cases, under the lease with this number.
 
     With ``limited`` each case is ended at its own limit here; else the caller does that.
-    Once ``is_stopped`` returns True, no further case is begun.
+    Once ``is_stopped`` returns True, no further case is begun, nor once it ``is_suspect``: a case has crashed or hung on a device that has a probe.
     """
 
     _title = "run"
@@ -57,7 +58,9 @@ class CommandRuns:
         lease: int = 0,
         limited: bool = True,
     ) -> None:
-        self.is_stopped = is_stopped
+        self.is_suspect = False
+        self._is_stopped = is_stopped
+        self._is_probed = False
         self._home = stores.home
         self._stores = stores
         self._tell = tell
@@ -66,6 +69,7 @@ class CommandRuns:
 
     def run(self, request: RunBatch) -> None:
         """Run every entry; each is reported by its own CaseRan."""
+        self._is_probed = any(one.probe for one in (request.device, *request.device.members))
         cases = {case.key: case for case in request.batch.cases}
         left = [
             Member(case=cases[e.case], entry=e, command=_command(e), log=self._home / e.log)
@@ -81,6 +85,10 @@ class CommandRuns:
                 self._run_hot(members, hot, request.device)
             else:
                 self._run_alone(members[0], request.device)
+
+    def is_stopped(self) -> bool:
+        """Whether no further case is begun."""
+        return self.is_suspect or self._is_stopped()
 
     def _run_alone(self, member: Member, device: Device) -> None:
         started_s = time.monotonic()
@@ -205,6 +213,7 @@ class CommandRuns:
         if outcome in (Outcome.PASSED, Outcome.UNCHECKED) and self._has_spoilt_golden(member):
             outcome = Outcome.RUNTIME_ERROR
             message = "wrote to golden data, which are links: `link = false` gives it a copy"
+        self.is_suspect |= self._is_probed and outcome in SUSPECT
         ran = self._report(member, outcome, message, started_s)
         self._tell(msgspec.structs.replace(ran, insists=insists))
 

@@ -453,7 +453,7 @@ class BatchRan(Record, tag="batch_ran"):
 
 
 class RunnerSpent(Record, tag="runner_spent"):
-    """Replaces BatchRan: this process can no longer use its device; the rest is for a new runner."""
+    """Replaces BatchRan: this process can no longer use its device, or that has to be probed; the rest is for a new runner."""
 
     batch: str
 

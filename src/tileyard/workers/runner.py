@@ -134,7 +134,7 @@ class Runner:
                 if self._is_spent or self._is_stopped():
                     break
                 self._run_alone(request, entry)
-        over = RunnerSpent if self._is_spent else BatchRan
+        over = RunnerSpent if self._is_spent or self._commands.is_suspect else BatchRan
         self._channel.send(over(batch=request.batch.id))
 
     def _is_stopped(self) -> bool:

@@ -87,6 +87,7 @@ class Submitter:
         self._request = request
         self._job = ""
         self._cancelled = ""
+        self._was_told = False
         self._last_line_seen = False
         self._named = asyncio.Event()
         self._partial = {"stdout": "", "stderr": ""}
@@ -98,8 +99,9 @@ class Submitter:
         code = await self._run_client(self._request.argv)
         if asked is not None and code == 0 and not self.stopping.is_set():
             code = await self._ask(asked)
-        is_unknown = isinstance(code, str) and not self._job
-        if not (self._cancelled or self._last_line_seen or is_unknown):
+        # A client that ended by itself without a name has submitted nothing: it was refused, or did not start.
+        is_unknown = not self._job and (isinstance(code, str) or (code > 0 and self._is_named))
+        if not (self._was_told or self._last_line_seen or is_unknown):
             self._cancelled = await self._cancel()  # a task may run on after its client has ended
         if isinstance(code, str):
             self._tell(SubmitEnded(error=code, job=self._job, cancelled=self._cancelled))
@@ -207,20 +209,26 @@ class Submitter:
 
     async def _wait_named(self, ending: asyncio.Task[int]) -> None:
         """Give a client that has just submitted the time to print its task's name."""
-        if self._request.job and self._request.cancel and not self._job:
+        if self._is_named and self._request.cancel and not self._job:
             named = asyncio.create_task(self._named.wait())
             await asyncio.wait(
                 (named, ending), timeout=NAME_LIMIT_S, return_when=asyncio.FIRST_COMPLETED
             )
             named.cancel()
 
+    @property
+    def _is_named(self) -> bool:
+        """Whether the client prints the name of its task."""
+        return bool(self._request.job)
+
     async def _cancel(self) -> str:
         """Cancel the task in the queue; return the result in one line."""
         request = self._request
         if not request.cancel:
             return ""
-        if request.job and not self._job:
+        if self._is_named and not self._job:
             return "the task's name was not seen, so it could not be cancelled by name"
+        self._was_told = True
         argv = fill_cancel(request.cancel, self._job)
         code = await self._run_cancel(argv)
         if code == -signal.SIGTERM:

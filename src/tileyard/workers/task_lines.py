@@ -24,7 +24,8 @@ MAX_LOG_CHARS: Final = 16_384
 class Submitted(Record):
     """The part that every task has: ``device``, ``device_variable`` and ``prologue`` are those of the queue.
 
-    ``has_mask``: a device that the far side knows nothing of gets the mask of its class.
+    ``has_mask``: a device that the far side knows nothing of gets the mask of its class. ``probe`` is that of the queue.
+    ``doubted`` are the devices, as ``place_of``, that a task has given up: they are probed first.
     """
 
     token: str
@@ -32,6 +33,8 @@ class Submitted(Record):
     device_variable: str = ""
     prologue: str = ""
     has_mask: bool = True
+    probe: tuple[str, ...] = ()
+    doubted: tuple[str, ...] = ()
 
 
 class Task(Submitted, kw_only=True):
@@ -80,7 +83,7 @@ class CaseResult(Record):
 
 
 class TaskEnded(Record):
-    """The last line: the exit code that follows, and why the batch as a whole could not run."""
+    """The last line: the exit code that follows, and why the batch, or what is left of it, could not run."""
 
     token: str
     code: int
@@ -112,6 +115,11 @@ _BEGINNING: Final = re.compile(rf"({'|'.join(KINDS)}) \{{")
 LAST_LINES: Final = ("TILEYARD_BATCH", "TILEYARD_TOKEN")
 """After one of these our side of a task is over."""
 INFRASTRUCTURE_CODE: Final = 3
+
+
+def place_of(started: TaskStarted) -> str:
+    """The device of a task and its host."""
+    return f"{started.device}@{started.host}"
 
 
 def exit_code(outcomes: set[Outcome]) -> int:

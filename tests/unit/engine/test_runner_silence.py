@@ -65,7 +65,7 @@ class SilentWorker:
             raise WorkerLostError("gone")
         return await asyncio.Event().wait()
 
-    async def kill(self, reason: str) -> Ended:
+    async def kill(self, reason: str, *, is_suspect: bool = False) -> Ended:
         """It ends for that reason."""
         self.killed = reason
         return Ended(signal=15, confirmed=True, reason=reason)

@@ -15,12 +15,14 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.decoding import decode_json
 from tileyard.devices.foreign import digest_environment
 from tileyard.engine.foreign_queue.far_judging import FarJudging
-from tileyard.engine.provider import LeaseLostError, Slot
+from tileyard.engine.provider import LeaseLostError
+from tileyard.engine.runners import RunnerSlot
 from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Batch, Digest, Outcome
+from tileyard.model import Batch, Device, Digest, Outcome
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import (
+    INFRASTRUCTURE_CODE,
     MAX_LOG_CHARS,
     CaseResult,
     CaseTurnedTo,
@@ -29,6 +31,7 @@ from tileyard.workers.task_lines import (
     TaskEnded,
     TaskStarted,
     exit_code,
+    place_of,
 )
 
 TIMED_AT_ONCE: Final = 1
@@ -55,9 +58,13 @@ class TaskRun:
         self._left = dict(self._entries)
         self._cases = {case.key: case for case in task.batch.cases}
         self._outcomes: set[Outcome] = set()
+        self._fault = ""
 
-    async def run(self, slot: Slot) -> int:
-        """Run every case, print each result as it arrives, and return the exit code."""
+    async def run(self, slot: RunnerSlot) -> int:
+        """Run every case, print each result as it arrives, and return the exit code.
+
+        The rest is left to another task if the device fails its probe after a case has crashed or hung on it.
+        """
         self._tell(self._started)
         judging = asyncio.create_task(self._judging.judge_all(self._end))
         try:
@@ -71,13 +78,21 @@ class TaskRun:
             await self._judging.close()
         code = exit_code(self._outcomes)
         count = len(self._task.entries)
-        self._tell(TaskEnded(token=self._task.token, code=code, cases=count))
+        code = code or (INFRASTRUCTURE_CODE if self._fault else 0)
+        ended = TaskEnded(token=self._task.token, code=code, cases=count, message=self._fault)
+        self._tell(ended)
         return code
 
-    async def _run_all(self, slot: Slot) -> None:
+    async def _run_all(self, slot: RunnerSlot) -> None:
         held = False
         failures = 0
+        is_doubted = place_of(self._started) in self._task.doubted
         while self._left:
+            if is_doubted or slot.is_suspect:
+                self._fault = await _find_fault(slot.device)
+            if self._fault:
+                return
+            is_doubted = False
             await self._judging.wait_for_verdicts()
             entries = self._next_entries()
             memory_bytes = self._cases[entries[0].case].runner_bytes
@@ -163,6 +178,15 @@ class TaskRun:
         for case in tuple(self._left):
             reply = CaseRan(case=case, outcome=error.outcome, seconds=0.0, message=error.message)
             self.ran(reply, self._started.device, 0)
+
+
+async def _find_fault(device: Device) -> str:
+    """Why it is sick, empty if it is not known to be."""
+    from tileyard.devices.health import (
+        find_fault,  # needed by few tasks, and they all hold a device
+    )
+
+    return await find_fault(device)
 
 
 def read_task(named: str, objects: ObjectStore) -> Task:

@@ -22,7 +22,6 @@ from tileyard.engine.foreign_queue.artifact_runs import (
 from tileyard.engine.foreign_queue.far_judging import FarJudging
 from tileyard.engine.foreign_queue.given_device import accept_device, find_device_name
 from tileyard.engine.judge import JudgeProcess
-from tileyard.engine.provider import Slot
 from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.errors import TileyardError
 from tileyard.model import Device
@@ -49,7 +48,7 @@ def run_submitted(named: str, objects: Path, device: str, environment: str, tell
             check_environment(task, environment, os.environ)
         given = find_set(task.prologue, os.environ, Path.cwd(), "prologue") if task.prologue else {}
         os.environ.update(given)
-        chosen = accept_device(find_device_name(task, device, os.environ), has_mask=task.has_mask)
+        chosen = accept_device(find_device_name(task, device, os.environ), task)
     except TileyardError as error:
         tell(TaskEnded(token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message))
         return INFRASTRUCTURE_CODE
@@ -81,7 +80,7 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
         return asyncio.run(_run_until_told(TaskRun(task, started, home, tell, judging), slot))
 
 
-async def _run_until_told(run: TaskRun, slot: Slot) -> int:
+async def _run_until_told(run: TaskRun, slot: RunnerSlot) -> int:
     """Run. On TERM, by which queues end a task, end the runner and leave nothing behind."""
     running = asyncio.ensure_future(run.run(slot))
     loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,7 @@ from tileyard.workers.task_lines import Submitted
 
 RANGE = re.compile(r"\d+-\d+")
 """An entry of a mask with several devices."""
+UNSAID: Final = Submitted(token="", device="")
 
 
 def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) -> str:
@@ -34,24 +36,21 @@ def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) ->
     return name_device(task.device, value)
 
 
-def accept_device(name: str, *, has_mask: bool = True) -> Device:
+def accept_device(name: str, task: Submitted = UNSAID) -> Device:
     """Accept a device that a queue gave, without a lock. Raises UsageError.
 
     A device of a class that is neither found nor declared on this side is accepted as the queue names it, with the
-    class's mask if it ``has_mask``; a mask of the queue's that lists just what was given stays.
+    class's mask if the ``task`` says so; a mask of the queue's that lists just what was given stays.
     """
     if "," not in name:
-        return _accept(name, 0, 1, has_mask=has_mask)
+        return _accept(name, 0, 1, task)
     kind, ones = class_of(name), index_of(name).split(",")
     return hold_together(
-        [
-            _accept(f"{kind}:{one}", place, len(ones), has_mask=has_mask)
-            for place, one in enumerate(ones)
-        ]
+        [_accept(f"{kind}:{one}", place, len(ones), task) for place, one in enumerate(ones)]
     )
 
 
-def _accept(name: str, place: int, count: int, *, has_mask: bool) -> Device:
+def _accept(name: str, place: int, count: int, task: Submitted) -> Device:
     """The device at a ``place`` among those given, which may all be listed by one variable."""
     settings = read_settings(os.environ, Path.cwd())
     try:
@@ -60,7 +59,7 @@ def _accept(name: str, place: int, count: int, *, has_mask: bool) -> Device:
         if not is_declarable(name) or NAME.fullmatch(name) is None:
             raise
         stated = Declaration(name=name, id=index_of(name))
-        device = make_device(stated, f"device {name!r}", settings, has_mask=has_mask)
+        device = make_device(stated, f"device {name!r}", settings, has_mask=task.has_mask)
         own = {key: os.environ.get(key, "").split(",") for key in device.env}
         env = {
             key: listed[place]
@@ -68,4 +67,5 @@ def _accept(name: str, place: int, count: int, *, has_mask: bool) -> Device:
             if len(listed) == count and listed[place] and not RANGE.fullmatch(listed[place])
         }
         device = msgspec.structs.replace(device, env={**device.env, **env})
-    return msgspec.structs.replace(device, locks=())
+    probe = tuple(name_device(word, index_of(name)) for word in task.probe)
+    return msgspec.structs.replace(device, locks=(), probe=probe or device.probe)

@@ -67,7 +67,8 @@ class QueueProvider:
         own = queue.make_devices()
         names = {device.name for device in own}
         more = [d for d in yard.devices if d.count > 1 and d.name.partition("*")[0] in names]
-        self._slots = tuple(QueueSlot(queue, device, yard) for device in (*own, *more))
+        doubted: set[str] = set()
+        self._slots = tuple(QueueSlot(queue, device, yard, doubted) for device in (*own, *more))
         self.slots: Sequence[Slot] = self._slots
 
     async def open(self) -> None:
@@ -88,8 +89,12 @@ class QueueProvider:
 class QueueSlot(UnheldSlot):
     """Runs one task of the queue at a time; the queue gives a device to each task separately."""
 
-    def __init__(self, queue: ForeignQueue, device: Device, yard: Yard) -> None:
+    def __init__(
+        self, queue: ForeignQueue, device: Device, yard: Yard, doubted: set[str] | None = None
+    ) -> None:
+        """``doubted`` are the devices that tasks of the run have given up."""
         self.device = device
+        self._doubted = doubted if doubted is not None else set()
         self.appetite = queue.cases
         is_usual = device.count == 1
         self._queue = queue if is_usual else msgspec.structs.replace(queue, devices=device.count)
@@ -101,6 +106,7 @@ class QueueSlot(UnheldSlot):
         chosen = self._choose(batch, entries, watch)
         if chosen:
             self._task = QueueTask(self._queue, self._yard, watch, batch, chosen)
+            self._task.doubted = self._doubted
             try:
                 await self._task.run()
             finally:

@@ -5,10 +5,11 @@ far side is known to have continued after it: by a further line, or by an exit c
 without such an end, or an end without a line, is an ``infra_error``.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
-from tileyard.devices.foreign import ExitMeaning
+from tileyard.devices.foreign import ExitMeaning, ForeignQueue
 from tileyard.model import Outcome
 from tileyard.processes.outcomes import describe_signal
 from tileyard.workers.protocol import CaseRan
@@ -103,13 +104,13 @@ class Submission:
                 faults.append(infra_error(case, self.explain(said, end)))
         return certain, faults
 
-    def find_loss(self, end: ClientEnd, meanings: dict[int, ExitMeaning]) -> tuple[Outcome, str]:
+    def find_loss(self, end: ClientEnd, queue: ForeignQueue) -> tuple[Outcome, str]:
         """Why no case was begun: ``queue_timeout`` or ``infra_error``, and a message."""
-        meaning = meanings.get(end.code) if end.code is not None else None
+        meaning = self._find_meaning(end, queue)
         if self.ended is not None and self.ended.message:
             return Outcome.INFRA_ERROR, f"the far side refused the task: {self.ended.message}"
         if self.started is None and (end.limit or meaning == "timed_out"):
-            waited = end.limit or f"limits: {end.describe()}"
+            waited = end.limit or f"limits: {self._describe(end)}"
             return Outcome.QUEUE_TIMEOUT, f"the queue gave no device within its {waited}"
         if meaning is not None and not end.limit:
             said = f"the queue's client says that the task was {meaning.replace('_', ' ')}"
@@ -127,6 +128,13 @@ class Submission:
         return f"{said} [{code}, {number}; {tails}; in {end.cwd}, argv {list(end.argv)}]"
 
     # ---- inside -----------------------------------------------------------------------------
+
+    def _find_meaning(self, end: ClientEnd, queue: ForeignQueue) -> ExitMeaning | None:
+        """What the client itself has reported, by its exit code or else by its words."""
+        if not end.code:
+            return None
+        said = (m for m, text in queue.messages.items() if re.search(text, self.tails["stderr"]))
+        return queue.exit_codes.get(end.code) or next(said, None)
 
     def _describe(self, end: ClientEnd) -> str:
         """How the client ended, with its last line on stderr."""

@@ -22,7 +22,7 @@ from tileyard.events import Note
 from tileyard.model import WELL, Batch, Case, Digest, Outcome
 from tileyard.wording import count_of
 from tileyard.workers.protocol import CaseRan, RunEntry
-from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Side, Task
+from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Side, Task, place_of
 
 START_LIMIT_S: Final = 60.0
 """Seconds that a runner may take to start on the far side."""
@@ -31,7 +31,7 @@ RESTART_LIMIT_S: Final = 20.0
 
 
 class QueueTask:
-    """One batch on its way through the queue."""
+    """One batch on its way through the queue. ``doubted`` are the devices that tasks have given up; this one may add to them."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class QueueTask:
         batch: Batch,
         entries: tuple[RunEntry, ...],
     ) -> None:
+        self.doubted: set[str] = set()
         self._queue = queue
         self._yard = yard
         self._watch = watch
@@ -86,6 +87,7 @@ class QueueTask:
         for fault in faults:
             self._yard.append_log(self._logs[fault.case], self._describe_streams(end))
             self._answer(fault)
+        self._note_fault()
         if not self._answered:
             self._lose(end)
         self._keep_stderr(end)
@@ -110,6 +112,8 @@ class QueueTask:
                     variables=tuple(queue.pick_environment(os.environ)),
                     prologue=queue.prologue,
                     has_mask=is_masked(class_of(queue.device), self._yard.settings),
+                    probe=queue.probe,
+                    doubted=tuple(self.doubted),
                 )
             )
         )
@@ -149,16 +153,26 @@ class QueueTask:
     def _name_place(self) -> str:
         """The queue, and the device that it gave once that is known."""
         name, started = f"queue:{self._queue.name}", self._submission.started
-        return f"{name} {started.device}@{started.host}" if started is not None else name
+        return f"{name} {place_of(started)}" if started is not None else name
 
     def _lose(self, end: ClientEnd) -> None:
         """No case was begun: answer these cases with ``queue_timeout``, or raise LeaseLostError with what is wrong."""
-        outcome, message = self._submission.find_loss(end, self._queue.exit_codes)
+        outcome, message = self._submission.find_loss(end, self._queue)
         if outcome is not Outcome.QUEUE_TIMEOUT:
             raise LeaseLostError(message, outcome)
         # Each case has waited for the whole limit. Asking again could mean waiting for ever.
         for entry in self._entries:
             self._answer(CaseRan(case=entry.case, outcome=outcome, seconds=0.0, message=message))
+
+    def _note_fault(self) -> None:
+        """Warn of a device that the far side has given up."""
+        started, ended = self._submission.started, self._submission.ended
+        if started is None or ended is None or not ended.message:
+            return
+        if place_of(started) not in self.doubted:
+            self.doubted.add(place_of(started))
+            text = f"{self._name_place()} was given up: {ended.message}"
+            self._yard.emit(Note(text=text, level="warning"))
 
     # ---- logs --------------------------------------------------------------------------------
 
@@ -168,17 +182,18 @@ class QueueTask:
         return f"---- {end.describe()}\n---- argv {list(end.argv)}\n---- in {end.cwd}\n{streams}"
 
     def _keep_stderr(self, end: ClientEnd) -> None:
-        """Keep the messages of a client that ended well and still complained."""
-        text = "".join(self._stderr)
+        """Keep the messages of a client that ended well and still complained; that it has named its task is no complaint."""
+        lines = "".join(self._stderr).splitlines(keepends=True)
+        text = "".join(line for line in lines if not (end.job and end.job in line))
         if not text.strip() or end.code != 0:
             return
         folder = Path(self._entries[0].log).parent
         log = str(folder / f"queue-{self._submission.token}.stderr.log")
         self._yard.append_log(log, text)
-        lines = count_of(len(text.splitlines()), "line")
+        count = count_of(len(text.splitlines()), "line")
         self._yard.emit(
             Note(
-                text=f"queue {self._queue.name}: a task that ended well wrote {lines} to "
+                text=f"queue {self._queue.name}: a task that ended well wrote {count} to "
                 f"stderr, kept in {log}",
                 level="warning",
             )

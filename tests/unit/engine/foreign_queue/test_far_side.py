@@ -55,7 +55,7 @@ def test_an_undeclared_device_is_taken_at_the_queues_word(monkeypatch: pytest.Mo
     assert (device.name, device.kind, device.locks, device.env) == expected
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "7")
     assert accept_device("npu:3").env == {"ASCEND_RT_VISIBLE_DEVICES": "7"}
-    assert accept_device("npu:3", has_mask=False).env == {}
+    assert accept_device("npu:3", task(has_mask=False)).env == {}
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "7,5")
     assert accept_device("npu:3").env == {"ASCEND_RT_VISIBLE_DEVICES": "3"}
     both = accept_device("npu:3,4")

@@ -1,7 +1,10 @@
 """What a task's output and end come to: lines and exit codes in, verdicts out."""
 
+from functools import partial
+
 import pytest
 
+from tileyard.devices.foreign import ForeignQueue
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.model import Outcome
 from tileyard.workers.task_lines import (
@@ -14,6 +17,7 @@ from tileyard.workers.task_lines import (
     format_line,
 )
 
+LAB = partial(ForeignQueue, name="lab", submit=("run", "{command}"), device="cpu:0", identity="i")
 START = TaskStarted(token="t", host="h", device="cpu:0", identity="i")
 
 
@@ -160,7 +164,8 @@ def test_why_nothing_began(lines: list[Line], ended: ClientEnd, expected: Outcom
     """A queue time-out is one only while our runner has not begun."""
     task = submission(*lines)
     assert verdicts(task, ended) == {}
-    outcome, message = task.find_loss(ended, {75: "timed_out", 126: "rejected"})
+    queue = LAB(exit_codes={75: "timed_out", 126: "rejected"})
+    outcome, message = task.find_loss(ended, queue)
     assert outcome is expected
     assert message
 
@@ -169,7 +174,7 @@ def test_the_cause_comes_first() -> None:
     """The client's last word comes before all that is known of the call."""
     task = submission()
     task.read("stderr", "warming up\nno licence left\n")
-    _, message = task.find_loss(end(3), {})
+    _, message = task.find_loss(end(3), LAB())
     assert message.startswith("run ended with code 3: no licence left; no result line came [code 3")
 
 
