@@ -51,7 +51,7 @@ from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, fails_run, judge_cases, skip_unbegun
 from tileyard.suite.shards import parse_shard
 from tileyard.suite.source import Part, SuiteSource, find_targets
-from tileyard.suite.step_times import Goldens, KnownSteps, add_steps, learn_steps
+from tileyard.suite.step_times import Goldens, add_steps, learn_steps
 from tileyard.targets.command.step_site import StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND, is_timed
 from tileyard.workers.protocol import RunEntry
