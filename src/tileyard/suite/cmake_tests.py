@@ -1,12 +1,14 @@
 """The tests that the CMakeLists.txt of a tree declare, without running CMake.
 
-Variables, lists, globs, loops, functions and subdirectories are followed; of conditions every branch is, and what
-they set is not known after them. What only a configured build knows stays as written, as ``${NAME}``.
+Variables, lists, globs, loops, functions and subdirectories are followed, and options that are on or off. Of other
+conditions every branch is, and what they set is not known after them. What only a configured build knows stays as
+written, as ``${NAME}``.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -14,15 +16,20 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tileyard.model import Record
-
-DEEPEST = 20
-"""Maximum depth of calls of functions, loops and subdirectories."""
-_TOKEN = re.compile(
-    r"#?\[(?P<level>=*)\[(?P<raw>.*?)\](?P=level)\]|#[^\n]*"
-    r'|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<sign>[()])|(?P<word>(?:[^\s()"#\\]|\\.|(?<=\S)"[^"]*")+)',
-    re.DOTALL,
+from tileyard.suite.cmake_files import (
+    DEEPEST,
+    Call,
+    expand_words,
+    find_end,
+    is_taken,
+    list_branches,
+    list_values,
+    merge_values,
+    parse_calls,
 )
-_VARIABLE = re.compile(r"\$\{([\w.+/-]+)\}")
+
+MOST_CALLS = 100_000
+"""Maximum number of calls that are followed."""
 _DISCOVERS = re.compile(r"\w+_discover_tests|gtest_add_tests")
 _WORDS = {
     "CMAKE_COMMAND": "cmake",
@@ -40,17 +47,10 @@ class CmakeTest(Record):
     labels: tuple[str, ...] = ()
 
 
-class _Call(Record):
-    """A call of a command: its words, each with whether it was quoted."""
-
-    name: str
-    words: tuple[tuple[str, bool], ...]
-
-
 @lru_cache(maxsize=64)
-def list_cmake_tests(tree: str) -> tuple[CmakeTest, ...]:
-    """The tests that ctest may run in a build of a tree, in the order in which they are declared."""
-    known = {**_WORDS, "CMAKE_SOURCE_DIR": tree, "PROJECT_SOURCE_DIR": tree}
+def list_cmake_tests(tree: str, options: tuple[tuple[str, str], ...] = ()) -> tuple[CmakeTest, ...]:
+    """The tests that ctest may run in a build of a tree with these options, in the order in which they are declared."""
+    known = {**dict(options), **_WORDS, "CMAKE_SOURCE_DIR": tree, "PROJECT_SOURCE_DIR": tree}
     walk = _Walk(tree)
     walk.enter(tree, known)
     return tuple(walk.tests)
@@ -62,10 +62,12 @@ class _Walk:
     def __init__(self, tree: str) -> None:
         self.tree = tree
         self.tests: list[CmakeTest] = []
-        self._functions: dict[str, tuple[Sequence[str], Sequence[_Call]]] = {}
-        self._depth = 0
+        self._functions: dict[str, tuple[Sequence[str], Sequence[Call]]] = {}
+        self._depth, self._left = 0, MOST_CALLS
+        self._entered: set[str] = set()
         self._does: dict[str, Callable[[list[str], dict[str, str]], None]] = {
             "set": self._set,
+            "option": self._option,
             "list": self._list,
             "file": self._file,
             "get_filename_component": self._component,
@@ -78,53 +80,71 @@ class _Walk:
 
     def enter(self, folder: str, known: dict[str, str]) -> None:
         """Read the file of a folder, with variables of its own."""
+        if folder in self._entered:
+            return
+        self._entered.add(folder)
         place = {"CMAKE_CURRENT_SOURCE_DIR": folder, "CMAKE_CURRENT_LIST_DIR": folder}
         self._read(f"{folder}/CMakeLists.txt", {**known, **place})
 
     def _read(self, path: str, known: dict[str, str]) -> None:
         if Path(path).is_file() and self._depth < DEEPEST:
             text = Path(path).read_text(encoding="utf-8", errors="replace")
-            self._run(list(_parse(text)), known)
+            self._run(list(parse_calls(text)), known)
 
-    def _run(self, calls: Sequence[_Call], known: dict[str, str]) -> None:
+    def _run(self, calls: Sequence[Call], known: dict[str, str]) -> None:
         self._depth += 1
-        at, branches = 0, list[tuple[dict[str, str], dict[str, str]]]()
-        while at < len(calls) and self._depth < DEEPEST:
+        at = 0
+        while at < len(calls) and self._depth < DEEPEST and self._left:
             call = calls[at]
-            at += 1
-            if call.name in ("foreach", "function", "macro"):
-                end = _find_end(calls, at, call.name)
+            at, self._left = at + 1, self._left - 1
+            if call.name == "if":
+                end = find_end(calls, at, call.name)
+                self._choose(calls[at - 1 : end], known)
+                at = end + 1
+            elif call.name in ("foreach", "function", "macro"):
+                end = find_end(calls, at, call.name)
                 body, at = calls[at:end], end + 1
-                words = _expand(call, known)
+                words = expand_words(call, known)
                 if call.name != "foreach" and words:
                     self._functions[words[0].lower()] = (words[1:], body)
-                for value in _values(words, known) if call.name == "foreach" else ():
+                for value in list_values(words, known) if call.name == "foreach" else ():
                     known[words[0]] = value
                     self._run(body, known)
-            elif call.name == "if":
-                branches.append((dict(known), {}))
-            elif call.name in ("elseif", "else", "endif") and branches:
-                before, after = branches[-1]
-                after |= {name: _merge(before, known, name) for name in known}
-                known.clear()
-                known |= before
-                if call.name == "endif":
-                    branches.pop()
-                    known |= after
             elif call.name in self._functions:
                 names, body = self._functions[call.name]
-                given = _expand(call, known)
+                given = expand_words(call, known)
                 rest = given[len(names) :]
                 own = dict(zip(names, given, strict=False)) | {"ARGN": ";".join(rest)}
                 self._run(body, {**known, "ARGV": ";".join(given), **own})
             elif call.name in self._does:
-                self._does[call.name](_expand(call, known), known)
+                with suppress(OSError, ValueError):  # what no file system or pattern takes
+                    self._does[call.name](expand_words(call, known), known)
             elif _DISCOVERS.fullmatch(call.name):
-                self._discover(_expand(call, known))
+                self._discover(expand_words(call, known))
         self._depth -= 1
 
-    def _set(self, words: list[str], known: dict[str, str]) -> None:
+    def _choose(self, calls: Sequence[Call], known: dict[str, str]) -> None:
+        """Run the branches that a build may take; what it sets if they differ is not known."""
+        starts = [n for n, _ in list_branches(calls)]
+        ends: list[dict[str, str]] = []
+        for start, end in zip(starts, [*starts[1:], len(calls)], strict=True):
+            taken = is_taken(calls[start], known)
+            if taken is not False:
+                ends.append(dict(known))
+                self._run(calls[start + 1 : end], ends[-1])
+            if taken:
+                break
+        else:
+            ends.append(dict(known))
+        for name in {name for one in ends for name in one}:
+            known[name] = merge_values([one.get(name, "") for one in ends], name)
+
+    def _option(self, words: list[str], known: dict[str, str]) -> None:
         if words:
+            known.setdefault(words[0], (words[2:] or ["OFF"])[0])
+
+    def _set(self, words: list[str], known: dict[str, str]) -> None:
+        if words and not ("CACHE" in words and words[0] in known):
             values = words[1 : words.index("CACHE") if "CACHE" in words else None]
             known[words[0]] = ";".join(one for one in values if one != "PARENT_SCOPE")
 
@@ -141,7 +161,8 @@ class _Walk:
             for pattern in words[2:]:
                 folder, _, name = os.path.join(here, pattern).rpartition("/")  # noqa: PTH118 - either may be a pattern
                 deep = "**/" if words[0] == "GLOB_RECURSE" else ""
-                if pattern not in (below, "RELATIVE", "CONFIGURE_DEPENDS") and "$" not in folder:
+                is_plain = f"{folder}/".startswith(f"{self.tree}/") and "**" not in pattern
+                if is_plain and pattern not in (below, "RELATIVE", "CONFIGURE_DEPENDS"):
                     found |= {str(one) for one in Path("/").glob(f"{folder[1:]}/{deep}{name}")}
             known[words[1]] = ";".join(
                 sorted(os.path.relpath(one, below) if below else one for one in found)
@@ -166,6 +187,8 @@ class _Walk:
             self._read(str(path), known)
 
     def _test(self, words: list[str], known: dict[str, str]) -> None:
+        if len(words) < 2:
+            return
         options = dict(pairwise(words))
         name, argv = (words[1], words[2:]) if words[:1] == ["NAME"] else (words[0], words[1:])
         if "COMMAND" in argv:
@@ -198,72 +221,3 @@ class _Walk:
     def _discover(self, words: list[str]) -> None:
         labels = words[words.index("LABELS") + 1 :][:1] if "LABELS" in words else []
         self.tests.append(CmakeTest(name="*", labels=tuple(labels)))
-
-
-def _parse(text: str) -> Iterator[_Call]:
-    """The calls of a file."""
-    name, depth, words = "", 0, list[tuple[str, bool]]()
-    for found in _TOKEN.finditer(text):
-        quoted = found["quoted"] if found["raw"] is None else found["raw"]
-        if found[0].startswith("#"):
-            continue
-        if found["sign"] == "(":
-            depth, words = depth + 1, words if depth else []
-        elif found["sign"] == ")":
-            depth -= 1
-            if not depth:
-                yield _Call(name=name.lower(), words=tuple(words))
-        elif depth:
-            words.append((found["word"] or quoted or "", found["word"] is None))
-        else:
-            name = found["word"] or ""
-
-
-def _expand(call: _Call, known: dict[str, str]) -> list[str]:
-    """The arguments of a call: a list that is not quoted is as many as it has elements."""
-    expanded: list[str] = []
-    for word, is_quoted in call.words:
-        text = fill_variables(word, known)
-        expanded += [text] if is_quoted else [one for one in text.split(";") if one]
-    return expanded
-
-
-def fill_variables(text: str, known: dict[str, str]) -> str:
-    """A text with the values of its variables; those that are not known stay."""
-    for _ in range(DEEPEST):
-        filled = _VARIABLE.sub(lambda found: known.get(found[1], found[0]), text)
-        if filled == text:
-            break
-        text = filled
-    return text.replace('\\"', '"')
-
-
-def _values(words: Sequence[str], known: dict[str, str]) -> list[str]:
-    """What a loop runs over; a list that is not known gives one turn whose value is not known."""
-    if words[1:2] == ["RANGE"]:
-        return [f"${{{words[0]}}}"]
-    if words[1:2] != ["IN"]:
-        return list(words[1:])
-    values, is_list = list[str](), False
-    for word in words[2:]:
-        if word in ("LISTS", "ITEMS", "ZIP_LISTS"):
-            is_list = word != "ITEMS"
-        else:
-            values += known.get(word, f"${{{word}}}").split(";") if is_list else [word]
-    return [one for one in values if one]
-
-
-def _merge(before: dict[str, str], after: dict[str, str], name: str) -> str:
-    """A variable after a branch that may be taken or not: a list that it extends is extended."""
-    old, new = before.get(name), after[name]
-    return new if new == old or (old and new.startswith(f"{old};")) else f"${{{name}}}"
-
-
-def _find_end(calls: Sequence[_Call], at: int, name: str) -> int:
-    """Where the block ends that begins before ``at``."""
-    depth = 1
-    for number in range(at, len(calls)):
-        depth += (calls[number].name == name) - (calls[number].name == f"end{name}")
-        if not depth:
-            return number
-    return len(calls)

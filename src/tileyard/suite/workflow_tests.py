@@ -5,7 +5,7 @@ pytest, unittest, ctest and lit are read; any other command counts as one test.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import lru_cache
 from itertools import dropwhile, pairwise
@@ -102,9 +102,12 @@ def _find_module(word: str, cwd: str) -> str:
 
 
 def read_ctest(
-    words: Sequence[str], tree: str, find: Callable[[list[str], str], Tests | None]
+    words: Sequence[str],
+    tree: str,
+    flags: Mapping[str, str],
+    find: Callable[[list[str], str], Tests | None],
 ) -> Tests:
-    """The tests of ``ctest`` on a tree's build; ``find`` gives those that the command of one of them runs.
+    """The tests of ``ctest`` on a tree's build with these flags; ``find`` gives those that the command of one of them runs.
 
     A test that is none of a known tool's is called by its script, or else by its name.
     """
@@ -116,7 +119,7 @@ def read_ctest(
     ids, is_seen = list[str](), True
     label, unlabel = wanted("-L", "--label-regex"), wanted("-LE", "--label-exclude")
     name, unname = wanted("-R", "--tests-regex"), wanted("-E", "--exclude-regex")
-    for test in list_cmake_tests(tree):
+    for test in list_cmake_tests(tree, tuple(sorted(flags.items()))):
         is_named = "$" not in test.name and test.name != "*"
         labels = test.labels or ("",)
         fits = _fits(label, labels) and not (unlabel and _fits(unlabel, labels))

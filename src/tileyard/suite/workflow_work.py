@@ -258,8 +258,8 @@ class _Tracer:
     def _read_ctest(self, words: Sequence[str], folder: str) -> Tests:
         """The tests of a build folder. One that no known command made is of the nearest tree above it."""
         above = (str(one) for one in Path(folder).parents if (one / "CMakeLists.txt").is_file())
-        tree = self.trees[folder][0] if folder in self.trees else next(above, folder)
-        return read_ctest(words, tree, lambda argv, cwd: self._find_tests(*_name(argv), cwd))
+        tree, flags = self.trees.get(folder) or (next(above, folder), {})
+        return read_ctest(words, tree, flags, lambda argv, cwd: self._find_tests(*_name(argv), cwd))
 
     def _find_declared(self, command: ShellCommand) -> Tests | None:
         """A script that the checkout declares as a test of ctest, run by itself."""

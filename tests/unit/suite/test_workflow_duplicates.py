@@ -480,6 +480,13 @@ else()
   set(label two)
 endif()
 add_test(NAME n_${label} COMMAND other)
+option(MORE "" OFF)
+if(MORE AND NOT ${UNKNOWN})
+  add_test(NAME more COMMAND more)
+elseif(NOT FEWER)
+  add_test(NAME usual COMMAND usual)
+endif()
+set_property(TEST usual more PROPERTY LABELS option)
 gtest_discover_tests(g PROPERTIES LABELS "g")
 add_subdirectory(sub)
 """
@@ -492,9 +499,12 @@ add_subdirectory(sub)
         ("-L '^unit$' -E _c", {"t/test_a.py"}, True),
         ("-R ^py_test_c", {"t/test_c.py"}, False),
         ("-L slow", {"ctest plain of .", "ctest program of ."}, True),
-        ("-LE 'fast|slow|g'", {"ctest n_${label} of .", "t/test_a.py"}, True),
+        ("-LE 'fast|slow|g|option'", {"ctest n_${label} of .", "t/test_a.py"}, True),
         ("-L g", {"ctest of ."}, False),
         ("-L none", {"ctest of ."}, False),
+        ("-L option", {"ctest usual of ."}, True),
+        ("-L option -DMORE=ON", {"ctest usual of .", "ctest more of ."}, True),
+        ("-L option -DFEWER=ON", {"ctest of ."}, False),
     ],
 )
 def test_ctest_runs_what_cmake_declares(
@@ -508,7 +518,10 @@ def test_ctest_runs_what_cmake_declares(
     (tmp_path / "sub").mkdir()
     text = "add_test(NAME sub COMMAND python3 -m pytest ${CMAKE_SOURCE_DIR}/t/test_a.py)\n"
     (tmp_path / "sub" / "CMakeLists.txt").write_text(text, encoding="utf-8")
-    find(tmp_path, a=steps(f"cmake -B b; ctest --test-dir b {words}"), b=steps("tool"))
+    words, _, flag = words.partition(" -D")
+    flags = f"-D{flag}" if flag else ""
+    run = f"cmake -B b {flags}; ctest --test-dir b {words}"
+    find(tmp_path, a=steps(run), b=steps("tool"))
     (work,) = (one for one in look(tmp_path).work if one.kind == "tests")
     found = {one.replace(str(tmp_path), ".") for one in work.tests.ids}
     assert (found, work.is_seen) == (ids, is_seen)
