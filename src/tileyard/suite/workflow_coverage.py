@@ -32,7 +32,7 @@ def serves(one: Work, other: Work, jobs: Jobs) -> bool:
     """Whether the other can be left out at the events of both: this one runs whenever it does, and is of use to its users."""
     if one.kind == "build" and _name_options(one.details, other.details):
         return False
-    if one.kind == "command" and not one.is_seen and name_other_builds(one, other):
+    if _checks_build(one) and name_other_builds(one, other):
         return False
     if one.tests.select and one.tests.select != other.tests.select:
         return False
@@ -50,6 +50,12 @@ def serves(one: Work, other: Work, jobs: Jobs) -> bool:
         )
         for event in events
     )
+
+
+def _checks_build(work: Work) -> bool:
+    """Whether work may be a check of what was built: programs that ctest runs, and what cannot be seen."""
+    is_known = work.is_seen and not any(one.startswith("ctest ") for one in work.tests.ids)
+    return work.kind in ("command", "tests") and not is_known
 
 
 def _name_options(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
@@ -78,6 +84,6 @@ def say_why(works: Sequence[Work]) -> str:
     }
     if names:
         return f"none serves the others: {', '.join(sorted(names))} differ"
-    if any(a.kind == "command" and name_other_builds(a, b) for a, b in pairs):
+    if any(_checks_build(a) and name_other_builds(a, b) for a, b in pairs):
         return "each checks a build of its own"
     return "none runs whenever the others do"

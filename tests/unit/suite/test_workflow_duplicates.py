@@ -425,6 +425,12 @@ def test_only_a_job_that_runs_whenever_the_other_does_keeps_what_both_do(
         ("cmake -B o -DA=1; make -C o", "cmake -B o -DA=2; make -C o", ""),
         ("CC=a cargo build", "cargo build", ""),
         ("cargo build; ./x", "CC=a cargo build; ./x", ""),
+        ("cargo build; pytest t", "CC=a cargo build; pytest t", "ab"),
+        (
+            "cmake -B b; make -C b; ctest --test-dir b",
+            "cmake -B b -DA=1; make -C b; ctest --test-dir b",
+            "",
+        ),
     ],
 )
 def test_what_a_script_may_leave_out_or_builds_in_another_way_is_no_substitute(
