@@ -227,6 +227,7 @@ def test_defaults_that_are_not_plain_stay_with_the_function() -> None:
     info = _declare(f).describe()
     assert info.required == ()
     assert info.defaults == {"c": 0.5}
+    assert info.line == f.__code__.co_firstlineno
 
 
 def test_sizes_that_only_the_source_names_are_parameters() -> None:
