@@ -179,7 +179,7 @@ def hold_s(task: Path) -> float:
 
 def is_foreign(task: Path) -> bool:
     """Whether it is somebody else's."""
-    return f"sleep {OTHERS_S}" in (task / "request").read_text()
+    return f"sleep {OTHERS_S};" in (task / "request").read_text()
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def bad_manners(folder: Path) -> Iterator[None]:
     for number, fault in OF_TASKS.items():
         (queue / "faults" / str(number)).write_text(fault)
     command = [sys.executable, QUEUE, "task-submit", str(queue), *LIMITS]
-    with subprocess.Popen([*command, "--run", f"sleep {OTHERS_S}"]) as other:
+    with subprocess.Popen([*command, "--run", f"sleep {OTHERS_S};"]) as other:
         while not (queue / "tasks/1/pid").exists():
             time.sleep(0.01)
         yield

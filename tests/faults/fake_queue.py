@@ -22,6 +22,7 @@ ends with 143, or 137 if it did not obey. TERM has the client end its task.
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,8 @@ GRACE_S = 1.0
 KILL_WAIT_S = 5.0
 """How long a client waits for a task's end that it has asked for."""
 INTERRUPTED, FAILED = 137, 1
+NAMES_DEVICE = re.compile(r"[|;]|&&|\$TASK_DEVICE|--devices?\b")
+"""A command to which ``--device`` is not appended: it names the device itself, or is a compound one."""
 NAME = "task_20260714_103015_"
 
 
@@ -105,7 +108,8 @@ class Server:
         count = request["devices"]
         device, self.free = ",".join(self.free[:count]), self.free[count:]
         argv = request["argv"]
-        if request["appends"] and "no-device" not in faults:
+        is_simple = request["appends"] and not NAMES_DEVICE.search(argv[-1])
+        if is_simple and "no-device" not in faults:
             argv = [*argv[:-1], f"{argv[-1]} --device {device}"]
         base = {name: os.environ[name] for name in BASE if name in os.environ}
         variable = {} if faults & {"no-device", "unset"} else {request["variable"]: device}
