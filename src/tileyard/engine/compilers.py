@@ -104,7 +104,7 @@ class CompilePool:
         kernels: Sequence[BuildKernel],
         limits_s: Sequence[float],
         *,
-        tell: TellBuilt,
+        tell: TellBuilt = lambda build: None,
         anew: bool = False,
     ) -> AsyncIterator[Build]:
         """Build kernels together, ``anew`` even if their binaries exist; yield a verdict for each. ``tell`` gets the builds that are ready before that.
