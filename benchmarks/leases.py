@@ -1,8 +1,8 @@
 """What leases promise under contention, and what they cost.
 
-``python benchmarks/leases.py contend [LEASES]``: 64 processes contend for 4 devices while some of
-them are killed with SIGKILL at random. Every holder writes to its device's own file and checks that
-nobody else does; afterwards the log of all grants is checked for order and for what was lost.
+``python benchmarks/leases.py contend [LEASES]``: 64 processes, 48 of one job and 16 of another, contend for 4 devices while
+some of them are killed with SIGKILL at random. Every holder writes to its device's own file and checks that
+nobody else does; afterwards the log of all grants is checked for order, for the jobs' turns, and for what was lost.
 
 ``python benchmarks/leases.py cost``: an uncontended lease inside a running process, and ``tileyard
 lease -- true`` beside ``flock FILE true``, in turn.
@@ -20,8 +20,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,10 @@ URGENT_SHARE = 0.1
 """How many of the requests have priority 1 instead of 0."""
 PF_EXITING = 0x4
 """In the flags of a process: it is on its way out of the kernel, and runs nothing of its own."""
+JOBS = ("big", "big", "big", "small")
+"""The jobs of the processes, in turn."""
+NOTICE_NS = 20 * 10**6
+"""Nanoseconds after which a request is certainly seen by others: the kernel's times of files are coarse."""
 NOBODY = b"0000000000 00000000000000000000"
 ROUNDS = 1000
 COMMANDS = 40
@@ -67,6 +71,7 @@ class Grant:
     device: str
     number: int
     priority: int
+    job: str
     asked_ns: int
     taken_ns: int
     began_ns: int
@@ -134,18 +139,18 @@ def _find_state(pid: int) -> str:
     return "leaving" if int(fields[5]) & PF_EXITING else "running"
 
 
-def contend(yard: Yard, seed: int) -> None:
+def contend(yard: Yard, seed: int, job: str) -> None:
     """One of the processes: take any device, use it, give it back, and so on."""
     chance = random.Random(seed)
     wish = Wish(tuple(Choice(f"dev-{n}", (f"dev-{n}",)) for n in range(DEVICES)))
     while True:
         priority = int(chance.random() < URGENT_SHARE)
-        facts = LeaseFacts("contend", os.urandom(8).hex())
+        facts = LeaseFacts("contend", os.urandom(8).hex(), job=job)
         ticket = Ticket(str(yard.locks), wish, facts, priority)
         holding = wait_for(ticket)
         device, number = holding.choices[0].device, holding.number
         yard.write(
-            "grant", os.getpid(), device, number, priority, ticket.asked_ns, holding.taken_ns, time.time_ns()
+            "grant", os.getpid(), device, number, priority, job, ticket.asked_ns, holding.taken_ns, time.time_ns()
         )  # fmt: skip
         yard.use(device, number, chance)
         yard.write("ended", os.getpid(), device, number, time.time_ns())
@@ -158,22 +163,22 @@ class Crowd:
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
         self._chance = random.Random(7)
-        self._running: set[int] = set()
+        self._running: dict[int, str] = {}
         self._seen_bytes = 0
         self.granted = self.kills = self.failed = 0
 
-    def start(self) -> None:
+    def start(self, job: str) -> None:
         """One more."""
         seed = self._chance.getrandbits(32)
         pid = os.fork()
         if pid == 0:
             try:
-                contend(self._yard, seed)
+                contend(self._yard, seed, job)
             except BaseException:  # noqa: BLE001 - the child must end here, whatever it was
                 traceback.print_exc()
             finally:
                 os._exit(1)
-        self._running.add(pid)
+        self._running[pid] = job
 
     def tend(self) -> None:
         """Count what was granted meanwhile, kill somebody, replace who died."""
@@ -185,9 +190,8 @@ class Crowd:
             os.kill(self._chance.choice(sorted(self._running)), signal.SIGKILL)
             self.kills += 1
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            self._running.discard(ended[0])
             self.failed += os.waitstatus_to_exitcode(ended[1]) != -signal.SIGKILL
-            self.start()
+            self.start(self._running.pop(ended[0]))
 
     def end(self) -> None:
         """Kill them all."""
@@ -203,8 +207,8 @@ def run_contention(leases: int) -> None:
     yard = Yard(folder)
     crowd = Crowd(yard)
     began = time.monotonic()
-    for _ in range(PROCESSES):
-        crowd.start()
+    for number in range(PROCESSES):
+        crowd.start(JOBS[number % len(JOBS)])
     while crowd.granted < leases:
         time.sleep(0.02)
         crowd.tend()
@@ -223,6 +227,9 @@ def run_contention(leases: int) -> None:
     print(f"processes that failed  {crowd.failed}")
     print(f"numbers out of order   {count_number_faults(grants)}")
     print(f"served out of order    {count_order_faults(grants)}")
+    print(f"out of turn            {count_turn_faults(grants)}")
+    for job, count in sorted(Counter(grant.job for grant in grants).items()):
+        print(f"turns of job {job:9} {count} ({count / len(grants):.1%})")
     for priority in (0, 1):
         waits = [g.taken_ns - g.asked_ns for g in grants if g.asked_ns and g.priority == priority]
         show(f"time in the queue, priority {priority}", [wait / 1e6 for wait in waits])
@@ -236,13 +243,14 @@ def collect(lines: Iterable[list[str]]) -> list[Grant]:
     found = []
     for line in lines:
         if line[0] == "grant":
-            pid, device, number, priority, asked, taken, began = line[1:]
+            pid, device, number, priority, job, asked, taken, began = line[1:]
             found.append(
                 Grant(
                     pid=int(pid),
                     device=device,
                     number=int(number),
                     priority=int(priority),
+                    job=job,
                     asked_ns=int(asked),
                     taken_ns=int(taken),
                     began_ns=int(began),
@@ -263,13 +271,34 @@ def count_number_faults(grants: Iterable[Grant]) -> int:
 
 
 def count_order_faults(grants: Iterable[Grant]) -> int:
-    """Leases that were given to somebody while one who had asked earlier, as urgently, still waited."""
-    last: dict[int, int] = defaultdict(int)
+    """Leases that were given to somebody while one of the same job who had asked earlier, as urgently, still waited."""
+    last: dict[tuple[str, int], int] = defaultdict(int)
     faults = 0
     for grant in grants:
         if grant.asked_ns:
-            faults += grant.asked_ns < last[grant.priority]
-            last[grant.priority] = max(last[grant.priority], grant.asked_ns)
+            faults += grant.asked_ns < last[grant.job, grant.priority]
+            last[grant.job, grant.priority] = max(last[grant.job, grant.priority], grant.asked_ns)
+    return faults
+
+
+def count_turn_faults(grants: Sequence[Grant]) -> int:
+    """Leases of a job while one of another job, as urgent, had not had a turn for longer and still waited."""
+    turns: dict[str, int] = {}
+    faults = 0
+    for index, grant in enumerate(grants):
+        waiting = [
+            other
+            for other in grants[index + 1 : index + PROCESSES]
+            if 0 < other.asked_ns < grant.taken_ns - NOTICE_NS
+        ]
+        faults += any(
+            other.job != grant.job
+            and other.priority == grant.priority
+            and turns.get(other.job, other.asked_ns) < turns.get(grant.job, 0)
+            for other in waiting
+        )
+        if waiting:  # otherwise the turn costs nothing
+            turns[grant.job] = grant.taken_ns
     return faults
 
 

@@ -543,6 +543,24 @@ as_root = pytest.mark.skipif(
 )
 
 
+def test_turns_go_round_the_jobs(host: Host) -> None:
+    """Three requests of one job that came first do not all go before that of another job; more urgent ones do."""
+    with host.start("--devices", "npu:0", "--", "sh", "-c", "echo held; read x") as holder:
+        assert read_line(holder.stdout) == "held"
+        started = []
+        for job, priority in ("a0", "a0", "a0", "b0", "a1"):
+            host.env["TILEYARD_JOB"] = job
+            line = f"echo {job}{priority} >> order"
+            arguments = ("--devices", "npu:0", "--priority", priority, "--", "sh", "-c", line)
+            started.append(host.start(*arguments))
+            host.requests(len(started))
+        holder.communicate(b"x\n", DEADLINE_S)
+        for process in started:
+            process.communicate(timeout=DEADLINE_S)
+    order = (host.folder / "order").read_text(encoding="ascii").split()
+    assert order == ["a1", "b0", "a0", "a0", "a0"]  # the urgent turn was one of job a
+
+
 @as_root
 def test_a_full_disk_is_one_line(host: Host) -> None:
     """No lease is granted that cannot be written down, and one that is held ends as usual."""

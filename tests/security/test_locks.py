@@ -21,11 +21,12 @@ from tests.security.conftest import DEADLINE_S, Host, User
 from tileyard.devices.locks import prepare_directory
 from tileyard.errors import UsageError
 from tileyard.processes.keeper.deciding import Choice, Wish
-from tileyard.processes.keeper.directory import LockDirectory, name_request, next_number
+from tileyard.processes.keeper.directory import LockDirectory, next_number
 from tileyard.processes.keeper.holding import Holding, LeaseFacts
 from tileyard.processes.keeper.report import RefusedError
 from tileyard.processes.keeper.ticket import Ticket
 from tileyard.processes.keeper.tree import start_of
+from tileyard.processes.keeper.turns import name_request
 
 pytestmark = pytest.mark.slow
 
@@ -332,6 +333,28 @@ def test_a_record_that_names_a_process_above_is_waited_for(host: Host, users: Us
 
 
 # ---- what B can do ------------------------------------------------------------------------------
+
+
+def test_turns_go_round_the_users(host: Host, users: Users) -> None:
+    """A waits once and B three times, as three jobs, before it: A has the second turn."""
+    host.install()
+    holding = take(host.locks)
+
+    def wait(job: str) -> Ticket:
+        ticket = Ticket(str(host.locks), WISH, LeaseFacts("test", job, job=job))
+        ticket._above = [1]
+        assert ticket.try_take() is None
+        return ticket
+
+    a, b = users
+    with contextlib.ExitStack() as waiting:
+        for user, job in ((b, "1"), (b, "2"), (b, "3"), (a, "1")):
+            waiting.enter_context(user.hold(lambda job=job: wait(job)))  # type: ignore[misc]
+        directory = LockDirectory(str(host.locks))
+        order = [one.uid for one in directory.list_requests()]
+        directory.close()
+    holding.release()
+    assert order == [b.uid, a.uid, b.uid, b.uid]
 
 
 def test_who_keeps_the_directory_locked_delays(

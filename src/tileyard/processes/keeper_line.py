@@ -1,5 +1,6 @@
 """Builds the command line of a keeper, parses its reports, and explains to people why it refused to start something."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,31 @@ REFUSALS: Final = {
 REFUSAL_ERRORS: Final = {"sick": SickDeviceError, "nested": NestedLeaseError}
 
 
+JOB: Final = "TILEYARD_JOB"
+"""The variable that names the job whose turn a lease takes."""
+CI_RUNS: Final = ("GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "CIRCLE_WORKFLOW_ID", "BUILD_BUILDID", "BUILD_TAG")  # fmt: skip
+"""Variables of GitHub, GitLab, Buildkite, CircleCI, Azure and Jenkins that name a whole run."""
+NO_SESSION: Final = "4294967295"
+
+
+def _find_session() -> str:
+    """The login session, if the kernel keeps account of them, otherwise that of the terminal."""
+    with contextlib.suppress(OSError):
+        number = Path("/proc/self/sessionid").read_text(encoding="ascii").strip()
+        if number != NO_SESSION:
+            return f"login {number}"
+    return f"session {os.getsid(0)}"
+
+
+SESSION: Final = _find_session()  # at the start: copies of this process have sessions of their own
+
+
+def find_job(environ: Mapping[str, str]) -> str:
+    """The job that this process belongs to."""
+    runs = (f"{name} {environ[name]}" for name in CI_RUNS if environ.get(name))
+    return environ.get(JOB) or next(runs, SESSION)
+
+
 def keeper_argv(
     tree: str, options: Sequence[str], lease: LeaseRequest | None, argv: Sequence[str]
 ) -> list[str]:
@@ -43,7 +69,8 @@ def keeper_argv(
         *options,
     ]
     if lease is not None:
-        line += [f"count={lease.count}", f"priority={lease.priority}"]
+        job = find_job(os.environ)
+        line += [f"count={lease.count}", f"priority={lease.priority}", f"job={job}"]
         for device in lease.choices:
             line += _describe_device(device)
     return [*line, "--", *argv]

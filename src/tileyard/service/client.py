@@ -15,6 +15,7 @@ import msgspec
 
 from tileyard.errors import EngineLostError, InterruptedRunError, TileyardError
 from tileyard.events import Event
+from tileyard.processes.keeper_line import JOB, find_job
 from tileyard.processes.launch import EngineProcess, start_engine_process
 from tileyard.service.messages import (
     Answer,
@@ -63,7 +64,7 @@ class RunClient(Generic[ResultT]):
         ``listen`` or Ctrl-C, ends the engine and all its workers.
         """
         argv = (sys.executable, "-P", "-m", "tileyard.service.process")
-        env = {**os.environ, **self._settings.environment()}
+        env = {**os.environ, **self._settings.environment(), JOB: find_job(os.environ)}
         with start_engine_process(argv, env) as engine, contextlib.ExitStack() as ending:
             self._engine = engine
             ending.callback(self._forget)  # its channel's numbers may soon be reused

@@ -14,8 +14,8 @@ from tileyard.devices.occupancy import open_directory, read_occupancy, try_hold
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.processes.keeper.deciding import Choice, Wish
-from tileyard.processes.keeper.directory import name_request
 from tileyard.processes.keeper.holding import LeaseFacts
+from tileyard.processes.keeper.turns import name_request
 
 
 def device(tmp_path: Path, name: str, *parts: str) -> Device:

@@ -17,7 +17,7 @@ command: it keeps the three standard streams, core dumps and its place before th
 leaves behind is killed at once),
 ``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and the lease's
 number is written to the descriptor that ``TILEYARD_LEASE_PIPE`` names in the worker's environment),
-``count`` and ``priority`` of the lease, ``command`` (what its record shows instead of ARGV). After these, for each device that would do: ``choice``
+``count``, ``priority`` and ``job`` of the lease, ``command`` (what its record shows instead of ARGV). After these, for each device that would do: ``choice``
 (its name), ``lock`` (repeated), ``env`` (repeated, ``K=V``), ``device-cores``, ``probe`` (repeated),
 ``probe-limit`` (seconds).
 
@@ -31,6 +31,6 @@ keeper. The reports pipe (1) takes one JSON line per event; 2 is the log, the wo
 stderr.
 
 The protocol by which keepers of all users share devices is in ``directory`` (the files on disk),
-``deciding`` (who gets what), ``ticket`` (from request to lease), ``holding`` (the lease) and
+``turns`` and ``deciding`` (who gets what), ``ticket`` (from request to lease), ``holding`` (the lease) and
 ``quarantine``.
 """

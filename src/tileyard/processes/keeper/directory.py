@@ -14,8 +14,9 @@ import fcntl
 import os
 import time
 
-from .deciding import Choice, Wish, order_key
+from .deciding import Choice, Wish
 from .files import (
+    FILE_MODE,
     Seen,
     close_all,
     escape,
@@ -30,12 +31,16 @@ from .files import (
     unescape,
 )
 from .quarantine import Quarantines
+from .turns import Asked, put_in_order
 
 MAX_DIGITS = 15
 """Most digits of a lease number: for a longer one a host would have to run for thirty years."""
 MAX_PRIORITY = 1000
 MAX_COMMAND = 400  # characters; enough for people to recognise it
 HELD, ENDED = b"held ", b"ended"
+TURN = "turn"
+TURNS_NS = 3600 * 10**9
+"""Nanoseconds for which the turn of a job is remembered."""
 
 
 class Request:
@@ -55,18 +60,6 @@ class Request:
             tuple(Choice(unescape(c[0]), tuple(map(unescape, c[1:]))) for c in choices),
             max(1, int(one["count"])),
         )
-
-
-def name_request(priority: int) -> str:
-    """A name for a new request: its priority, the time, and a part that no other request has."""
-    return f"{priority}.{time.time_ns():020d}.{os.getpid()}.{os.urandom(4).hex()}"
-
-
-def order_of(name: str, asked_ns: int) -> tuple[int, str]:
-    """The sort key that puts requests into the order in which they are served. Raises ValueError if ``name`` is not one."""
-    priority, _, rest = name.partition(".")
-    clamped = max(-MAX_PRIORITY, min(MAX_PRIORITY, int(priority)))
-    return order_key(clamped, asked_ns), rest
 
 
 def next_number() -> int:
@@ -123,7 +116,7 @@ def mark_ended(fd: int) -> None:
 class LockDirectory:
     """An open lock directory. Its answers describe the present moment: they stay true only under ``try_lock``.
 
-    ``orders`` has the sort key of each request in the last list.
+    ``asked`` has the requests in the last list, in any order.
     """
 
     def __init__(self, path: str) -> None:
@@ -136,8 +129,9 @@ class LockDirectory:
             os.close(self.root)
             raise
         self.quarantines = Quarantines(stated)
-        self.orders: dict[str, tuple[int, str]] = {}
+        self.asked: dict[str, Asked] = {}
         self._parsed: dict[str, Request] = {}
+        self._dead: set[str] = set()
         self._with_drafts: set[int] = set()
 
     def close(self) -> None:
@@ -161,19 +155,62 @@ class LockDirectory:
 
     # ---- content ------------------------------------------------------------------------------
 
-    def list_requests(self) -> list[str]:
-        """The names of all requests in order, including those of dead owners."""
+    def list_requests(self, new: Asked | None = None) -> list[Asked]:
+        """All requests in order but those found dead, and a ``new`` one that is not in the directory yet."""
         names = set(self._list(self.requests))
-        for name in self.orders.keys() - names:
-            del self.orders[name]
+        self._dead &= names
+        for name in self.asked.keys() - names:
+            del self.asked[name]
             self._parsed.pop(name, None)
-        for name in names - self.orders.keys():
+        for name in names - self.asked.keys() - self._dead:
             try:
-                asked_ns = os.stat(name, dir_fd=self.requests, follow_symlinks=False).st_ctime_ns
-                self.orders[name] = order_of(name, asked_ns)
+                status = os.stat(name, dir_fd=self.requests, follow_symlinks=False)
+                self.asked[name] = Asked(name, status.st_uid, status.st_ctime_ns, MAX_PRIORITY)
             except (OSError, ValueError):
                 pass  # it has just gone, or is not one of ours
-        return sorted(self.orders, key=self.orders.__getitem__)
+        waiting = [*self.asked.values(), *([new] if new is not None else [])]
+        jobs = {(one.uid, one.job) for one in waiting}
+        return put_in_order(waiting, self._read_turns() if len(jobs) > 1 else {})
+
+    def has_request(self, name: str) -> bool:
+        """Whether this request, alive or not, is in the directory."""
+        return os.access(name, os.F_OK, dir_fd=self.requests, follow_symlinks=False)
+
+    def note_turn(self, job: str, pool: str) -> None:
+        """Remember that a job has had its turn now."""
+        name = f"{TURN}.{os.geteuid()}.{job}.{pool}"
+        try:
+            now_ns = time.time_ns()  # ctimes of two turns in a row may be equal
+            os.utime(name, ns=(now_ns, now_ns), dir_fd=self.leases, follow_symlinks=False)
+        except FileNotFoundError:
+            self._read_turns()  # which removes old ones
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                os.close(os.open(name, flags, FILE_MODE, dir_fd=self.leases))
+            except OSError:
+                pass  # then the job had no turn, as far as others know
+        except OSError:
+            pass
+
+    def _read_turns(self) -> dict[tuple[int, str, str], int]:
+        """The last turns of users, jobs and pools. Old ones of this user are removed."""
+        found = {}
+        oldest_ns = time.time_ns() - TURNS_NS
+        for name in self._list(self.leases):
+            kind, *words = name.split(".")
+            if kind != TURN or len(words) != 3:
+                continue
+            try:
+                status = os.stat(name, dir_fd=self.leases, follow_symlinks=False)
+            except OSError:
+                continue  # it has just gone
+            if str(status.st_uid) != words[0]:
+                continue  # others can say nothing about this user
+            if status.st_mtime_ns > oldest_ns:
+                found[status.st_uid, words[1], words[2]] = status.st_mtime_ns
+            elif os.geteuid() in (status.st_uid, 0):
+                remove(self.leases, name)
+        return found
 
     def read_request(self, name: str) -> Request | None:
         """The request with this name if its owner lives. A dead one of this user is removed."""
@@ -182,6 +219,8 @@ class LockDirectory:
             return None
         try:
             if not is_locked(seen.fd):
+                self._dead.add(name)
+                self.asked.pop(name, None)
                 if os.geteuid() in (seen.uid, 0):
                     remove(self.requests, name)
                 return None

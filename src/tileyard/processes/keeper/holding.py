@@ -37,12 +37,13 @@ class LeaseFacts:
     """The facts about its holder in a lease's records.
 
     ``tree`` is the token that its processes carry, ``outer`` are those of the leases under which the
-    holder itself runs. ``process_space`` distinguishes containers, whose process numbers are
+    holder itself runs; ``job`` is whose turn it takes. ``process_space`` distinguishes containers, whose process numbers are
     unrelated.
     """
 
-    def __init__(self, command: str, tree: str, outer: tuple[str, ...] = ()) -> None:
+    def __init__(self, command: str, tree: str, outer: tuple[str, ...] = (), job: str = "") -> None:
         self.command = command
+        self.job = job
         self.tree = tree
         self.outer = outer
         self.pid = os.getpid()

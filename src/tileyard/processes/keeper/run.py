@@ -53,7 +53,7 @@ class Keeper(Watcher):
             folders = {os.path.dirname(lock) for lock in locks}
             if len(folders) > 1:
                 raise RefusedError("lock", 0, text=" ".join(sorted(folders)))
-            facts = LeaseFacts(options.command, options.tree, options.outer)
+            facts = LeaseFacts(options.command, options.tree, options.outer, options.job)
             ticket = Ticket(folders.pop(), options.wish, facts, options.priority)
             self.bell = ticket.bell.fd
             self.poll.register(self.bell, 1)

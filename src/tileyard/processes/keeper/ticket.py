@@ -10,13 +10,15 @@ import _thread
 import fcntl
 import os
 import time
+from itertools import takewhile
 
-from .deciding import Decision, Wish, decide, find_due, order_key, parts_of, pick
-from .directory import LeaseRecord, LockDirectory, Request, name_request
+from .deciding import Decision, Wish, decide, find_due, parts_of, pick
+from .directory import MAX_PRIORITY, LeaseRecord, LockDirectory, Request
 from .files import is_replaced, open_seen, remove, wait_unlocked
 from .holding import Holding, LeaseFacts, end_survivors, forget_earlier, take_parts, uid_of
 from .report import RefusedError
 from .tree import ancestors_of, start_of
+from .turns import Asked, digest, name_pool, name_request
 
 TYPE_CHECKING = False  # typing would cost 5 ms
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ RESCAN_S = 1.0
 LOCK_ATTEMPTS, LOCK_PAUSE_S = 15, 0.0001
 PATIENCE_S = 5.0
 """Seconds for which a request that could be granted may block others without taking its devices."""
+SOON_S = 0.02
+"""The same for one that is near, while another ahead could take its devices: that one may have just lost its turn to it."""
+NEAR = 2
+"""Jobs that are woken by the end of a lease: the first one may have lost its turn to the second meanwhile."""
 DECIDE_LIMIT_S = 5.0
 """Seconds for which others may prevent a ticket from deciding; then it decides without the directory's lock."""
 
@@ -122,7 +128,12 @@ class Ticket:
         self._wish = wish
         self._facts = facts
         self._priority = priority
-        self._name = ""
+        self._job, self._pool = digest(facts.job), name_pool(wish)
+        self._name = name_request(priority, self._job, self._pool)
+        self._kin: list[Asked] = []
+        """Requests ahead that ask for the same devices."""
+        self._elder = ""
+        self._is_soon = self._is_due_ahead = False
         self._request = -1
         self._guard = _thread.allocate_lock()
         self._lock_state = "free"  # or "wanted" by a thread, or "held" by it for us
@@ -135,12 +146,14 @@ class Ticket:
     @property
     def rescan_s(self) -> float:
         """Most seconds to wait for the bell."""
+        if self._is_soon:
+            return SOON_S
         return RESCAN_S * min(10.0, 1.0 + 0.25 * self.ahead)
 
     def find_position(self) -> int:
         """Its place among the requests for the same devices, 1 for the next in turn; None is final."""
         wanted = {part for choice in self._wish.choices for part in choice.parts}
-        names = self.directory.list_requests()
+        names = [one.name for one in self.directory.list_requests()]
         if self._name in names:
             names = names[: names.index(self._name)]
         requests = (self.directory.read_request(name) for name in names)
@@ -248,14 +261,17 @@ class Ticket:
         live = {r.part: r for several in records.values() for r in several if r.is_live}
         if live:
             self._leave_out_own(live, sick)
-        names = self._list_ahead()
+        queue = self._list_ahead()
+        names = [one.name for one in queue]
         late = self._find_late(names, set(live), sick)
         found: list[Request] = []
         decision = decide(self._wish, self._read_ahead(names, late, found), set(live), sick)
         if not (decision.devices or decision.parts or decision.ahead):
             raise RefusedError("sick", 0, text=" ".join(sorted(wanted & sick)))
+        self._is_due_ahead = any(pick(request.wish, set(live) | sick) for request in found)
         self.ahead = len(names)
         self.holder = next((live[part] for part in sorted(live)), None)
+        self._kin = [one for one in queue if one.pool == self._pool]
         return Look(decision, numbers, records, live, [request.name for request in found])
 
     def _take(self, look: Look) -> Holding | None:
@@ -264,17 +280,36 @@ class Ticket:
         )
         if holding is None:
             self.bell.ring()  # another process decides in spite of the lock: look again
+        elif self.directory.asked:  # a turn that nobody waits for costs nothing
+            self.directory.note_turn(self._job, self._pool)
         return holding
 
     def _wait_for(self, look: Look) -> None:
+        """Ring at the next change that may make this request the next in turn."""
         if self._request < 0:
-            self._name = name_request(self._priority)
             self._request = self.directory.add_request(self._name, self._wish, self._facts.command)
             self.asked_ns = os.fstat(self._request).st_ctime_ns
-        for part in look.decision.parts:
+        self._is_soon = False
+        if self._elder:  # nothing can make this one the next in turn before that one
+            self.bell.ring_after(self.directory.requests, self._elder)
+            return
+        as_urgent = [one for one in self._kin if one.priority == self._priority]
+        is_near = len(as_urgent) < NEAR
+        self._is_soon = is_near and self._is_due_ahead
+        for part in look.live if is_near else look.decision.parts:
             self.bell.ring_after(self.directory.leases, f"{part}.{look.live[part].number}")
         for index in look.decision.ahead:
             self.bell.ring_after(self.directory.requests, look.ahead[index])
+
+    def _find_elder(self, queue: list[Asked]) -> str:
+        """The name of the request before this one in its job, if there is one and its owner lives."""
+        mine = (os.geteuid(), self._job, self._pool, self._priority)
+        names = (
+            one.name
+            for one in reversed(queue)
+            if (one.uid, one.job, one.pool, one.priority) == mine
+        )
+        return next(filter(self.directory.read_request, names), "")
 
     def _leave_out_own(self, live: dict[str, LeaseRecord], sick: set[str]) -> None:
         """Refuse to wait for a lease under which this request itself is made.
@@ -301,16 +336,26 @@ class Ticket:
                 names = sorted({live[part].device for part in own})
                 raise RefusedError("nested", 0, text=" ".join(names))
 
-    def _list_ahead(self) -> list[str]:
-        """The names of requests before this one, whether or not this one has asked already."""
-        names = self.directory.list_requests()
-        if self._request >= 0:
-            if self._name in names:
-                return names[: names.index(self._name)]
+    def _list_ahead(self) -> list[Asked]:
+        """The requests before this one, whether or not this one has asked already."""
+        new = None
+        if self._request >= 0 and not self.directory.has_request(self._name):
             os.close(self._request)  # a user who may do so has removed it: ask again, at the end
             self._request = -1
-        mine = (order_key(self._priority, time.time_ns()), "~")
-        return [name for name in names if self.directory.orders[name] < mine]
+            self._name = name_request(self._priority, self._job, self._pool)
+        if self._request < 0:
+            new = Asked(self._name, os.geteuid(), time.time_ns(), MAX_PRIORITY)
+        queue = self._list_before(new)
+        # the first of a job must know the living from the dead: it may be next in turn, and nobody would tell it
+        self._elder = self._find_elder(queue)
+        if not self._elder:
+            living = [one for one in queue if self.directory.read_request(one.name) is not None]
+            queue = queue if len(living) == len(queue) else self._list_before(new)
+        return queue
+
+    def _list_before(self, new: Asked | None) -> list[Asked]:
+        queue = self.directory.list_requests(new)
+        return list(takewhile(lambda one: one.name != self._name, queue))
 
     def _read_ahead(
         self, names: list[str], late: set[str], found: list[Request]

@@ -61,6 +61,7 @@ class Options:
         self.devices = [Device(pairs[a:b]) for a, b in zip(starts, bounds[1:], strict=True)]
         self.count = int(one.get("count", "1"))
         self.priority = int(one.get("priority", "0"))
+        self.job = one.get("job", "")
         self.parent = int(one["parent"])
         self.tree = one["tree"]
         self.outer = tuple(token for token in one.get("outer", "").split(":") if token)
