@@ -792,20 +792,18 @@ def test_cases_are_listed(cli: CommandLine, suite: Path) -> None:
 
 
 def test_reports_are_written(cli: CommandLine, suite: Path) -> None:
-    """JUnit XML, JSON, and GitHub's page and annotations where it asks for them."""
-    suite.write_text(SUITE.replace("|| exit 2", "&& exit 2"))
-    done = cli.run(
-        "test",
-        "suite.toml",
-        "--junit",
-        "junit.xml",
-        "--summary",
-        "summary.json",
-        GITHUB_ACTIONS="true",
-        GITHUB_STEP_SUMMARY=str(cli.cwd / "page.md"),
-    )
-    assert done.returncode == 1
+    """JUnit XML, JSON, and GitHub's page and annotations where it asks for them; there, no output and no name is a command."""
+    text = SUITE.replace("|| exit 2", "&& echo '##[stop-commands]tok' && exit 2")
+    suite.write_text(text.replace('name = "one"', 'name = "##[add-mask]one"'))
+    cli.env.update(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(cli.cwd / "page.md"))
+    with cli.start(
+        "test", "suite.toml", "--junit", "junit.xml", "--summary", "summary.json"
+    ) as run:
+        out, err = run.communicate()
+    assert run.returncode == 1
     assert 'failures="3"' in (cli.cwd / "junit.xml").read_text()
     assert json.loads((cli.cwd / "summary.json").read_text())["exit_status"] == 1
-    assert "rows/one" in (cli.cwd / "page.md").read_text()
-    assert "::error file=" in done.stdout
+    assert "rows/two" in (cli.cwd / "page.md").read_text()
+    assert "::error file=" in out
+    assert "##[" not in out + err
+    assert "##\\u005bstop-commands]tok" in out

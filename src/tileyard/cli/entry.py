@@ -3,11 +3,14 @@
 import os
 import sys
 
+from tileyard.cli.guarding import escape, guarded
+
 INTERRUPTED = 130
 
 
 def run() -> None:
     """Run one command and exit with its status."""
+    open_streams()
     try:
         sys.exit(_run(sys.argv[1:]))
     except KeyboardInterrupt:  # during an import: commands handle it themselves
@@ -17,25 +20,41 @@ def run() -> None:
 def _run(arguments: list[str]) -> int:
     if not has_folder() and not asks_for_help(arguments):
         return say("the working directory no longer exists (change to one that does)", 2)
-    if arguments[:1] == ["lease"]:  # typer and its imports would double the cost of a lease
-        from tileyard.cli.lease import run_lease
-
-        return run_lease(arguments[1:])
     if arguments[:1] == ["exec"]:  # the process becomes the script's own
         from tileyard.cli.exec import run_exec
 
         return run_exec(arguments[1:])
-    from tileyard.cli.main import main
+    with guarded():
+        if arguments[:1] == ["lease"]:  # typer and its imports would double the cost of a lease
+            from tileyard.cli.lease import run_lease
 
-    return main(arguments)
+            return run_lease(arguments[1:])
+        from tileyard.cli.main import main
+
+        return main(arguments)
+
+
+def open_streams() -> None:
+    """Open closed standard streams on nothing: otherwise the next file would become one of them."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
 def say(message: str, status: int) -> int:
     """Print one line to stderr, and return the exit status."""
+    print(f"tileyard: {clean(message)}", file=sys.stderr)
+    return status
+
+
+def clean(message: str) -> str:
+    """Foreign text as one line without effect on a terminal, or on a job of GitHub Actions."""
     from tileyard.report.words import clean_line
 
-    print(f"tileyard: {clean_line(message)}", file=sys.stderr)
-    return status
+    return escape(clean_line(message))
 
 
 def has_folder() -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tileyard.cli.defaults import Setting, read_defaults
 from tileyard.cli.entry import INTERRUPTED, say
 from tileyard.cli.exec_help import FORMS, OPTIONS, describe
+from tileyard.cli.guarding import escape
 from tileyard.errors import TileyardError, ToolMissingError, UsageError
 from tileyard.settings import Settings, read_settings
 from tileyard.wording import install_extra
@@ -140,7 +141,7 @@ def tell_checked(checked: "SyncChecked | str") -> None:
         else describe_check(SyncReport(file="?", kernels=(checked,)))
     )
     for line in lines:
-        print(make_visible(line), file=sys.stderr)
+        print(escape(make_visible(line)), file=sys.stderr)
 
 
 def tell_noted(checked: "SyncChecked | str") -> None:
@@ -154,7 +155,7 @@ def tell_noted(checked: "SyncChecked | str") -> None:
         else [describe_finding("?", one) for one in checked.findings]
     )
     for line in lines:
-        print(f"note: {make_visible(line)}", file=sys.stderr)
+        print(escape(f"note: {make_visible(line)}"), file=sys.stderr)
 
 
 def tell(form: str, summary: "Summary") -> None:
@@ -162,7 +163,7 @@ def tell(form: str, summary: "Summary") -> None:
     from tileyard.scripts.tally import summary_json, summary_line
 
     if form == "json":
-        print(summary_json(summary), file=sys.stderr)
+        print(escape(summary_json(summary)), file=sys.stderr)
     elif form == "plain":
         for line in (*summary.notes, *summary.unsteady, summary_line(summary)):
             say(line, 0)

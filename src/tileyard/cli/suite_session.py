@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from tileyard.cli.guarding import JOB, print_command
 from tileyard.cli.opening import load_settings, print_json, read_run_times
 from tileyard.cli.session import carry_on, carry_out
 from tileyard.model import Outcome
@@ -77,8 +78,8 @@ def pack(start: StartTest, *, as_json: bool) -> int:
 
 def _annotate(result: SuiteResult, rerun: Rerun) -> None:
     """Print annotations in a job of GitHub Actions."""
-    if os.environ.get("GITHUB_ACTIONS") == "true":
+    if os.environ.get(JOB) == "true":
         checkout = os.environ.get("GITHUB_WORKSPACE")
         with outliving_readers():
             for line in annotations(result, Path(checkout) if checkout else None, rerun):
-                print(line)
+                print_command(line)

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from _pytest.terminal import TerminalReporter
 
+from tileyard.cli.guarding import escape
 from tileyard.errors import HomeError, UsageError
 from tileyard.events import CaseEnded, RunEnded, RunStarted, StopReason
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Trial
@@ -222,7 +223,7 @@ class Recording:
             return
 
         def write(line: str) -> None:
-            terminalreporter.write_line(clean_line(line))
+            terminalreporter.write_line(escape(clean_line(line)))
 
         terminalreporter.write_sep("-", f"tileyard run {report.run}")
         if report.steps:

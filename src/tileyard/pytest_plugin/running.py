@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from _pytest.runner import runtestprotocol
 
+from tileyard.cli.guarding import escape
 from tileyard.devices.holding import QueueTimeoutError
 from tileyard.errors import NestedLeaseError, WorkerStartError
 from tileyard.frontend.blame import is_users
@@ -373,7 +374,7 @@ class RunningTest:
             outcome="failed",
             longrepr="\n".join(filter(None, [self._message, end.stack])),
             when=phase,  # type: ignore[arg-type]  # one of its three words
-            sections=[(f"{name} {phase}", text) for name, text in sections if text],
+            sections=[(f"{name} {phase}", escape(text)) for name, text in sections if text],
             duration=end.at - self.began_at,
         )
 

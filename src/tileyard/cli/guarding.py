@@ -1,0 +1,84 @@
+"""Keeps printed text from acting as a command in a job of GitHub Actions.
+
+GitHub's runner obeys ``##[command]`` anywhere in a line, and ``::command::`` at its start, whoever wrote them: a program, a name, a file. So
+one character of each is written as an escape, which means the same in JSON. Files are not changed: only what the runner can read.
+"""
+
+import io
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+JOB = "GITHUB_ACTIONS"
+_ANYWHERE, _AT_START = re.compile(r"(?<=##)\["), re.compile(r"^([^\S\n]*:):", re.MULTILINE)
+_UNDECIDED = re.compile(r"\s*:?")
+
+
+class GuardedStream(io.TextIOWrapper):
+    """A text stream on which no line is a command, except those of ``command``, however it is cut into writes."""
+
+    _line = ""
+    """The current line so far; what cannot matter is left out."""
+
+    def write(self, text: str) -> int:
+        """Write text, with escapes in place of what would begin a command."""
+        shown = []
+        for part in text.splitlines(keepends=True):
+            line = self._line + part
+            shown.append(_escape(line)[len(self._line) :])
+            is_open = _UNDECIDED.fullmatch(line) is not None
+            self._line = "" if part[-1] in "\r\n" else line if is_open else f"x{line[-2:]}"
+        super().write("".join(shown))
+        return len(text)
+
+    def command(self, line: str) -> None:
+        """Write a line that the runner is to obey, for what stands at its start."""
+        super().write(_ANYWHERE.sub(r"\\u005b", line) + "\n")
+
+
+def escape(text: str) -> str:
+    """Lines of text as they are printed here."""
+    return _escape(text) if os.environ.get(JOB) else text
+
+
+def _escape(text: str) -> str:
+    return _AT_START.sub(r"\1\\u003a", _ANYWHERE.sub(r"\\u005b", text))
+
+
+def print_command(line: str) -> None:
+    """Print a command for GitHub's runner."""
+    if isinstance(sys.stdout, GuardedStream):
+        sys.stdout.command(line)
+    else:
+        print(line)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """In a job of GitHub Actions, guard what this process prints; the programs that it starts have streams of their own."""
+    before = sys.stdout, sys.stderr
+    if os.environ.get(JOB):
+        sys.stdout, sys.stderr = map(_guard, before)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, GuardedStream):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+                    stream.detach()
+        sys.stdout, sys.stderr = before
+
+
+def _guard(stream: TextIO) -> TextIO:
+    """The stream itself if it is a file, which keeps what it gets."""
+    if not isinstance(stream, io.TextIOWrapper) or stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        return stream
+    stream.flush()
+    return GuardedStream(
+        stream.buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering
+    )
