@@ -1,7 +1,9 @@
 """Failures that a user can act on. Any other exception is a bug of ours."""
 
 import errno
+import os
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -191,7 +193,9 @@ class WireError(TileyardError, code="wire", exit_status=3):
 
 HOST_FAULTS = (HomeError, DamagedError, ToolMissingError, WorkerLostError, OSError)
 """Faults of the host's disks and processes: a case in progress ends as ``infra_error``, whatever it was doing."""
-_HOST = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
+_HOST = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE})  # fmt: skip
+_OF_PATHS = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG})  # fmt: skip
+"""What is wrong with a path; a file that is missing is not among it: that would be a bug of ours."""
 
 
 def is_of_host(error: OSError) -> bool:
@@ -199,10 +203,15 @@ def is_of_host(error: OSError) -> bool:
     return error.errno in _HOST
 
 
-def blame_host(error: OSError) -> HomeError | None:
-    """The HomeError to report for an unforeseen error, if the host is at fault; otherwise None."""
-    where = f": {error.filename}" if error.filename else ""
-    return HomeError(f"{error.strerror}{where}") if is_of_host(error) else None
+def blame_host(error: OSError, home: Path) -> HomeError | None:
+    """The HomeError to report for an unforeseen error, if the host or the data directory ``home`` is at fault; otherwise None."""
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if name]
+    where = "".join(f": {name}" for name in names[:1])
+    if is_of_host(error):
+        return HomeError(f"{error.strerror}{where}")
+    if error.errno in _OF_PATHS and any(Path(name).is_relative_to(home) for name in names):
+        return HomeError(f"cannot use {names[0]}: {error.strerror}", "set TILEYARD_HOME elsewhere")
+    return None
 
 
 @dataclass(eq=False)

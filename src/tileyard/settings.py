@@ -112,7 +112,7 @@ def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
     Raises UsageError for a data directory or project file that no variable names and that cannot be trusted.
     """
     named = environ.get("TILEYARD_HOME", "")
-    home = Path(named).absolute() if named else default_home(cwd)
+    home = find_home(environ, cwd)
     host_config = environ.get("TILEYARD_HOST_CONFIG", "")
     is_found = not named or named == environ.get("TILEYARD_FOUND_HOME")
     pairs = (item.partition("=") for item in environ.get("TILEYARD_PLUGINS", "").split(",") if item)
@@ -144,6 +144,12 @@ def _read_golden_threads(text: str) -> int:
 def read_lock_dir(environ: Mapping[str, str], cwd: Path) -> Path:
     """The host's lock directory."""
     return cwd / environ.get("TILEYARD_LOCK_DIR", LOCK_DIR)
+
+
+def find_home(environ: Mapping[str, str], cwd: Path) -> Path:
+    """The data directory."""
+    named = environ.get("TILEYARD_HOME", "")
+    return Path(named).absolute() if named else default_home(cwd)
 
 
 def default_home(cwd: Path) -> Path:

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -268,6 +270,46 @@ def test_a_home_that_cannot_be_written(cli: CommandLine) -> None:
     line = read_line(cli, cli.run("tune", LIGHT, TILEYARD_HOME=str(cli.cwd / "file" / "home")))
     expected = "file/home"
     assert expected in line
+
+
+UNUSABLE = ("file", "file/below", "loop", 300 * "x")
+READING = ("trials", "history", "config", "devices", "cache gc --keep-days 1", "inspect abc", "export -o x", "lease -- true")  # fmt: skip
+
+
+@pytest.mark.parametrize("home", UNUSABLE, ids=["a file", "below a file", "a loop", "too long"])
+def test_a_home_that_cannot_be_read(cli: CommandLine, home: str) -> None:
+    """Whatever is in its place: one line that is no bug of ours, and no status that a leased command may have."""
+    (cli.cwd / "file").write_text("", encoding="utf-8")
+    (cli.cwd / "loop").symlink_to("loop")
+    for command in READING:
+        done = cli.run_here(*command.split(), TILEYARD_HOME=str(cli.cwd / home))
+        assert done.returncode in (0, 2, 69), (command, done.stderr)
+        assert len(done.stderr.splitlines()) == (done.returncode != 0), (command, done.stderr)
+
+
+def test_objects_that_are_no_folder(cli: CommandLine) -> None:
+    """The engine says so, instead of ending."""
+    cli.home.mkdir()
+    (cli.home / "objects").write_text("", encoding="utf-8")
+    suite = 'name = "s"\nrun = ["true"]\n[[testcase]]\nname = "t"\ncase = [{ name = "a" }]\n'
+    (cli.cwd / "suite.toml").write_text(suite, encoding="utf-8")
+    done = cli.run("test", "suite.toml")
+    assert done.returncode == 2
+    assert re.fullmatch(r"tileyard: .*/home/objects.*\n", done.stderr)
+
+
+def test_closed_streams_are_no_fault(cli: CommandLine) -> None:
+    """Without standard output and input, a command does its work and has its status."""
+    line = 'exec "$0" -m tileyard config >&- <&-'
+    done = subprocess.run(
+        ["sh", "-c", line, sys.executable],
+        cwd=cli.cwd,
+        env=cli.environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_store_of_a_newer_version(cli: CommandLine) -> None:

@@ -729,3 +729,19 @@ def test_kernels_say_their_lines(scripts: Scripts) -> None:
     )
     assert (done.returncode, done.stdout[-len(expected[0]) :]) == (1, expected[0]), done.stderr
     assert expected[1] in done.stderr
+
+
+def test_a_compiler_that_hangs_is_ended(scripts: Scripts, cli: CommandLine) -> None:
+    """With all that it has started: nobody else limits what a script waits for."""
+    compiler = cli.cwd / "hangs"
+    compiler.write_text("""#!/bin/sh
+        case "$*" in *-shared*) sleep 600 & echo $! > "$(dirname "$0")/started"; wait;; esac
+        exec cc "$@"
+    """)
+    compiler.chmod(0o755)
+    cli.env.update(CC=str(compiler), TILELANG_COMPILE_TIMEOUT_SECONDS="0.5")
+    done = scripts.run(str(scripts.write(GEMM + "make(128, 64)")))
+    assert done.returncode == 1
+    assert "the C compiler took longer than 0.5 s, and was ended" in done.stderr
+    started = Path("/proc", (cli.cwd / "started").read_text().strip(), "comm")
+    assert not started.exists() or started.with_name("stat").read_text().split()[2] == "Z"

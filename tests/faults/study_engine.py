@@ -62,7 +62,7 @@ def main() -> None:
     try:
         result = asyncio.run(tune(Path(sys.argv[1]), int(sys.argv[2])))
     except (TileyardError, OSError) as raised:
-        error = blame_host(raised) if isinstance(raised, OSError) else raised
+        error = blame_host(raised, Path(sys.argv[1])) if isinstance(raised, OSError) else raised
         if error is None:
             raise
         sys.stderr.write(f"{error}\n")

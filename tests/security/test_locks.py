@@ -335,6 +335,16 @@ def test_a_record_that_names_a_process_above_is_waited_for(host: Host, users: Us
 # ---- what B can do ------------------------------------------------------------------------------
 
 
+def test_a_home_of_another_user_is_one_line(host: Host, users: Users) -> None:
+    """B has A's home in the environment, as after su: the lease is refused with a status of its own, and no device has to be looked up there."""
+    _, b = users
+    host.install()
+    (host.folder / f"home-{b.uid}").mkdir(mode=0o000)
+    done = host.run(b, "lease", "--devices", "npu:0", "--", "true")
+    assert done.returncode == 2
+    assert re.fullmatch(r"tileyard: cannot use .*: Permission denied \(.*\)\n", done.stderr)
+
+
 def test_turns_go_round_the_users(host: Host, users: Users) -> None:
     """A waits once and B three times, as three jobs, before it: A has the second turn."""
     host.install()

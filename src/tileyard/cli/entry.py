@@ -2,10 +2,14 @@
 
 import os
 import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
 
 from tileyard.cli.guarding import escape, guarded
 
 INTERRUPTED = 130
+INTERNAL_ERROR = 70
 
 
 def run() -> None:
@@ -48,6 +52,19 @@ def say(message: str, status: int) -> int:
     """Print one line to stderr, and return the exit status."""
     print(f"tileyard: {clean(message)}", file=sys.stderr)
     return status
+
+
+def explain(error: Exception) -> int:
+    """Print why a command ended, one line if the host or the data directory is at fault, and return the exit status."""
+    from tileyard.errors import blame_host
+    from tileyard.settings import find_home
+
+    if isinstance(error, OSError):
+        with suppress(OSError):
+            if fault := blame_host(error, find_home(os.environ, Path.cwd())):
+                return say(str(fault), fault.exit_status)
+    traceback.print_exception(error)
+    return say("this is a bug in tileyard; please report it", INTERNAL_ERROR)
 
 
 def clean(message: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileyard.cli.defaults import Setting, read_defaults
-from tileyard.cli.entry import INTERRUPTED, say
+from tileyard.cli.entry import INTERRUPTED, explain, say
 from tileyard.cli.exec_help import FORMS, OPTIONS, describe
 from tileyard.cli.guarding import escape
 from tileyard.errors import TileyardError, ToolMissingError, UsageError
@@ -111,6 +111,8 @@ def run_exec(arguments: list[str]) -> int:
         )
     except TileyardError as error:
         return say(str(error), error.exit_status)
+    except OSError as error:
+        return explain(error)
     except KeyboardInterrupt:  # before the script began
         return INTERRUPTED
 

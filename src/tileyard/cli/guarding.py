@@ -1,6 +1,6 @@
 """Keeps printed text from acting as a command in a job of GitHub Actions.
 
-GitHub's runner obeys ``##[command]`` anywhere in a line, and ``::command::`` at its start, whoever wrote them: a program, a name, a file. So
+GitHub's runner obeys ``##[command]`` anywhere in a line, and ``::command::`` at its start, no matter whether a program, a name or a file contains them. So
 one character of each is written as an escape, which means the same in JSON. Files are not changed: only what the runner can read.
 """
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.cli.defaults import Setting, read_defaults
-from tileyard.cli.entry import say
+from tileyard.cli.entry import explain, say
 from tileyard.cli.lease_help import OPTIONS, describe
 from tileyard.devices.classes import find_class
 from tileyard.devices.declared import read_devices
@@ -147,6 +147,8 @@ def run_lease(arguments: list[str]) -> int:
         return _lease(arguments)
     except TileyardError as error:
         return say(str(error), error.exit_status)
+    except Exception as error:  # noqa: BLE001 - or the status would be one that the command may have
+        return explain(error)
 
 
 def _lease(arguments: list[str]) -> int:

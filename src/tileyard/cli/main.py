@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +42,9 @@ from tileyard.cli import (
     run as run_command,
 )
 from tileyard.cli.defaults import Defaults, Verbs, read_defaults
-from tileyard.cli.entry import INTERRUPTED, asks_for_help, has_folder, say
+from tileyard.cli.entry import INTERRUPTED, asks_for_help, explain, has_folder, say
 from tileyard.cli.typed import list_options, typed
-from tileyard.errors import NoEffectError, TileyardError, UsageError, blame_host
+from tileyard.errors import NoEffectError, TileyardError, UsageError
 
 app = typer.Typer(
     name="tileyard",
@@ -184,7 +183,6 @@ for _typer in (app, *(group.typer_instance for group in app.registered_groups)):
         _command.cls = OnceCommand
 
 USAGE = 2
-INTERNAL_ERROR = 70
 
 
 def main(arguments: list[str]) -> int:
@@ -201,8 +199,5 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:
         return 0
     except Exception as error:  # noqa: BLE001 - the last resort: say that it is a bug of ours
-        if isinstance(error, OSError) and (fault := blame_host(error)):
-            return say(str(fault), fault.exit_status)
-        traceback.print_exc()
-        return say("this is a bug in tileyard; please report it", INTERNAL_ERROR)
+        return explain(error)
     return status if isinstance(status, int) else 0

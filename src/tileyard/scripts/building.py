@@ -1,6 +1,7 @@
 """Turns elaborated kernels into functions on the CPU; earlier builds are found by their content."""
 
 import dataclasses
+import os
 import re
 import sys
 import threading
@@ -17,9 +18,10 @@ from tileyard.frontend.bounds import require_inside
 from tileyard.frontend.tilelang import make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
-from tileyard.model import BuildKey, Digest, SourceLine
+from tileyard.model import BuildKey, Digest, Limits, SourceLine
 from tileyard.scripts.checking import KeptKernel, KernelChecker
 from tileyard.scripts.cpu_work import as_cpu_work
+from tileyard.scripts.grounds import read_wishes
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.settings import Settings
 from tileyard.targets.annotated import annotate
@@ -118,7 +120,8 @@ class Builder:
     def _know_target(self) -> LocalBuilder:
         with self._lock:
             if self._builder is None:
-                self._builder = LocalBuilder(TARGET, self._settings)
+                wished = read_wishes(os.environ, len(self._settings.cores)).build_s
+                self._builder = LocalBuilder(TARGET, self._settings, wished or Limits().build_s)
             return self._builder
 
     def _refuse(

@@ -136,6 +136,6 @@ async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) 
 
         return await drive(plan, bench, stopping)
     except OSError as error:
-        raise (blame_host(error) or error) from error
+        raise (blame_host(error, bench.settings.home) or error) from error
     finally:
         await bench.close()

@@ -59,6 +59,7 @@ _MOVE_AWAY = "move it away: the next start rebuilds it from the event streams in
 _HINTS = {
     sqlite3.SQLITE_BUSY: "another process has kept it locked for too long",
     sqlite3.SQLITE_FULL: "free some space",
+    sqlite3.SQLITE_IOERR: "free some space, and see the limits of this shell on files: ulimit -f, ulimit -n",
     sqlite3.SQLITE_READONLY: "it must be writable, or set TILEYARD_HOME elsewhere",
     sqlite3.SQLITE_CANTOPEN: "it must be writable, or set TILEYARD_HOME elsewhere",
     sqlite3.SQLITE_PERM: "it must be writable, or set TILEYARD_HOME elsewhere",
@@ -178,6 +179,10 @@ class Sqlite:
     def _explained(self) -> Iterator[None]:
         try:
             yield
+        except (
+            UnicodeDecodeError
+        ) as error:  # in a message of SQLite: a name in its schema is damaged
+            raise HomeError(f"{self.path}: its schema is damaged", hint=_MOVE_AWAY) from error
         except (DatabaseError, sqlite3.Error) as error:
             cause = error.orig if isinstance(error, DatabaseError) else error
             code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
@@ -291,6 +296,8 @@ def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[
             f" (schema {found}, this one knows {SCHEMA_VERSION})",
             hint="upgrade Tileyard, or set TILEYARD_HOME elsewhere",
         )
+    if found < 0:
+        raise HomeError(f"{path}: its header is damaged", hint=_MOVE_AWAY)
     if not found and ask("SELECT count(*) FROM sqlite_master"):
         raise HomeError(f"{path} is not a store of Tileyard", hint="move it away")
     cursor = connection.connection.cursor()

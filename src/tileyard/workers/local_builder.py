@@ -12,8 +12,9 @@ from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Artifact, Build, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import UnsupportedError
-from tileyard.model import BuildKey, Elaborated
+from tileyard.model import BuildKey, Elaborated, Limits
 from tileyard.modes import make_folder, open_file
+from tileyard.processes.programs import programs_limit_s
 from tileyard.settings import Settings
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernel, DescribeTarget
@@ -26,10 +27,14 @@ LOCKS = "building"
 
 
 class LocalBuilder:
-    """Builds for one target into the home of ``settings``. Raises ToolMissingError if its tools are missing."""
+    """Builds for one target into the home of ``settings``; each program of a build, as a C compiler, has ``limit_s``.
 
-    def __init__(self, target: str, settings: Settings) -> None:
+    Raises ToolMissingError if its tools are missing.
+    """
+
+    def __init__(self, target: str, settings: Settings, limit_s: float = Limits().build_s) -> None:
         self._target = target
+        self._limit_s = limit_s
         self._home = settings.make_home()
         self._objects = ObjectStore(settings.home / "objects")
         self._compiler = Compiler(self._home)
@@ -59,7 +64,11 @@ class LocalBuilder:
                 kernel=kernel, tir=made.tir, lines=made.lines, source=made.source
             )
             wanted = BuildKernel(case=kernel.name, build=key, elaborated=elaborated, options={})
-            built = self._compiler.build_alone(wanted)
+            limited = programs_limit_s.set(self._limit_s)
+            try:
+                built = self._compiler.build_alone(wanted)
+            finally:
+                programs_limit_s.reset(limited)
         if isinstance(built, Build):
             raise _describe(built, f"{kernel.name} could not be built for {self._target}")
         return built, True

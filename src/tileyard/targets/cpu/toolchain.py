@@ -21,6 +21,7 @@ from tileyard.artifacts.keys import digest_parts
 from tileyard.errors import HomeError, ToolMissingError, UsageError
 from tileyard.model import Record
 from tileyard.processes.outcomes import find_disk_fault
+from tileyard.processes.programs import run_program
 from tileyard.targets.cpu.machine import Machine, describe_machine
 
 # ---- options --------------------------------------------------------------------------------------
@@ -160,14 +161,11 @@ class Toolchain:
         return self._run(folder, (*RUNTIME_FLAGS, "-shared", "-o", output, source, "-lpthread"))
 
     def _run(self, folder: Path, arguments: tuple[str, ...]) -> Compiled:
-        done = subprocess.run(
-            [*self.command, *arguments],
-            cwd=folder,
-            env={**os.environ, "TMPDIR": str(folder)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        env = {**os.environ, "TMPDIR": str(folder)}
+        try:
+            done = run_program([*self.command, *arguments], folder, env)
+        except TimeoutError as error:
+            return Compiled(ok=False, log=f"the C compiler {error}")
         log = done.stdout + done.stderr
         if done.returncode and (fault := find_disk_fault(log)):
             raise HomeError(f"the C compiler cannot write: {fault}", "free some space")
