@@ -137,6 +137,29 @@ def test_another_device_takes_over_while_one_is_waited_for(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+def test_a_device_that_others_want_is_passed_on_between_two_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a turn, whether or not there is more to run; the rest runs in the next one."""
+    monkeypatch.setattr("tileyard.engine.borrowing.TURN_S", 0.0)
+
+    async def main() -> None:
+        (device,) = simulated_devices(1, tmp_path / "locks")
+        run = Run(tmp_path, (device,))
+        running = asyncio.create_task(run.finish(*({"n": n, "run_s": 0.3} for n in range(8))))
+        while not run.count(CaseStarted):
+            run.changed.clear()
+            await run.changed.wait()
+        async with await hold(device, tmp_path):
+            ended = run.count(CaseEnded)
+        trials = await running
+        assert 0 < ended < 8
+        assert [trial.outcome for trial in trials.values()] == [Outcome.PASSED] * 8
+        assert run.count(DeviceLeased) >= 2
+
+    asyncio.run(main())
+
+
 def test_a_sick_device_comes_back_while_a_run_waits(tmp_path: Path) -> None:
     """Three good probes are made beside the run, and then everything runs there."""
 

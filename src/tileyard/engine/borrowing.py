@@ -33,6 +33,8 @@ LINGER_S = 1.0
 """Most seconds for which an idle device is held. It is held for no longer than its runner took
 to start: then holding it costs at most as much as releasing and acquiring it again."""
 
+TURN_S = 3.0
+"""Seconds for which a device is kept although others wait for it; a runner starts in a tenth of that."""
 
 Keep = Callable[[RanOn], int]
 """Receives how a case ran whose outputs are still to be judged; returns the bytes of memory that they take."""
@@ -91,6 +93,7 @@ class Borrower:
         held.startup_s = max(held.warming_s, self._yard.clock.monotonic_s() - held.asked_s)
         held.warming_s = 0.0
         held.is_leased = True
+        self._begin_turn(held)
         self._yard.emit(DeviceLeased(device=device, at=self._now(), lease=held.lease))
         self._tell(Leased(device=device))
 
@@ -104,6 +107,11 @@ class Borrower:
         except LeaseLostError as error:
             self._lose(held, error)
             return
+        if still_held and self._yard.clock.monotonic_s() > held.turn_over_s:
+            self._begin_turn(held)  # or go on as before, if nobody waits
+            if held.lease and self._is_wanted(held):
+                await held.slot.release()
+                still_held = False
         if not still_held:
             self._end_lease(held)
         self._tell(RunOver(device=device, held=still_held))
@@ -115,12 +123,19 @@ class Borrower:
         delay_s = min(LINGER_S, held.startup_s) if held.lease else 0.0
         held.timer = asyncio.get_running_loop().call_later(delay_s, self._end_linger, held)
 
-    def _end_linger(self, held: "_Held") -> None:
-        is_wanted = True  # unless it is known that nobody waits
+    def _begin_turn(self, held: "_Held") -> None:
+        held.turn_over_s = self._yard.clock.monotonic_s() + TURN_S
+
+    def _is_wanted(self, held: "_Held") -> bool:
+        """Whether somebody waits for a device, as far as is known."""
         if held.lease:
             with contextlib.suppress(UsageError):
                 (found,) = read_occupancy((held.slot.device,), self._yard.settings.lock_dir)
-                is_wanted = found.queue > 0
+                return found.queue > 0
+        return True
+
+    def _end_linger(self, held: "_Held") -> None:
+        is_wanted = self._is_wanted(held)
         self._tell(LingerOver(device=held.slot.device.name, is_wanted=is_wanted))
 
     async def release(self, device: str) -> None:
@@ -240,6 +255,7 @@ class _Held:
         self.asked_s = 0.0
         self.warming_s = 0.0
         self.startup_s = 0.0
+        self.turn_over_s = 0.0
         self.is_cold = True
         self.is_leased = False
         self.asking: asyncio.Task[object] | None = None
