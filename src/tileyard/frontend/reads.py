@@ -87,7 +87,9 @@ class Watch:
         return Reads(files=files, variables=variables_named_in((*known, *files), os.environ))
 
     def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        given = find_read(event, arguments) if self._is_on else None
+        if not self._is_on:  # also while Python ends, which takes modules away
+            return
+        given = find_read(event, arguments)
         if not isinstance(given, (str, bytes, os.PathLike)):
             return
         name = os.fsdecode(given)
