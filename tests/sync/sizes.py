@@ -469,3 +469,22 @@ def of_one_iteration(N):
                 Y[b * 32 + i] = total
 
     return main
+
+
+@tilelang.jit(out_idx=[1])
+def wrong_in_one_block(N):
+    """A mistake of a block that is neither among the first two nor the last one."""
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(N // 64, threads=64) as b:
+            x = T.alloc_shared((65,), "float32")
+            for i in T.Parallel(65):
+                x[i] = T.if_then_else(i < 64, X[b * 64 + i], 0.0)
+            if b == 9:
+                for i in T.Parallel(64):
+                    x[i] = x[i] + x[i + 1]
+            for i in T.Parallel(64):
+                Y[b * 64 + i] = x[i]
+
+    return main

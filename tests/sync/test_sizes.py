@@ -166,6 +166,7 @@ def check_unasked(tmp_path: Path, kernel: str, **arguments: int) -> SyncChecked:
         ("sums_of_tile", {}, []),
         ("handed_on", {}, ["race"]),
         ("of_one_iteration", {}, []),
+        ("wrong_in_one_block", {}, ["race"]),
     ],
 )
 def test_a_check_that_nobody_asked_for(

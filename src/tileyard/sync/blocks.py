@@ -9,16 +9,19 @@ from tileyard.errors import KernelFault
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.hazards import Schedule, schedules
 from tileyard.ir.interpret import Blocked, Plain
-from tileyard.ir.nodes import If, Issue, Program, Roles, Stmt
+from tileyard.ir.nodes import Const, If, Issue, Op, Program, Roles, Stmt, Var
 from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
 from tileyard.ir.trace import Step
-from tileyard.ir.walk import walk
+from tileyard.ir.walk import expressions, walk, walk_expr
 from tileyard.model import Record, SourceLine, Value
 from tileyard.sync.control import find_control
 from tileyard.sync.findings import Finding
 from tileyard.sync.heads import Head, HeadRun
 from tileyard.sync.words import Words
+
+MOST_NAMED = 6
+"""Blocks, in each dimension of the grid, that run because the kernel names them."""
 
 
 class Checked(Record):
@@ -57,7 +60,7 @@ def check_program(
     scalars: Sequence[Value] = (),
     effort: Effort = Effort(),
 ) -> Checked:
-    """Run the blocks at the corners of the grid and their neighbours, with roles in all orders that matter.
+    """Run the blocks at the corners of the grid, their neighbours and those that the kernel names, with roles in all orders that matter.
 
     If nothing depends on the place of a block, all but the first run in one order only: the effects between them depend on no order.
 
@@ -71,12 +74,12 @@ def check_program(
     ends_at = now() + effort.limit_s
     taken: set[tuple[int, bool]] = set()
     heads: list[tuple[Head, ...]] = []
-    control = find_control(program)
+    control, named = find_control(program), find_named(program)
     are_alike = control is not None and control.are_blocks_alike
     for number, schedule in enumerate(schedules_of(program)):
         run = _LimitedRun(program, arrays, scalars, schedule=schedule, is_traced=effort.is_traced)
         run.control = control if effort.has_heads else None
-        run.now, run.ends_at = now, ends_at
+        run.now, run.ends_at, run.named = now, ends_at, named
         run.is_single = are_alike and number > 0
         try:
             run.grid()
@@ -114,9 +117,10 @@ class _LimitedRun(HeadRun):
     now: Callable[[], float]
     ends_at: float
     is_single: bool
+    named: frozenset[int]
 
     def _choose(self, extent: int) -> Sequence[int]:
-        return corners(extent)[: 1 if self.is_single else None]
+        return choose_blocks(extent, self.named)[: 1 if self.is_single else None]
 
     def grid(self) -> None:
         """Run all chosen blocks."""
@@ -149,6 +153,22 @@ def schedules_of(program: Program) -> tuple[Schedule, ...]:
     return found if roles or "tma" in units else found[:1]
 
 
-def corners(extent: int) -> tuple[int, ...]:
-    """The blocks that run along a dimension of the grid: the first two, and the last one."""
-    return tuple(one for one in sorted({0, 1, extent - 1}) if 0 <= one < extent)
+def choose_blocks(extent: int, named: frozenset[int] = frozenset()) -> tuple[int, ...]:
+    """The blocks that run along a dimension of the grid: the first two, the last one, and the first of those that are ``named``."""
+    inside = [one for one in sorted(named) if 0 <= one < extent]
+    some = {0, 1, extent - 1, *inside[:MOST_NAMED]}
+    return tuple(one for one in sorted(some) if 0 <= one < extent)
+
+
+def find_named(program: Program) -> frozenset[int]:
+    """The blocks, in any dimension, with which conditions compare a block's place, and their neighbours."""
+    axes = {axis.var.name for axis in program.grid}
+    found: set[int] = set()
+    exprs = (expr for stmt in walk(program.body) for expr in expressions(stmt))
+    for part in (part for expr in exprs for part in walk_expr(expr)):
+        match part:
+            case Op(args=(Var(place), Const(number)) | (Const(number), Var(place)), dtype="bool"):
+                found |= {int(number) + step for step in (-1, 0, 1) if place in axes}
+            case _:
+                pass
+    return frozenset(found)

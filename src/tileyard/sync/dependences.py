@@ -11,7 +11,7 @@ import numpy as np
 from tileyard.errors import KernelFault
 from tileyard.ir.tiles import Array
 from tileyard.model import Value
-from tileyard.sync.blocks import corners
+from tileyard.sync.blocks import choose_blocks
 from tileyard.sync.findings import Finding
 from tileyard.sync.recorder import Execution, Form, Recorder, Source
 
@@ -23,7 +23,7 @@ def find_reordered(
 
     Finds nothing if one of them fails: that is a separate mistake.
     """
-    runs = [Recorder(form, arrays, scalars, corners) for form in (written, planned)]
+    runs = [Recorder(form, arrays, scalars, choose_blocks) for form in (written, planned)]
     try:
         for run in runs:
             run.grid()
