@@ -205,7 +205,11 @@ def is_of_host(error: OSError) -> bool:
 
 def blame_host(error: OSError, home: Path) -> HomeError | None:
     """The HomeError to report for an unforeseen error, if the host or the data directory ``home`` is at fault; otherwise None."""
-    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if name]
+    names = [
+        os.fsdecode(name)
+        for name in (error.filename, error.filename2)
+        if isinstance(name, (str, bytes))
+    ]
     where = "".join(f": {name}" for name in names[:1])
     if is_of_host(error):
         return HomeError(f"{error.strerror}{where}")

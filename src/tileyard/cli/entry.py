@@ -50,7 +50,8 @@ def open_streams() -> None:
 
 def say(message: str, status: int) -> int:
     """Print one line to stderr, and return the exit status."""
-    print(f"tileyard: {clean(message)}", file=sys.stderr)
+    with suppress(OSError):  # nobody reads it
+        print(f"tileyard: {clean(message)}", file=sys.stderr)
     return status
 
 
@@ -59,11 +60,14 @@ def explain(error: Exception) -> int:
     from tileyard.errors import blame_host
     from tileyard.settings import find_home
 
+    if isinstance(error, BrokenPipeError):
+        return INTERNAL_ERROR  # what was asked for may not have begun
     if isinstance(error, OSError):
         with suppress(OSError):
             if fault := blame_host(error, find_home(os.environ, Path.cwd())):
                 return say(str(fault), fault.exit_status)
-    traceback.print_exception(error)
+    with suppress(OSError):
+        print(escape("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     return say("this is a bug in tileyard; please report it", INTERNAL_ERROR)
 
 

@@ -38,6 +38,7 @@ class GuardedStream(io.TextIOWrapper):
     def command(self, line: str) -> None:
         """Write a line that the runner is to obey, for what stands at its start."""
         super().write(_ANYWHERE.sub(r"\\u005b", line) + "\n")
+        self._line = ""
 
 
 def escape(text: str) -> str:
@@ -76,7 +77,11 @@ def guarded() -> Iterator[None]:
 
 def _guard(stream: TextIO) -> TextIO:
     """The stream itself if it is a file, which keeps what it gets."""
-    if not isinstance(stream, io.TextIOWrapper) or stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+    try:
+        is_file = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # a stream in memory
+        return stream
+    if is_file or not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()
     return GuardedStream(

@@ -129,7 +129,7 @@ class Borrower:
     def _is_wanted(self, held: "_Held") -> bool:
         """Whether somebody waits for a device, as far as is known."""
         if held.lease:
-            with contextlib.suppress(UsageError):
+            with contextlib.suppress(UsageError, OSError):
                 (found,) = read_occupancy((held.slot.device,), self._yard.settings.lock_dir)
                 return found.queue > 0
         return True

@@ -77,7 +77,7 @@ class ProgramBuilds:
             self._looking[asked] = asyncio.create_task(looking)
         try:
             await asyncio.shield(self._looking[asked])
-        except TileyardError:  # after a failure for one case, the next case asks again
+        except (TileyardError, OSError):  # after a failure for one case, the next case asks again
             self._looking.pop(asked, None)
             raise
         return own

@@ -1,20 +1,48 @@
-"""Finds variables that a parallel loop carries from one iteration to another: on a GPU each thread has its own."""
+"""Finds registers through which iterations of a parallel nest depend on each other: on a GPU each thread has its own."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
-from tileyard.ir.nodes import Const, For, If, Stmt
-from tileyard.ir.walk import bodies, buffer_effects, own_effects
+from tileyard.ir.nodes import Buffer, Const, For, If, Load, Stmt, Store
+from tileyard.ir.specs import variables_in
+from tileyard.ir.walk import bodies, buffer_effects, own_effects, walk, walk_expr
 
 CARRIED = "is handed from one iteration of a parallel loop to another, and each thread has its own"
 
 
-def find_carried(loop: For, variables: Iterable[str]) -> list[str]:
-    """The ``variables`` that iterations of a parallel nest write, and read before they have written them themselves."""
-    if _is_single(loop):
+def find_carried(nest: For, variables: Iterable[str]) -> list[str]:
+    """The ``variables`` that iterations write, and read before they have written them themselves."""
+    if not _loops_of(nest):
         return []
-    early, _ = _read_early(loop.body, frozenset())
-    written = buffer_effects(loop.body).written
+    early, _ = _read_early(nest.body, frozenset())
+    written = buffer_effects(nest.body).written
     return [name for name in variables if name in early & written]
+
+
+def find_summed(nest: For, fragments: Mapping[str, Buffer]) -> Iterator[tuple[str, str]]:
+    """The fragments whose elements several iterations update from another fragment, and that one: its layout decides which threads do so.
+
+    The only element of a fragment is known to every thread.
+    """
+    loops = _loops_of(nest)
+    for stmt in walk((nest,)):
+        if not isinstance(stmt, Store) or stmt.buffer not in fragments:
+            continue
+        loads = [part for part in walk_expr(stmt.value) if isinstance(part, Load)]
+        is_update = any((one.buffer, one.indices) == (stmt.buffer, stmt.indices) for one in loads)
+        if not is_update or all(
+            extent == Const(1, "int32") for extent in fragments[stmt.buffer].shape
+        ):
+            continue
+        shared = loops.difference(*map(variables_in, stmt.indices))
+        for one in loads:
+            if one.buffer in fragments and any(shared & variables_in(at) for at in one.indices):
+                yield stmt.buffer, one.buffer
+
+
+def _loops_of(nest: For) -> set[str]:
+    """The variables of its parallel loops, without those of one iteration."""
+    loops = (one for one in walk((nest,)) if isinstance(one, For) and one.kind == "parallel")
+    return {one.var.name for one in loops if one.extent != Const(1, one.extent.dtype)}
 
 
 def _read_early(
@@ -31,16 +59,6 @@ def _read_early(
         if isinstance(stmt, If) or (isinstance(stmt, For) and _runs(stmt)):
             known = frozenset.intersection(*(part for _, part in inside))
     return early, known
-
-
-def _is_single(loop: For) -> bool:
-    """Whether a nest has one iteration."""
-    is_one = isinstance(loop.extent, Const) and loop.extent.value == 1
-    match loop.body:
-        case (For(kind="parallel") as inner,) if is_one:
-            return _is_single(inner)
-        case _:
-            return is_one
 
 
 def _runs(loop: For) -> bool:

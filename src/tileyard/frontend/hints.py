@@ -103,7 +103,7 @@ LOOP_HINTS = frozenset(
 )
 """Annotations of a loop on how it runs; its iterations mean the same without them."""
 
-BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "reducer_info", "tl.non_restrict_params"})
+BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "tl.non_restrict_params"})
 _SAFE_VALUES = "safe_value_map"
 
 

@@ -164,8 +164,11 @@ class Scope:
         self.buffers: list[Buffer] = []
         self.layouts: list[tuple[object, object]] = []
         self.allocated: dict[str, SourceLine] = {}
-        self.variables: list[str] = []
         """The lines where buffers are allocated, where they are known."""
+        self.variables: list[str] = []
+        """The names of buffers that are ``T.alloc_var``: each thread has its own."""
+        self.fragments: dict[str, Buffer] = {}
+        """The fragments that are no reducers, by name."""
         self.depths: dict[str, int] = {}
         self.reducers: dict[str, str] = {}
 

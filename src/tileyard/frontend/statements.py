@@ -5,7 +5,7 @@ One module because there is one rule for each class of TIR statement, and they c
 
 from typing import Any
 
-from tileyard.frontend.carried import CARRIED, find_carried
+from tileyard.frontend.carried import CARRIED, find_carried, find_summed
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
 from tileyard.frontend.hints import (
@@ -87,6 +87,7 @@ class BodyLowering:
         self._count = 0
         self._checks = 0
         self._reducers: dict[object, str] = {}
+        self._old_reducers: set[object] = set()
         self._unset: set[object] = set()
         self._has_phases = False
         self._threads = Threads(scope)
@@ -189,6 +190,8 @@ class BodyLowering:
                 self._scope.depths |= read_depths(value)
             case "reducer_info_v2":
                 self._reducers |= {key_of(data): str(info["op"]) for data, info in value.items()}
+            case "reducer_info":  # those of before: finalizing one adds the threads' parts
+                self._old_reducers |= set(map(key_of, value))
             case _ if not is_block_hint(name, value):
                 self._scope.refuse(f"annotation {name}")
             case _ if name in LOST_HINTS:
@@ -233,6 +236,8 @@ class BodyLowering:
             scope.position.own.add(buffer.name)
         if key_of(tir.data) in self._reducers:
             scope.reducers[buffer.name] = self._reducers[key_of(tir.data)]
+        elif storage == "fragment" and key_of(tir.data) not in self._old_reducers:
+            scope.fragments[buffer.name] = buffer
         if key_of(tir.data) in self._unset:
             starts = tuple(Const(0, "int32") for _ in buffer.shape)
             return (Fill(Region(buffer.name, starts, buffer.shape), Const(0, buffer.dtype)),)
@@ -275,6 +280,11 @@ class BodyLowering:
         if kind == "parallel" and not (outside or position.is_single):
             for name in find_carried(loop, scope.variables):
                 scope.note_race(name, CARRIED)
+            for name, other in find_summed(loop, scope.fragments):
+                why = (
+                    f"is updated by threads that read {other}, each only the elements that it holds"
+                )
+                scope.note_race(name, why)
         if kind == "serial":
             loop = with_pipeline(scope, loop, stmt.annotations)
         return (*first, Issue("cp_async", (loop,)) if becomes_issue and not outside else loop)

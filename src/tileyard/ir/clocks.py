@@ -235,7 +235,7 @@ class History:
             one
             for one in members
             if self._events[one].is_atomic is not is_atomic
-            or not view.knows(self._events[one], READ_ONLY)
+            or not view.knows(self._events[one], WHOLE if is_atomic else READ_ONLY)
         ]
         wanted = (*kept, number)
         if wanted not in self._numbers:

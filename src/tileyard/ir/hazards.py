@@ -194,8 +194,7 @@ class LateRun(AsynchronousRun):
         report = self._lanes.run(nest)
         self.conflicts += len(report.conflicts)
         for conflict in report.conflicts:
-            size = self._raw.array(conflict.buffer).size
-            if not conflict.is_benign and not is_private(conflict, self._scopes, size):
+            if not conflict.is_benign and not is_private(conflict, self._scopes):
                 first, second = (
                     Moment(number=self._numbers[id(side.stmt)], loops=side.loops)
                     for side in (conflict.first, conflict.second)

@@ -155,7 +155,7 @@ def schedules_of(program: Program) -> tuple[Schedule, ...]:
 
 def choose_blocks(extent: int, named: frozenset[int] = frozenset()) -> tuple[int, ...]:
     """The blocks that run along a dimension of the grid: the first two, the last one, and the first of those that are ``named``."""
-    inside = [one for one in sorted(named) if 0 <= one < extent]
+    inside = [one for one in sorted(named) if 1 < one < extent - 1]
     some = {0, 1, extent - 1, *inside[:MOST_NAMED]}
     return tuple(one for one in sorted(some) if 0 <= one < extent)
 

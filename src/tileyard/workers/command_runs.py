@@ -166,7 +166,13 @@ class CommandRuns:
                 limit_s=limit_s,
                 limits_cases=self._limited,
             )
-            end = run_step(order, heard)
+            try:
+                end = run_step(order, heard)
+            except (TileyardError, OSError) as error:
+                for member in left:
+                    if member.case.key not in heard.answered:
+                        self._refuse(member, error, started_s)
+                return
             order = msgspec.structs.replace(order, limit_s=heard.due_s)
             left = [member for member in left if member.case.key not in heard.answered]
             how = describe_kind(end, order)

@@ -443,12 +443,14 @@ case = [{ name = "c", seed = 3 }]
 def test_a_variable_for_some_steps_leaves_the_others_the_wider_one(
     tmp_path: Path, settings: Settings
 ) -> None:
-    """Also one that is passed on; hot runs are runs, and lists get it where they are named."""
+    """Also one that is passed on; hot runs are runs, hot checks are checks, and lists get it where they are named."""
     text = """
 name = "levels"
 env = { A = "1", B = { value = "b", steps = ["run"] }, C = { steps = ["golden"] }, N = { value = "2", steps = ["list"] } }
 golden = ["true"]
-check = ["true"]
+[check]
+argv = ["true"]
+hot = { argv = ["true", "{cases}"], began = "(?P<case>.)", ended = "(?P<case>.)(?P<verdict>.)", verdicts = { a = "passed" } }
 [[testcase]]
 name = "sum"
 env = { A = { value = "2", steps = ["check", "run"] } }
@@ -464,7 +466,8 @@ hot = { argv = ["true", "{cases}"], began = "(?P<case>.)", ended = "(?P<case>.)(
     assert work.check is not None
     assert work.hot is not None
     assert (work.golden.env, work.golden.inherits) == ({"A": "1"}, ("C",))
-    assert work.check.env == {"A": "2"}
+    assert work.check_hot is not None
+    assert work.check.env == work.check_hot.step.env == {"A": "2"}
     expected = {"A": "2", "B": "b"}
     assert (work.run.env, work.hot.step.env, work.run.inherits) == (expected, expected, ())
 

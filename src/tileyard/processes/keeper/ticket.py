@@ -268,7 +268,9 @@ class Ticket:
         decision = decide(self._wish, self._read_ahead(names, late, found), set(live), sick)
         if not (decision.devices or decision.parts or decision.ahead):
             raise RefusedError("sick", 0, text=" ".join(sorted(wanted & sick)))
-        self._is_due_ahead = any(pick(request.wish, set(live) | sick) for request in found)
+        # Of a request for other devices, too, it is not known whether those are free.
+        inside = (one for one in found if wanted.issuperset(parts_of(one.wish, set())))
+        self._is_due_ahead = any(pick(one.wish, set(live) | sick) for one in inside)
         self.ahead = len(names)
         self.holder = next((live[part] for part in sorted(live)), None)
         self._kin = [one for one in queue if one.pool == self._pool]

@@ -81,7 +81,7 @@ class Text:
 
     def for_step(self, kind: "Kind") -> "Text | None":
         """The text that a step of this kind gets; hot runs are runs."""
-        name = "run" if kind == "hot" else kind
+        name = {"hot": "run", "hot check": "check"}.get(kind, kind)
         if self.steps and name not in self.steps:
             return None if self.wider is None else self.wider.for_step(kind)
         return self
