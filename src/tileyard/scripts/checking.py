@@ -110,7 +110,7 @@ class KernelChecker:
         count = len(reasons) + len(self._later[1:])
         if count:
             self.tell(
-                f"{count_of(count, 'kernel')} not checked for races and undefined accesses: {reasons[0]} (--check-sync allows more time)"
+                f"{count_of(count, 'kernel')} not checked for races and undefined accesses: {reasons[0]}"
             )
 
     def _check(self, kernel: KeptKernel) -> SyncChecked | Failed:
