@@ -163,7 +163,7 @@ def test_workflows_are_read_as_they_are(cli: CommandLine) -> None:
 def test_what_cmake_declares_is_known_and_a_job_that_may_not_run_keeps_nothing(
     cli: CommandLine,
 ) -> None:
-    """A label of ctest stands for its tests; what cannot be seen is listed, never counted as done once."""
+    """A label of ctest means its tests; what cannot be seen is listed, never counted as done once."""
     root = cli.cwd / "checkout"
     (root / ".git").mkdir(parents=True)
     (root / ".github" / "workflows").mkdir(parents=True)

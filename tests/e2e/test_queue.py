@@ -48,7 +48,7 @@ ENDS = {
     "reject": ("infra_error", 1, "the task was rejected: "),
     "lose": ("infra_error", 1, "no result line came"),
 }
-"""By what happens to the first task, or to all: the verdict, the least number of tasks, and what is said of the client."""
+"""By what happens to the first task, or to all: the verdict, the least number of tasks, and the message about the client."""
 
 pytestmark = pytest.mark.slow
 

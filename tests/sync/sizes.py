@@ -398,31 +398,13 @@ def read_by_last_block(N):
 
 
 @tilelang.jit(out_idx=[1])
-def sums_of_fragment(N):
-    """Iterations that add elements of a fragment to several others: each thread adds those that it holds."""
+def sums_of_rows(N, shared=0):
+    """Iterations that add elements of a fragment to several others: each thread adds those that it holds, and of a shared tile all."""
 
     @T.prim_func
     def main(X: T.Tensor((N, 32), "float32"), Y: T.Tensor((N,), "float32")):
         with T.Kernel(T.ceildiv(N, 4), threads=32) as b:
-            x = T.alloc_fragment((4, 32), "float32")
-            y = T.alloc_fragment((4,), "float32")
-            T.copy(X[b * 4, 0], x)
-            T.clear(y)
-            for i, j in T.Parallel(4, 32):
-                y[i] += x[i, j]
-            T.copy(y, Y[b * 4])
-
-    return main
-
-
-@tilelang.jit(out_idx=[1])
-def sums_of_tile(N):
-    """The same of a shared tile: each thread adds all elements of its rows."""
-
-    @T.prim_func
-    def main(X: T.Tensor((N, 32), "float32"), Y: T.Tensor((N,), "float32")):
-        with T.Kernel(T.ceildiv(N, 4), threads=32) as b:
-            x = T.alloc_shared((4, 32), "float32")
+            x = (T.alloc_shared if shared else T.alloc_fragment)((4, 32), "float32")
             y = T.alloc_fragment((4,), "float32")
             T.copy(X[b * 4, 0], x)
             T.clear(y)
