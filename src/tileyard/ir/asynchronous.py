@@ -8,7 +8,7 @@ operations that they cover share what each role knows.
 """
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,11 +17,13 @@ import numpy as np
 
 from tileyard.errors import KernelFault, OutOfBoundsFault
 from tileyard.ir.clocks import READ_ONLY, WHOLE, Moment, Places, View
+from tileyard.ir.fences import find_fences
 from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
 from tileyard.ir.nodes import (
     Arrive,
     CommitGroup,
     Copy,
+    Expr,
     Fence,
     For,
     Gemm,
@@ -36,6 +38,7 @@ from tileyard.ir.nodes import (
     Sync,
     Synchronization,
     Unit,
+    Var,
     WaitBarrier,
     WaitGroup,
 )
@@ -143,6 +146,7 @@ class AsynchronousRun(Run):
         program = rewrite(program, lambda stmt: (stmt,)).program  # each statement is one object
         self._numbers = {id(stmt): number for number, stmt in enumerate(walk(program.body))}
         self._loops = dict(_loops_around(program.body, ()))
+        self._fences = find_fences(program)
         self._views: dict[int, View] = {0: View()}
         self._first = self._actor = 0
         self._count = 0
@@ -256,8 +260,19 @@ class AsynchronousRun(Run):
 
     # ---- operations -------------------------------------------------------------------------
 
+    def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
+        self._fence(self.at)
+        return super()._iterate(var, start, extent)
+
+    def _fence(self, stmt: Stmt | None) -> None:
+        """Make the fence that TileLang puts before ``stmt``, if any."""
+        is_whole = self._fences.get(id(stmt))
+        if is_whole is not None:
+            self._views[self._actor].fence(self._actor, is_whole=is_whole)
+
     def _issue(self, stmt: Issue) -> Waiting:
         self._count += 1
+        self._fence(stmt)
         view = self._views[self._actor].copy()
         operation = Operation(
             number=self._count, issue=self._moment(), unit=stmt.unit, actor=self._actor, view=view
