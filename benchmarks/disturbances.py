@@ -1,10 +1,10 @@
 """What a foreign process on the cores does to ``tune``, while it screens or while it holds finals: what is said, and what is named wrongly.
 
-    python benchmarks/disturbances.py [--runs 10] [--rated 5]
+    python benchmarks/disturbances.py [--runs 10]
 
 Nine configs of the GEMM example are tuned. One process per core computes while the configs are screened, or from the
-first finals to the end. The phases are those of the run's own events. A config's rating is its median ratio to the best one's
-time over ``--rated`` quiet meetings of all. A run calls a config clearly slower than its winner if it lost the finals untied, or if it was left out of
+first finals to the end. The phases are those of the run's own events. Before each run all configs meet, undisturbed: which of two close
+ones is faster changes within minutes. A config's rating is its median ratio to the best one's time over all these meetings. A run calls a config clearly slower than its winner if it lost the finals untied, or if it was left out of
 them by its screening. That is wrong if its rating is more than 1 % below the winner's.
 """
 
@@ -96,34 +96,35 @@ def main() -> None:
     """Print for each disturbance how runs end, and the wrong statements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--rated", type=int, default=5)
     given = parser.parse_args()
+    rated: list[dict[str, float]] = []
+    results: dict[str, list[dict[str, Any]]] = {"the screening": [], "the finals": []}
     with tempfile.TemporaryDirectory() as folder:
-        rated = [rate_all(folder, "", SPACE) for _ in range(given.rated)]
-        ratings = {key: statistics.median(one[key] for one in rated) for key in rated[0]}
-        for name, in_finals in (("the screening", False), ("the finals", True)):
-            said, slower, regrets, excess = Counter[str](), 0, [], list[float]()
-            for _ in range(given.runs):
-                result = tune(Path(folder), in_finals=in_finals)
-                word = "disturbed, no order" if result["best"] is None else "a winner"
-                said[
-                    word
-                    + (
-                        ", a disturbance named"
-                        if result.get("disturbances") or result.get("busy")
-                        else ""
-                    )
-                ] += 1
-                if result["best"] is None:
-                    continue
-                best = ratings[canonical_json(result["best"]["config"])]
-                regrets.append(best / min(ratings.values()))
-                claims = list_slower(result)
-                slower += len(claims)
-                excess += [best / ratings[key] for key in claims if ratings[key] < NEAR * best]
-            print(f"{name} disturbed: {dict(said)}")
-            most = f", by up to {max(excess):.3f} x" if excess else ""
-            print(f"  {len(excess)} of {slower} 'clearly slower' wrong{most}; winners up to {max(regrets, default=1):.3f} x the best", flush=True)  # fmt: skip
+        for _ in range(given.runs):
+            for name, found in results.items():
+                rated.append(rate_all(folder, "", SPACE))
+                found.append(tune(Path(folder), in_finals=name == "the finals"))
+    ratings = {key: statistics.median(one[key] for one in rated) for key in rated[0]}
+    for name, found in results.items():
+        print(f"{name} disturbed: {dict(Counter(map(describe, found)))}")
+        claims = [
+            (ratings[canonical_json(one["best"]["config"])], list_slower(one))
+            for one in found
+            if one["best"] is not None
+        ]
+        slower = [(best, ratings[key]) for best, keys in claims for key in keys]
+        wrong = [best / rating for best, rating in slower if rating < NEAR * best]
+        most = f", by up to {max(wrong):.3f} x" if wrong else ""
+        worst = max((best for best, _ in claims), default=1) / min(ratings.values())
+        print(f"  {len(wrong)} of {len(slower)} 'clearly slower' wrong{most}; winners up to {worst:.3f} x the best")  # fmt: skip
+    print("ratings:", *(f"{key} {rating:.3f}" for key, rating in sorted(ratings.items(), key=lambda one: one[1])), sep="\n  ")  # fmt: skip
+
+
+def describe(result: dict[str, Any]) -> str:
+    """How a run ends: with a winner or without an order, and whether it says that something disturbed it."""
+    said = "disturbed, no order" if result["best"] is None else "a winner"
+    named = result.get("disturbances") or result.get("busy")
+    return f"{said}, a disturbance named" if named else said
 
 
 if __name__ == "__main__":

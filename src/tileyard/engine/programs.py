@@ -75,6 +75,8 @@ CASE = "TILEYARD_CASE"
 NO_KEY = GoldenKey("")
 WRONG = 2
 """The exit status with which a check step reports a wrong result."""
+UNCLEAR, SAYS_WRONG = 1, f"exit status {WRONG} says that a result is wrong"
+"""The exit status of a script that crashed, or that says so in its own way; and a hint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,6 +360,8 @@ class Programs:
         if done.end is not None and done.end.code == WRONG:
             message = f"check step: {done.message}"
             return Judged(outcome=Outcome.MISMATCH, message=message)
+        if done.end is not None and done.end.code == UNCLEAR:
+            done = msgspec.structs.replace(done, message=f"{done.message} ({SAYS_WRONG})")
         return _failed("check step", done)
 
     async def _check_hot(

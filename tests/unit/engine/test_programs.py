@@ -10,7 +10,7 @@ import pytest
 
 from tileyard.artifacts.keys import build_key, canonical_json
 from tileyard.engine.hosting import StepHost
-from tileyard.engine.programs import Programs, ProgramSite
+from tileyard.engine.programs import SAYS_WRONG, Programs, ProgramSite
 from tileyard.errors import HomeError, WorkerLostError
 from tileyard.model import BuildKey, Case, CommandWork, Digest, HotRun, Outcome, OutputCheck, Step
 from tileyard.parts import BuildPart, GoldenPart
@@ -456,6 +456,7 @@ def test_a_golden_step_that_fails_ends_the_case(tmp_path: Path) -> None:
         (0, Outcome.PASSED, Outcome.PASSED, ""),
         (2, Outcome.PASSED, Outcome.MISMATCH, "check step: off"),
         (3, Outcome.PASSED, Outcome.RUNTIME_ERROR, "check step: off"),
+        (1, Outcome.PASSED, Outcome.RUNTIME_ERROR, f"check step: off ({SAYS_WRONG})"),
         (0, Outcome.MISMATCH, Outcome.MISMATCH, "o.bin is off"),
     ],
 )
