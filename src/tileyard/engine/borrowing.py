@@ -1,7 +1,6 @@
 """Carries out the driver's orders about devices: acquires the lease of a slot, runs cases on it, releases it."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -127,12 +126,14 @@ class Borrower:
         held.turn_over_s = self._yard.clock.monotonic_s() + TURN_S
 
     def _is_wanted(self, held: "_Held") -> bool:
-        """Whether somebody waits for a device, as far as is known."""
-        if held.lease:
-            with contextlib.suppress(UsageError, OSError):
-                (found,) = read_occupancy((held.slot.device,), self._yard.settings.lock_dir)
-                return found.queue > 0
-        return True
+        """Whether somebody waits for a device; as long as that cannot be read, a lease is kept."""
+        if not held.lease:
+            return True
+        try:
+            (found,) = read_occupancy((held.slot.device,), self._yard.settings.lock_dir)
+        except (UsageError, OSError):
+            return False
+        return found.queue > 0
 
     def _end_linger(self, held: "_Held") -> None:
         is_wanted = self._is_wanted(held)

@@ -369,19 +369,21 @@ def test_cold_slots_are_warmed_once_for_each_lease(tmp_path: Path) -> None:
     assert [found[:2] for found in counts] == expected
 
 
-@pytest.mark.parametrize("is_wanted", [False, True])
-def test_a_lingering_device_is_known_to_be_wanted(tmp_path: Path, *, is_wanted: bool) -> None:
-    """If somebody else's request for it waits in the host's lock directory."""
+@pytest.mark.parametrize("state", ["held", "wanted", "unreadable"])
+def test_a_lingering_device_is_known_to_be_wanted(tmp_path: Path, state: str) -> None:
+    """If somebody else's request for it waits in the host's lock directory; one that cannot be read costs nobody a device."""
     facts: list[Fact] = []
     with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard, ExitStack() as stack:
         locks = yard.settings.lock_dir
         locks.mkdir(mode=0o700)
         board = msgspec.structs.replace(BOARDS[0], locks=(f"{locks}/board-0.lock",))
         wish = Wish((Choice("board:0", parts_of(board)),), 1)
-        for user in ("holder", "waiting") if is_wanted else ("holder",):
+        for user in ("holder", "waiting") if state == "wanted" else ("holder",):
             ticket = Ticket(str(locks), wish, LeaseFacts(user, user), 0)
             stack.callback(ticket.close)
             assert (ticket.try_take() is not None) == (user == "holder")
+        if state == "unreadable":
+            locks.chmod(0o777)  # no lease in it is safe
         told = asyncio.Event()
 
         def tell(fact: Fact) -> None:
@@ -398,4 +400,4 @@ def test_a_lingering_device_is_known_to_be_wanted(tmp_path: Path, *, is_wanted: 
             await told.wait()
 
         asyncio.run(main())
-    assert facts[-1] == LingerOver(device="board:0", is_wanted=is_wanted)
+    assert facts[-1] == LingerOver(device="board:0", is_wanted=state == "wanted")

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tileyard.processes.keeper.holding import Holding, LeaseFacts
 from tileyard.processes.keeper.quarantine import lift_quarantine, put_in_quarantine
 from tileyard.processes.keeper.report import RefusedError
 from tileyard.processes.keeper.ticket import Ticket
+from tileyard.processes.keeper.turns import name_request
 
 A, B = Choice("gpu:0", ("gpu-a",)), Choice("gpu:1", ("gpu-b",))
 DEADLINE_S = 20.0
@@ -118,6 +120,24 @@ def test_a_higher_priority_goes_ahead(ask: Asker) -> None:
     assert plain.try_take() is None
     take(urgent).release()
     take(plain).release()
+
+
+def test_a_turn_in_the_future_does_not_count(locks: Path) -> None:
+    """The host's clock was set back: the job waits no longer than one that has had no turn, and its next turn counts again."""
+    directory = LockDirectory(str(locks))
+    requests = []
+    for job in ("a", "b"):
+        requests.append(directory.add_request(name_request(0, job, "gpu"), Wish((A,)), "test"))
+        directory.note_turn(job, "gpu")
+    (turn,) = (locks / "leases").glob("turn.*.a.gpu")
+    tomorrow_ns = time.time_ns() + 24 * 3600 * 10**9
+    os.utime(turn, ns=(tomorrow_ns, tomorrow_ns))
+    assert [one.job for one in directory.list_requests()] == ["a", "b"]
+    directory.note_turn("a", "gpu")
+    assert [one.job for one in directory.list_requests()] == ["b", "a"]
+    for request in requests:
+        os.close(request)
+    directory.close()
 
 
 def test_all_or_none(ask: Asker) -> None:

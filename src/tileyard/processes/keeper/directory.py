@@ -193,7 +193,7 @@ class LockDirectory:
             pass
 
     def _read_turns(self) -> dict[tuple[int, str, str], int]:
-        """The last turns of users, jobs and pools. Old ones of this user are removed."""
+        """The last turns of users, jobs and pools. Old ones of this user are removed, and those in the future: the clock was set back."""
         found = {}
         oldest_ns = time.time_ns() - TURNS_NS
         for name in self._list(self.leases):
@@ -206,7 +206,7 @@ class LockDirectory:
                 continue  # it has just gone
             if str(status.st_uid) != words[0]:
                 continue  # others can say nothing about this user
-            if status.st_mtime_ns > oldest_ns:
+            if oldest_ns < status.st_mtime_ns <= time.time_ns():
                 found[status.st_uid, words[1], words[2]] = status.st_mtime_ns
             elif os.geteuid() in (status.st_uid, 0):
                 remove(self.leases, name)
