@@ -132,6 +132,7 @@ def test_a_turn_in_the_future_does_not_count(locks: Path) -> None:
     (turn,) = (locks / "leases").glob("turn.*.a.gpu")
     tomorrow_ns = time.time_ns() + 24 * 3600 * 10**9
     os.utime(turn, ns=(tomorrow_ns, tomorrow_ns))
+    directory.find_requests()
     assert [one.job for one in directory.list_requests()] == ["a", "b"]
     directory.note_turn("a", "gpu")
     assert [one.job for one in directory.list_requests()] == ["b", "a"]
