@@ -35,13 +35,14 @@ name = "t"
 
 ONCE = """
 name = "s"
-run = ["sh", "-c", "[ -e '{suite}/a queue/tasks/2' ] || exec sleep 600"]
+run = ["sh", "-c", "cd '{suite}/a queue'; [ -e tasks/2 -a -e faults/1 ] || exec sleep 600"]
 [[testcase]]
 name = "t"
 """
-"""A case that runs on in the first task."""
+"""A case that runs on in the first task, or in each if the fault is not only that one's."""
 ENDS = {
     "killed": ("passed", 2, "ended with code 143"),
+    "limit": ("infra_error", 2, "任务超时"),  # the server ends each task, whatever was asked for
     "hasty-later": ("passed", 2, "ended with code 1 ("),  # the client leaves its task running
     "hasty hang": ("queue_timeout", 1, "等待超时"),  # the client takes its task back
     "hang": ("queue_timeout", 1, "queue limit of 3 s"),

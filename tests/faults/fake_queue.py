@@ -7,7 +7,8 @@ task number N is said in ``faults/N``, or in ``faults/all``. Only the standard l
 ``task-submit`` has the manners of the public client of that name (pypto-tools/npu-taskqueue): it prints a task's id on
 stderr, hands on all that a task prints on stdout, appends ``--device`` to the command, and ends with 1 for a refusal and for its own
 time-out, which takes back a waiting task and leaves a running one. ``--cancel`` takes waiting tasks only, ``--kill`` both; a killed task
-ends with 143, or 137 if it did not obey. TERM has the client end its task.
+ends with 143, or 137 if it did not obey. A task that runs too long gets a line in its output, and ends with 130, with which the lock on
+its card ends, or with 137. TERM has the client end its task.
 
     fake_queue.py serve DIR DEVICE...
     fake_queue.py task-submit DIR [--device auto] [--device-num N] [--max-time S] [--timeout S] [--env N=V]... --run CMD
@@ -32,13 +33,13 @@ from typing import TextIO
 
 POLL_S = 0.01
 OWN_LIMIT_S = 2.5
-"""When the queue ends a task that has the fault ``limit``, whatever was asked for."""
+"""When the queue ends a task that has the fault ``limit``, whatever was asked for: a site may have a limit of its own."""
 BASE = ("HOME", "LANG", "TMPDIR")
-GRACE_S = 1.0
+GRACE_S = 3.0
 """How long a killed task may take to obey TERM."""
 KILL_WAIT_S = 5.0
 """How long a client waits for a task's end that it has asked for."""
-INTERRUPTED, FAILED = 137, 1
+INTERRUPTED, LIMITED, FAILED = 137, 130, 1
 NAMES_DEVICE = re.compile(r"[|;]|&&|\$TASK_DEVICE|--devices?\b")
 """A command to which ``--device`` is not appended: it names the device itself, or is a compound one."""
 NAME = "task_20260714_103015_"
@@ -82,7 +83,12 @@ class Server:
             until = now
             self.running[task] = process, device, until
         code = process.poll()
+        limited = task / "limited"
         if now >= until and code is None:
+            if not (limited.exists() or (task / "cancel").exists()):
+                limited.touch()
+                with (task / "out").open("a") as out:
+                    out.write("[taskqueue] 任务超时 (自动终止)\n")
             with contextlib.suppress(ProcessLookupError):
                 late = now > until + GRACE_S
                 os.killpg(process.pid, signal.SIGKILL if late else signal.SIGTERM)
@@ -91,7 +97,8 @@ class Server:
                 os.killpg(process.pid, signal.SIGKILL)
             del self.running[task]
             self.free += device.split(",")
-            finish(task, 128 - code if code < 0 else code)
+            code = 128 - code if code < 0 else code
+            finish(task, LIMITED if limited.exists() and code != INTERRUPTED else code)
 
     def can_start(self, task: Path) -> bool:
         """Whether all devices are free that a task asks for."""
@@ -113,7 +120,7 @@ class Server:
             argv = [*argv[:-1], f"{argv[-1]} --device {device}"]
         base = {name: os.environ[name] for name in BASE if name in os.environ}
         variable = {} if faults & {"no-device", "unset"} else {request["variable"]: device}
-        with (task / "out").open("wb") as out:
+        with (task / "out").open("ab") as out:
             process = subprocess.Popen(
                 argv,
                 cwd="/",
