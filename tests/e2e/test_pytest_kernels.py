@@ -124,7 +124,7 @@ def test_an_interrupt_while_kernels_are_built_ends_all(tree: Tree) -> None:
 
 
 FLOW = """
-    import os, pytest, subprocess
+    import os, pathlib, pytest, subprocess, time
 
     def build(out, arch):
         (out / "binary").write_text(arch)
@@ -136,7 +136,15 @@ FLOW = """
         raise ValueError("no toolchain here")
 
     def hangs(out):
-        import time; time.sleep(60)
+        time.sleep(60)
+
+    def waits(out):
+        folder, until_s = pathlib.Path(__file__).parent, time.monotonic() + 1.5
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        (folder / "go").write_text("")
+        while time.monotonic() < until_s:
+            pass
+        (folder / "done").touch()
 
     @pytest.mark.tile_compile(function=build)
     @pytest.mark.parametrize("arch", ["a1", "a2"])
@@ -151,6 +159,9 @@ FLOW = """
 
     @pytest.mark.tile_compile(function=hangs, limit="200ms")
     def test_hung(tile_built): pass
+
+    @pytest.mark.tile_compile(function=waits, limit="1s")
+    def test_waited(tile_built): pass
 """
 CONFTEST = """
     import os, pathlib
@@ -192,7 +203,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A run of tests for which functions build, by marks and as the tree says."""
     tree = make_tree(tmp_path_factory.mktemp("built"))
     tree.write(test_flow=FLOW, conftest=CONFTEST, test_cases=CASES)
-    return tree.run()
+    os.mkfifo(tree.folder / "go")
+    hog = ["sh", "-c", ": < go; until [ -e done ]; do :; done"]
+    with subprocess.Popen(hog, cwd=tree.folder) as process:
+        os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})
+        try:
+            return tree.run()
+        finally:
+            process.kill()
 
 
 def outcomes_of(ran: Ran, file: str) -> dict[str, str]:
@@ -202,12 +220,15 @@ def outcomes_of(ran: Ran, file: str) -> dict[str, str]:
 
 
 def test_functions_build_before_the_tests(built: Ran) -> None:
-    """A step that is a plain function runs once for equal parameters and gives its result and directory."""
+    """A step that is a plain function runs once for equal parameters and gives its result and directory.
+
+    It gives way to other work, and its limit leaves out its waits for a core: one waits most of one and a half times its limit.
+    """
     expected = {f"test_built[{case}-{arch}]": "passed" for case in (1, 2) for arch in ("a1", "a2")}
-    failed = {"test_broken": "compile_error", "test_hung": "timeout"}
+    others = {"test_broken": "compile_error", "test_hung": "timeout", "test_waited": "passed"}
     assert built.code == 1
-    assert outcomes_of(built, "test_flow") == {**expected, **failed}
-    assert len(built.report["steps"]) == 4 + 2
+    assert outcomes_of(built, "test_flow") == {**expected, **others}
+    assert len(built.report["steps"]) == 5 + 2
     _, title, errors = built.text.partition(" ERRORS ")
     assert "ValueError: no toolchain here" in errors
     assert " Captured output of the compile step ---" in errors

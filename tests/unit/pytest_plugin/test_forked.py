@@ -111,12 +111,8 @@ def test_a_hang_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("goes_on", [True, False])
-def test_waits_for_a_core_count_for_tests_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
-) -> None:
-    """A compile step that has a sixteenth of its core has used less of its limit than has passed."""
-    monkeypatch.setattr("tileyard.clock.COUNTED", 0.01)  # other tests may want that core, too
+def test_waits_for_a_core_count_for_tests(tmp_path: Path) -> None:
+    """A test that has a sixteenth of its core has used as much of its limit as has passed; a compile step: see test_pytest_kernels.py."""
 
     def work(_: Teller) -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -126,12 +122,8 @@ def test_waits_for_a_core_count_for_tests_only(
         while time.process_time() < until_s:
             pass
 
-    copy = Forked(make_lane(lambda _, t: work(t)), 0, 0.6, tmp_path / "log", goes_on=goes_on)
-    while copy.end is None:
-        wait_any([copy])
-        copy.read()
-    copy.lane.close()
-    assert copy.end.timed_out is not goes_on
+    _, end = run(work, tmp_path / "log", 0.6)
+    assert end.timed_out
 
 
 @pytest.mark.slow
