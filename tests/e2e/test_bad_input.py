@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import KERNELS, CommandLine
-from tests.e2e.own_process import refuse_kernels
+from tests.e2e.own_process import refuse_kernels, refuse_run
+from tests.full_files import files_up_to
 from tests.own_authors import OwnAuthor
 
 from tileyard.model import Outcome
+from tileyard.store.trials import TrialStore
 from tileyard.workers.protocol import ElaborateConfig, Failed
 
 REFUSED = str(KERNELS / "refused.py")
@@ -273,6 +275,7 @@ def test_a_home_that_cannot_be_written(cli: CommandLine) -> None:
 
 
 UNUSABLE = ("file", "file/below", "loop", 300 * "x")
+SUITE = 'name = "s"\nrun = ["true"]\n[[testcase]]\nname = "t"\n'
 READING = ("trials", "history", "config", "devices", "cache gc --keep-days 1", "inspect abc", "export -o x", "lease -- true")  # fmt: skip
 
 
@@ -291,25 +294,57 @@ def test_objects_that_are_no_folder(cli: CommandLine) -> None:
     """The engine says so, instead of ending."""
     cli.home.mkdir()
     (cli.home / "objects").write_text("", encoding="utf-8")
-    suite = 'name = "s"\nrun = ["true"]\n[[testcase]]\nname = "t"\ncase = [{ name = "a" }]\n'
-    (cli.cwd / "suite.toml").write_text(suite, encoding="utf-8")
+    (cli.cwd / "suite.toml").write_text(SUITE, encoding="utf-8")
     done = cli.run("test", "suite.toml")
     assert done.returncode == 2
     assert re.fullmatch(r"tileyard: .*/home/objects.*\n", done.stderr)
 
 
-def test_closed_streams_are_no_fault(cli: CommandLine) -> None:
-    """Without standard output and input, a command does its work and has its status."""
-    line = 'exec "$0" -m tileyard config >&- <&-'
-    done = subprocess.run(
-        ["sh", "-c", line, sys.executable],
+def run_shell(cli: CommandLine, line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of a shell, in which ``$0`` is the program."""
+    return subprocess.run(
+        ["sh", "-c", line.replace("$0", '"$0" -m tileyard'), sys.executable],
         cwd=cli.cwd,
         env=cli.environment(),
         stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
+
+
+def test_closed_streams_are_no_fault(cli: CommandLine) -> None:
+    """Without standard output and input, a command does its work and has its status."""
+    (cli.cwd / "suite.toml").write_text(SUITE, encoding="utf-8")
+    done = run_shell(cli, "exec $0 test suite.toml >&- <&-")
     assert (done.returncode, done.stderr) == (0, "")
+    assert recorded(cli.home) == 1
+
+
+def test_limits_of_the_shell_on_files(cli: CommandLine) -> None:
+    """Whether they limit the number or the size of files: one line that is no bug of ours, and no advice to move the store away."""
+    line = (
+        "for n in 6 7 8; do (ulimit -n $n; exec $0 lease --devices cpu -- true); echo $? >&2; done"
+    )
+    said = run_shell(cli, line).stderr.splitlines()
+    assert all(one.startswith("tileyard: ") or one in ("0", "2", "69") for one in said), said
+    (cli.cwd / "suite.toml").write_text(SUITE, encoding="utf-8")
+    with files_up_to(8192):
+        done = refuse_run(cli, "test", "suite.toml")
+    assert "ulimit -f" in read_line(cli, done)
+    assert "move it away" not in done.stderr
+
+
+def test_a_damaged_byte_of_the_store(cli: CommandLine) -> None:
+    """In the name of a table, or in the header: one line says what to do."""
+    TrialStore.open(cli.home).close()
+    whole = (cli.home / "store.db").read_bytes()
+    for place in (whole.index(b"tabletrials") + 6, 60):
+        (cli.home / "store.db").write_bytes(
+            whole[:place] + bytes([whole[place] ^ 0x80]) + whole[place + 1 :]
+        )
+        done = cli.run_here("history")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "move it away" in done.stderr
 
 
 def test_a_store_of_a_newer_version(cli: CommandLine) -> None:
