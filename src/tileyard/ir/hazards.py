@@ -80,8 +80,8 @@ FIRST = Schedule()
 class LateRun(AsynchronousRun):
     """A run in which each operation takes effect as late as possible. ``hazards`` collects what it finds.
 
-    Of hazards between the same two statements only the first one is kept. ``chosen`` are the blocks that run in each dimension of the
-    grid, None for all; ``count`` is the number that have run. ``conflicts`` are those between lanes, harmless ones included.
+    Of hazards between the same two statements only the first one is kept. ``chosen`` gives the blocks that run in the dimension of the
+    grid with this variable and extent, None for all; ``count`` is the number that have run. ``conflicts`` are those between lanes, harmless ones included.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class LateRun(AsynchronousRun):
         arrays: Sequence[Array],
         scalars: Sequence[Value] = (),
         *,
-        chosen: Callable[[int], Sequence[int]] | None = None,
+        chosen: Callable[[str, int], Sequence[int]] | None = None,
         schedule: Schedule = FIRST,
     ) -> None:
         self._chosen = chosen
@@ -121,7 +121,7 @@ class LateRun(AsynchronousRun):
         is_axis = any(axis.var is var for axis in self._program.grid)
         wanted = None
         if is_axis and self._chosen is not None:
-            wanted = set(self._chosen(self._evaluator.number(extent)))
+            wanted = set(self._chosen(var.name, self._evaluator.number(extent)))
         for index, _ in enumerate(super()._iterate(var, start, extent)):
             if wanted is None or index in wanted:
                 yield

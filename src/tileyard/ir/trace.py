@@ -77,7 +77,7 @@ class TracedRun(LateRun):
         self._names: dict[int, str] = {}
         super().__init__(program, arrays, scalars, chosen=self._choose, schedule=schedule)
 
-    def _choose(self, extent: int) -> Sequence[int]:
+    def _choose(self, axis: str, extent: int) -> Sequence[int]:
         return range(extent)
 
     def _block(self) -> None:

@@ -1,7 +1,7 @@
 """Checks one Program on one set of inputs by running blocks of its grid in the asynchronous meaning."""
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tileyard.clock import Clock
@@ -117,10 +117,10 @@ class _LimitedRun(HeadRun):
     now: Callable[[], float]
     ends_at: float
     is_single: bool
-    named: frozenset[int]
+    named: Mapping[str, set[int]]
 
-    def _choose(self, extent: int) -> Sequence[int]:
-        return choose_blocks(extent, self.named)[: 1 if self.is_single else None]
+    def _choose(self, axis: str, extent: int) -> Sequence[int]:
+        return choose_blocks(extent, self.named[axis])[: 1 if self.is_single else None]
 
     def grid(self) -> None:
         """Run all chosen blocks."""
@@ -153,22 +153,23 @@ def schedules_of(program: Program) -> tuple[Schedule, ...]:
     return found if roles or "tma" in units else found[:1]
 
 
-def choose_blocks(extent: int, named: frozenset[int] = frozenset()) -> tuple[int, ...]:
+def choose_blocks(extent: int, named: Collection[int] = ()) -> tuple[int, ...]:
     """The blocks that run along a dimension of the grid: the first two, the last one, and the first of those that are ``named``."""
     inside = [one for one in sorted(named) if 1 < one < extent - 1]
     some = {0, 1, extent - 1, *inside[:MOST_NAMED]}
     return tuple(one for one in sorted(some) if 0 <= one < extent)
 
 
-def find_named(program: Program) -> frozenset[int]:
-    """The blocks, in any dimension, with which conditions compare a block's place, and their neighbours."""
-    axes = {axis.var.name for axis in program.grid}
-    found: set[int] = set()
+def find_named(program: Program) -> dict[str, set[int]]:
+    """In each dimension of the grid, by its variable, the blocks with which conditions compare a block's place, and their neighbours."""
+    found: dict[str, set[int]] = {axis.var.name: set() for axis in program.grid}
     exprs = (expr for stmt in walk(program.body) for expr in expressions(stmt))
     for part in (part for expr in exprs for part in walk_expr(expr)):
         match part:
-            case Op(args=(Var(place), Const(number)) | (Const(number), Var(place)), dtype="bool"):
-                found |= {int(number) + step for step in (-1, 0, 1) if place in axes}
+            case Op(
+                args=(Var(place), Const(number)) | (Const(number), Var(place)), dtype="bool"
+            ) if place in found:
+                found[place] |= {int(number) + step for step in (-1, 0, 1)}
             case _:
                 pass
-    return frozenset(found)
+    return found

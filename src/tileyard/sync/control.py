@@ -6,7 +6,7 @@ The content of tiles mostly decides nothing. So two runs whose deciding expressi
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from tileyard.ir.lane_plans import SPREAD
+from tileyard.ir.lane_plans import is_spread
 from tileyard.ir.nodes import (
     Atomic,
     Await,
@@ -178,7 +178,7 @@ def _outer_loops(program: Program) -> Iterator[tuple[str, int]]:
 
     def inside(body: tuple[Stmt, ...]) -> Iterator[tuple[str, int]]:
         for stmt in body:
-            if isinstance(stmt, For) and stmt.kind not in SPREAD and is_waiting(stmt):
+            if isinstance(stmt, For) and not is_spread(stmt) and is_waiting(stmt):
                 yield stmt.var.name, numbers[id(stmt)]
             else:
                 for inner in bodies(stmt):

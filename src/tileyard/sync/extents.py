@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from tileyard.errors import BindError, KernelFault
-from tileyard.ir.lane_plans import SPREAD
+from tileyard.ir.lane_plans import is_spread
 from tileyard.ir.nodes import (
     Buffer,
     Const,
@@ -123,7 +123,7 @@ class _Measuring:
 
     def _loop(self, loop: For, places: list[dict[str, int]]) -> float:
         trips = _evaluate(loop.extent, places)
-        if loop.kind not in SPREAD and is_waiting(loop):
+        if not is_spread(loop) and is_waiting(loop):
             line = self._lines.get(self._numbers[id(loop)])
             where = 0 if line is None else line.line
             copy = sum(known.line == where for known in self._loops)
@@ -135,7 +135,7 @@ class _Measuring:
             first = _evaluate(loop.start, [place]) or 0
             inside += [{**place, loop.var.name: first}, {**place, loop.var.name: first + count - 1}]
         work = self._body(loop.body, inside[:_MOST_PLACES])
-        return 1 + work * (1 + count / _LANES if loop.kind in SPREAD else count)
+        return 1 + work * (1 + count / _LANES if is_spread(loop) else count)
 
     def _elements(self, stmt: Stmt, places: list[dict[str, int]]) -> float:
         written = written_region(stmt)

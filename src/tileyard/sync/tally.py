@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from tileyard.ir.lane_plans import SPREAD
-from tileyard.ir.nodes import Atomic, Expr, For, If, Issue, Let, Load, Program, Stmt, Var
+from tileyard.ir.lane_plans import is_spread
+from tileyard.ir.nodes import Atomic, Expr, If, Issue, Let, Load, Program, Stmt, Var
 from tileyard.ir.walk import bodies, walk, walk_expr
 from tileyard.model import SourceLine
 from tileyard.sync.blocks import Checked
@@ -102,7 +102,7 @@ def _branches(program: Program) -> Iterator[tuple[int, If]]:
 
     def inside(body: tuple[Stmt, ...]) -> Iterator[tuple[int, If]]:
         for stmt in body:
-            if isinstance(stmt, Issue) or (isinstance(stmt, For) and stmt.kind in SPREAD):
+            if isinstance(stmt, Issue) or is_spread(stmt):
                 continue
             if isinstance(stmt, If) and not depends_on_data(stmt.cond):
                 yield numbers[id(stmt)], stmt
