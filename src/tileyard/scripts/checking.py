@@ -29,10 +29,14 @@ LIMIT_OF_ALL_S = 10.0
 
 @dataclass
 class KeptKernel:
-    """A kernel that is checked after the script, with the whole numbers that decide something, as its first launch had them."""
+    """A kernel that is checked later, with the whole numbers that decide something, as its first launch had them.
+
+    ``on_launch`` is called once these are known, before the launch.
+    """
 
     name: str
     made: MadeKernel
+    on_launch: "Callable[[KeptKernel], None] | None"
     known: dict[str, Array] | None = None
 
     def note_launch(self, tensors: Mapping[str, object]) -> None:
@@ -41,21 +45,25 @@ class KeptKernel:
         if lowered is None or self.known is not None:
             return
         self.known = {}
-        with suppress(Exception):  # the script has nothing to do with it
-            for name in deciding_numbers(lowered.written) & tensors.keys():
+        for name in deciding_numbers(lowered.written) & tensors.keys():
+            with suppress(
+                TypeError, ValueError, RuntimeError
+            ):  # the launch says that it is no tensor
                 array = to_numpy(tensors[name])
                 if array.size <= MOST_ELEMENTS:
                     self.known[name] = array.copy()
+        if self.on_launch is not None:
+            self.on_launch(self)
 
 
 @dataclass
 class KernelChecker:
     """Checks kernels at their own sizes; any thread may call it.
 
-    If checks are ``asked`` for, each kernel is checked when it is compiled, on random inputs, ``tell`` gets every result, or why there
-    is none, and ``found`` is set if there were findings. Otherwise they are checked by ``finish``, and ``tell`` gets results with
-    findings, only of kernels whose decisions depend on nothing but what is known of their first launch, and one line on those that
-    were not checked.
+    Inputs are random; a kernel whose decisions depend on whole numbers is checked with those of its first launch, or not at all.
+    If checks are ``asked`` for, each kernel is checked when it is compiled, or then, ``tell`` gets every result, or why there is none,
+    and ``found`` is set if there were findings. Otherwise they are checked by ``finish``, and ``tell`` gets results with findings,
+    and one line on kernels that were not checked.
     """
 
     objects: ObjectStore
@@ -73,25 +81,33 @@ class KernelChecker:
         if lowered is None:
             return None
         content = (print_program(lowered.written), msgspec.json.encode(lowered.written_lines))
+        is_later = not self.asked or bool(deciding_numbers(lowered.written))
         with self._lock:
             is_new = content not in self._seen
-            kept = self._seen.setdefault(content, KeptKernel(name, made))
-            if not self.asked:
+            on_launch = self._check_now if self.asked else None
+            kept = self._seen.setdefault(content, KeptKernel(name, made, on_launch))
+            if is_later:
                 self._later += [kept] if is_new else []
                 return kept
         if is_new:
-            self._tell_now(self._check(kept), name)
+            self._check_now(kept)
         return None
 
-    def _tell_now(self, reply: SyncChecked | Failed, name: str) -> None:
+    def _check_now(self, kernel: KeptKernel) -> None:
+        reply = self._check(kernel)
         if isinstance(reply, Failed):
-            self.tell(f"{name}: not checked: {reply.message}")
+            self.tell(f"{kernel.name}: not checked: {reply.message}")
             return
         self.found = self.found or bool(reply.findings)
         self.tell(reply)
 
     def finish(self) -> None:
-        """Check what was kept for later, as far as there is time."""
+        """Check what was kept for later, as far as there is time; if it was asked for, say what is left."""
+        if self.asked:
+            for kernel in self._later:
+                if kernel.known is None:
+                    self._check_now(kernel)
+            return
         ends_at = self.clock.monotonic_s() + LIMIT_OF_ALL_S
         reasons: list[str] = []
         while self._later and self.clock.monotonic_s() < ends_at:
@@ -122,8 +138,7 @@ class KernelChecker:
             is_unasked=not self.asked,
         )
         try:
-            known = None if self.asked else kernel.known or {}
-            return check_made(kernel.made, question, self.objects, known=known)
+            return check_made(kernel.made, question, self.objects, known=kernel.known or {})
         except TileyardError as error:
             return Failed(message=str(error))
         except Exception as error:  # noqa: BLE001 (the script has nothing to do with it)
