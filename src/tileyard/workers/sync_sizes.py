@@ -210,7 +210,8 @@ class _Check:
         self, arguments: dict[str, Value], architecture: str = ""
     ) -> "MadeKernel | TileyardError":
         """The kernel at these arguments, elaborated once for each set of its own arguments; or why it cannot be elaborated."""
-        own = {k: v for k, v in arguments.items() if k in self._found.parameters.own}
+        parameters = self._found.parameters
+        own = {k: v for k, v in {**parameters.defaults, **arguments}.items() if k in parameters.own}
         key = canonical_json([own, architecture])
         try:
             self._found.require(arguments, self._request.config)
