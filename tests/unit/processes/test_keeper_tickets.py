@@ -141,6 +141,20 @@ def test_a_turn_in_the_future_does_not_count(locks: Path) -> None:
     directory.close()
 
 
+def test_first_turns_in_a_row_have_an_order(locks: Path) -> None:
+    """Also within a tick of the kernel's clock: who had the first of two turns gets the next one."""
+    directory = LockDirectory(str(locks))
+    names = [name_request(0, job, "gpu") for job in ("b", "a")]
+    requests = [directory.add_request(name, Wish((A,)), "test") for name in names]
+    directory.note_turn("a", "gpu")
+    directory.note_turn("b", "gpu")
+    directory.find_requests()
+    assert [one.job for one in directory.list_requests()] == ["a", "b"]
+    for request in requests:
+        os.close(request)
+    directory.close()
+
+
 def test_all_or_none(ask: Asker) -> None:
     """Who needs two gets none of them while one is taken, and nobody behind takes the other."""
     holding = take(ask(A))

@@ -1,9 +1,8 @@
 """Reads and writes the lock directory of a host: requests that wait, leases that are held.
 
-``requests/`` contains a file for each request that has to wait, ``leases/`` one for each part of a
-leased device, named ``PART.NUMBER``. The number is the time since the host started, at the grant, so
-nobody can set it back or use it up. A record stays when its lease ends, and states whether the end was
-clean; its user removes it after a later lease.
+``requests/`` contains a file for each request that has to wait, ``leases/`` one for each part of a leased device, named
+``PART.NUMBER``. The number is the time since the host started, at the grant, so nobody can set it back or use it up. A record
+stays when its lease ends, and states whether the end was clean; its user removes it after a later lease.
 
 Decisions are made under the lock on the directory itself, which is held for a millisecond at a time. A decision without the lock is
 detected: a lease counts only if, once its records are visible, no other one of the same parts is.
@@ -179,13 +178,15 @@ class LockDirectory:
         """Remember that a job has had its turn now."""
         name = f"{TURN}.{os.geteuid()}.{job}.{pool}"
         try:
-            now_ns = time.time_ns()  # ctimes of two turns in a row may be equal
+            now_ns = time.time_ns()  # the kernel's own times of two turns in a row may be equal
             os.utime(name, ns=(now_ns, now_ns), dir_fd=self.leases, follow_symlinks=False)
         except FileNotFoundError:
             self._read_turns()  # which removes old ones
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
-                os.close(os.open(name, flags, FILE_MODE, dir_fd=self.leases))
+                fd = os.open(name, flags, FILE_MODE, dir_fd=self.leases)
+                os.utime(fd, ns=(now_ns, now_ns))
+                os.close(fd)
             except OSError:
                 pass  # then the job had no turn, as far as others know
         except OSError:
